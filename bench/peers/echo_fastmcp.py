@@ -10,7 +10,7 @@ server = FastMCP("echo")
 
 @server.tool
 def echo(text: str) -> str:
-    """Says back what it is told."""
+    """Return the text."""
     return text
 
 

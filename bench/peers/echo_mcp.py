@@ -10,7 +10,7 @@ server = MCPServer("echo", log_level="CRITICAL")
 
 @server.tool()
 def echo(text: str) -> str:
-    """Says back what it is told."""
+    """Return the text."""
     return text
 
 

@@ -74,9 +74,9 @@ impl Child {
         let mut nanos = 0.0;
         for thread in threads {
             // One may end meanwhile.
-            let told = std::fs::read_to_string(thread?.path().join("schedstat"));
-            let told = told.unwrap_or_default();
-            nanos += told.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or(0.0);
+            let stats = std::fs::read_to_string(thread?.path().join("schedstat"));
+            let stats = stats.unwrap_or_default();
+            nanos += stats.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or(0.0);
         }
         Ok(nanos / 1000.0)
     }
@@ -113,9 +113,9 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
     let mut command = command(program, args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = Child::start(command)?;
-    let said = child.process.stderr.take().context("no standard error")?;
-    let mut lines = BufReader::new(said).lines();
-    let line = lines.next().context("the server said nothing")??;
+    let stderr = child.process.stderr.take().context("no standard error")?;
+    let mut lines = BufReader::new(stderr).lines();
+    let line = lines.next().context("the server printed nothing")??;
     let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.with_context(|| format!("no address in `{line}`"))?.to_owned();
     listening(child, address)
@@ -125,7 +125,7 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
 pub(crate) fn listening(child: Child, address: String) -> anyhow::Result<Server> {
     let until = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(&address).is_err() {
-        ensure!(Instant::now() < until, "nobody listens at {address}");
+        ensure!(Instant::now() < until, "nothing is listening at {address}");
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(Server { child, address })

@@ -46,12 +46,12 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
         judged(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
         judged(run, "CPU of files_read with rules, rates and records, depth 32", 32)?,
         confined(
-            "exec_run of `true`, in the sandbox and out of it, workspace in memory, p50",
+            "exec_run of `true`, inside and outside the sandbox, workspace in memory, p50",
             Path::new("/dev/shm"),
             programs,
         )?,
         confined(
-            "exec_run of `true`, in the sandbox and out of it, workspace on the disk, p50",
+            "exec_run of `true`, inside and outside the sandbox, workspace on disk, p50",
             &std::env::temp_dir(),
             programs,
         )?,
@@ -80,7 +80,7 @@ fn judged(run: &Run, what: &'static str, depth: usize) -> anyhow::Result<Row> {
     Ok(Row::new(what, " µs", ours).floor(floor).asked(Asked::Over(8.0)))
 }
 
-/// Milliseconds of a call that runs `true`, in the sandbox and out of it, in turn.
+/// Milliseconds of a call that runs `true`, inside and outside the sandbox, in turn.
 fn confined(what: &'static str, around: &Path, rounds: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");

@@ -208,20 +208,20 @@ pub(crate) fn load(
             tasks.push(tokio::spawn(async move {
                 let mut micros = Vec::new();
                 while begun.elapsed() < time {
-                    let mut asked = Instant::now();
+                    let mut start = Instant::now();
                     if let Some((due, apart, timer)) = &mut paced {
                         // Who is late because the answer before was late has waited since it was
                         // due; that a timer is late is no server's fault.
-                        if asked < *due {
+                        if start < *due {
                             timer.wait_until(*due).await?;
-                            asked = Instant::now();
+                            start = Instant::now();
                         } else {
-                            asked = *due;
+                            start = *due;
                         }
                         *due += *apart;
                     }
                     connection.ask(&request, &question).await?;
-                    micros.push(asked.elapsed().as_secs_f64() * 1e6);
+                    micros.push(start.elapsed().as_secs_f64() * 1e6);
                 }
                 anyhow::Ok(micros)
             }));

@@ -39,7 +39,7 @@ argv = []
 idempotent = true
 
 [command."bench.bare"]
-about = "Does nothing, out of the sandbox"
+about = "Does nothing, outside the sandbox"
 program = "true"
 argv = []
 idempotent = true
@@ -48,12 +48,12 @@ tools = "bench.bare"
 profile = "off"
 
 [command."bench.talk"]
-about = "Says a hundred things in two seconds"
+about = "Prints a hundred lines in two seconds"
 program = "sh"
 argv = ["-c", "for i in $(seq 100); do echo line $i; sleep 0.02; done"]
 
 [command."bench.flood"]
-about = "Prints without end"
+about = "Prints endlessly"
 program = "head"
 argv = ["-c", "{bytes}", "/dev/zero"]
 [command."bench.flood".args]
@@ -73,7 +73,7 @@ pub(crate) fn measure(all: &Run) -> anyhow::Result<Vec<Row>> {
             all.rounds,
         ))?,
         runtime.block_on(run(
-            "the same out of the sandbox (floor: spawn and wait, one by one)",
+            "the same outside the sandbox (floor: spawn and wait, one by one)",
             "bench-bare",
             folder.path(),
             all.rounds,
@@ -175,7 +175,7 @@ async fn watched(folder: &Path) -> anyhow::Result<Row> {
         watcher.await??;
     }
     Ok(Row::new(
-        "1,000 watchers of one job, WebSocket: its end told to the last after",
+        "1,000 watchers of one job, WebSocket: its end sent to the last after",
         " ms",
         millis(begun),
     ))
@@ -239,7 +239,7 @@ fn own_folder(
         let id = client.start("bench-true", &json!({})).await?;
         client.ended(&id).await
     })?;
-    let made = std::fs::read_dir(store)?.next().context("no folder was made")??;
+    let made = std::fs::read_dir(store)?.next().context("no folder was created")??;
     Ok(made.path())
 }
 
@@ -323,7 +323,7 @@ impl Client {
             match job["status"].as_str() {
                 Some("succeeded") => return Ok(()),
                 Some("queued" | "running") => tokio::time::sleep(Duration::from_millis(1)).await,
-                _ => anyhow::bail!("it ended badly: {job}"),
+                _ => anyhow::bail!("the job failed: {job}"),
             }
         }
     }

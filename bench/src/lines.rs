@@ -53,7 +53,7 @@ pub(crate) fn rate(
         input.write_all(&out)?;
         out.clear();
         let read = output.read(&mut chunk)?;
-        ensure!(read > 0, "the server ended");
+        ensure!(read > 0, "the server closed its output");
         let mut looked = buffer.len();
         buffer.extend_from_slice(&chunk[..read]);
         let mut done = 0;
@@ -63,7 +63,7 @@ pub(crate) fn rate(
             done = looked;
             // Some say other things, too, which are not counted.
             let Ok(id) = id_of(line) else { continue };
-            ensure!(waiting.remove(&id), "an answer to nothing: {id}");
+            ensure!(waiting.remove(&id), "a response without a request: {id}");
             question.check(line)?;
             answered += 1;
         }
@@ -81,9 +81,9 @@ pub(crate) fn micros(
     let begun = Instant::now();
     let mut micros = Vec::new();
     while begun.elapsed() < time {
-        let asked = Instant::now();
+        let start = Instant::now();
         answer(child, question)?;
-        micros.push(asked.elapsed().as_secs_f64() * 1e6);
+        micros.push(start.elapsed().as_secs_f64() * 1e6);
     }
     Ok(micros)
 }
@@ -119,7 +119,7 @@ fn line(child: &mut Child) -> anyhow::Result<Vec<u8>> {
     let mut chunk = [0; 4096];
     while !line.ends_with(b"\n") {
         let read = output.read(&mut chunk)?;
-        ensure!(read > 0, "the server ended");
+        ensure!(read > 0, "the server closed its output");
         line.extend_from_slice(&chunk[..read]);
     }
     Ok(line)

@@ -98,14 +98,14 @@ impl Run {
         mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Row> {
         eprintln!("measuring: {what}");
-        let mut came: Vec<_> = all.iter().map(|it| (name(it), Vec::new())).collect();
+        let mut samples: Vec<_> = all.iter().map(|it| (name(it), Vec::new())).collect();
         for _ in 0..self.rounds {
-            for (it, (name, came)) in all.iter_mut().zip(&mut came) {
-                came.push(once(it).context(*name)?);
+            for (it, (name, samples)) in all.iter_mut().zip(&mut samples) {
+                samples.push(once(it).context(*name)?);
             }
         }
         let mut medians: Vec<_> =
-            came.into_iter().map(|(name, came)| (name, median(came))).collect();
+            samples.into_iter().map(|(name, samples)| (name, median(samples))).collect();
         let mut take = |name| {
             let at = medians.iter().position(|(its, _)| *its == name);
             at.map(|at| medians.remove(at).1)
@@ -134,7 +134,7 @@ fn main() -> anyhow::Result<()> {
         let names = SECTIONS.map(|(name, _)| name);
         anyhow::ensure!(
             names.contains(&word.as_str()),
-            "there is no section `{word}`; there are {}",
+            "unknown section `{word}`; the sections are {}",
             names.join(", ")
         );
     }

@@ -47,35 +47,35 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask bench`. -->
 
-What a call costs, beside the least a program could do. The floors are in \
-[bench/src/bin/floor.rs](../../bench/src/bin/floor.rs): over stdio a bare program that answers all \
-lines that one read brings with one write, or reads the file, or the folder, and writes a canned \
-frame around it; over HTTP axum with a canned body. toolgate and the floors are built as toolgate is shipped \
-(`cargo build --profile dist`), Rust's peers with their own release profile. All are measured in the same run, in turn; each \
-figure is the median of the rounds, and every answer is checked. Figures depend on the machine and \
-the minute; ratios do not much. The whole gate is on: validation in and out, policy, limits, the \
-audit log. A job is compared with the store's own durable write and with programs started and waited \
-for one after the other. What is searched are the sources of the crates that this workspace is built \
-of, the same in every run, read before; search_text looks through 10,000 files, counts all matches \
-and shows the first fifty, and ripgrep's own binary counts, started anew for each pattern as whoever \
-uses it does. The figures are in [performance.json](performance.json). Where the time goes, and what the limits \
-are of what is MISSED: [docs/design/performance.md](../design/performance.md).
+The cost of a call, compared with the least that a program could do. The floors are in \
+[bench/src/bin/floor.rs](../../bench/src/bin/floor.rs). Over stdio, a bare program answers all lines \
+of one read with one write, or reads the file or the folder, and writes it in a canned frame. Over \
+HTTP, axum sends a canned body. toolgate and the floors are built as toolgate is released \
+(`cargo build --profile dist`), Rust's peers with their own release profile. All are measured in \
+turn, in one run. Each figure is the median of the rounds, and every answer is checked. Figures \
+depend on the machine and the moment; ratios hardly do. The whole gate is on: validation of input and \
+output, policy, limits, audit log. A job is compared with the store's own durable write, and with \
+programs that run one after another. The searches read the sources of the crates that this workspace \
+uses, which are the same in every run and already cached. search_text searches 10,000 files, counts \
+all matches and returns the first fifty. ripgrep's own binary counts matches and starts for each \
+pattern, as it does for its users. The figures are in [performance.json](performance.json). For where \
+the time goes and the limits behind each MISSED, see \
+[docs/design/performance.md](../design/performance.md).
 ";
 
 const OTHERS: &str = "\
-## Beside others
+## Compared with other servers
 
-Servers of others with the same tool, from their registries, as they come: rmcp's is \
-[bench/peers/rmcp](../../bench/peers/rmcp), Python's and FastMCP's are scripts of a few lines in \
-[bench/peers](../../bench/peers). In brackets, how many times that toolgate is as good.
+Other servers with the same tool, unmodified from their registries: rmcp's is \
+[bench/peers/rmcp](../../bench/peers/rmcp); Python's and FastMCP's are short scripts in \
+[bench/peers](../../bench/peers). Numbers in brackets say how many times better toolgate is.
 ";
 
 const MANY: &str = "\
-## Much of everything
+## Scale
 
-Memory, and how late the last answers of a hundred are, against how many tools there are, how many \
-sessions, streams and sockets are open, and how many calls are in flight. While it was looked how \
-late they are, 2,000 calls a second were asked over 16 connections.
+Memory, and the 99th percentile of latency, by the number of tools, of open sessions, streams and \
+sockets, and of calls in flight. Latency was measured at 2,000 calls per second over 16 connections.
 ";
 
 /// What this was measured on, in a line.

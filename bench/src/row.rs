@@ -157,7 +157,7 @@ impl Row {
 /// The table of `rows`, and one of those that others were measured in, too.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table =
-        String::from("| | toolgate | floor | ratio | asked | |\n|---|---|---|---|---|---|\n");
+        String::from("| | toolgate | floor | ratio | target | |\n|---|---|---|---|---|---|\n");
     for row in rows {
         table.push_str(&row.line());
         table.push('\n');

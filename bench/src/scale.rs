@@ -62,8 +62,8 @@ impl Served {
         let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate");
         let headers = Headers::stateless(&self.server.address, "files_read");
         let time = run.time.max(Duration::from_secs(1));
-        let came = load(&headers, &question, CONNECTIONS, Pace::Rate(RATE), time)?;
-        Ok(came.percentile(99.0) / 1000.0)
+        let latencies = load(&headers, &question, CONNECTIONS, Pace::Rate(RATE), time)?;
+        Ok(latencies.percentile(99.0) / 1000.0)
     }
 }
 
@@ -125,7 +125,7 @@ fn tools(run: &Run) -> anyhow::Result<Vec<Row>> {
         against.add(count, &Served::start(&declared)?, run)?;
     }
     Ok(against.rows(
-        ["memory of each of 10,000 tools", "p99 of a call, 10,000 tools on offer (floor: 10)"],
+        ["memory of each of 10,000 tools", "p99 of a call, 10,000 tools available (floor: 10)"],
         None,
     ))
 }

@@ -100,7 +100,7 @@ fn count_by_ripgrep(
     command.args(["--no-config", "--count", "--no-filename", "--smart-case", "--hidden"]);
     command.args((!is_regex).then_some("--fixed-strings"));
     command.arg("--regexp").arg(pattern).arg(at).stdin(Stdio::null());
-    let output = command.output().context("ripgrep cannot be started")?;
+    let output = command.output().context("cannot start ripgrep")?;
     let counts = String::from_utf8(output.stdout)?;
     counts.lines().map(|count| Ok(count.parse::<u64>()?)).sum()
 }
@@ -131,9 +131,9 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
     let mut fresh = Vec::new();
     for round in 0..=rounds {
         for question in QUESTIONS {
-            let asked = ask(&mut conversation, question)?;
+            let elapsed = ask(&mut conversation, question)?;
             if round > 0 {
-                warm.push(millis(asked));
+                warm.push(millis(elapsed));
             }
         }
     }
@@ -160,9 +160,9 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
         ),
         row("peak RSS while indexing them", peak, " MiB", 200.0),
         Row::new("RSS before", " MiB", idle),
-        row("the index, of the text", share, " %", 60.0),
+        row("size of the index, relative to the text", share, " %", 60.0),
         row("search_semantic over them, warm, p50", median(warm), " ms", 10.0),
-        row("first search_semantic of a process, the index there", median(cold), " ms", 50.0),
+        row("first search_semantic of a process, with an index", median(cold), " ms", 50.0),
         row("a save until a search finds it", median(fresh), " ms", 300.0),
     ])
 }
@@ -171,8 +171,8 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
 fn ready(conversation: &mut Conversation, files: usize) -> anyhow::Result<()> {
     let until = Instant::now() + Duration::from_secs(600);
     while Instant::now() < until {
-        let told = conversation.call("search_index_status", &json!({ "wait_ms": 10_000 }))?;
-        let index = &told["namespaces"]["workspace"];
+        let status = conversation.call("search_index_status", &json!({ "wait_ms": 10_000 }))?;
+        let index = &status["namespaces"]["workspace"];
         if index["state"] == "ready" && index["complete"] == true {
             let known = index["files"].as_u64().unwrap_or_default();
             // Files that programs wrote stay out.
@@ -190,7 +190,7 @@ fn ask(conversation: &mut Conversation, question: &str) -> anyhow::Result<Durati
     let taken = begun.elapsed();
     let matches = found["matches"].as_array().map_or(0, Vec::len);
     ensure!(matches == 10, "`{question}` finds {matches} passages: {found}");
-    ensure!(found["index"]["complete"] == true, "the index is not whole: {}", found["index"]);
+    ensure!(found["index"]["complete"] == true, "the index is incomplete: {}", found["index"]);
     Ok(taken)
 }
 
@@ -207,7 +207,7 @@ fn freshness(conversation: &mut Conversation, at: &Path, round: usize) -> anyhow
             return Ok(begun.elapsed());
         }
     }
-    bail!("`{name}` is not found ten seconds after it was saved")
+    bail!("`{name}` was not found within ten seconds of being saved")
 }
 
 /// How many bytes the files beneath `folder` have.

@@ -59,7 +59,7 @@ impl Socket {
                 if opcode == 1 {
                     return Ok(said);
                 }
-                ensure!(opcode != 8, "the server ended the conversation");
+                ensure!(opcode != 8, "the server closed the WebSocket");
                 continue;
             }
             self.buffer.drain(..self.taken);
@@ -139,7 +139,7 @@ async fn keep_busy(
             socket.say(&question.body(&id.to_string())).await?;
         }
         let answer = socket.hear().await?;
-        ensure!(waiting.remove(&id_of(&answer)?), "an answer to nothing");
+        ensure!(waiting.remove(&id_of(&answer)?), "a response without a request");
         question.check(&answer)?;
         answered += 1;
     }

@@ -40,7 +40,7 @@ fn cold(run: &Run, folder: &Path) -> anyhow::Result<Row> {
 }
 
 fn idle(folder: &Path) -> anyhow::Result<Vec<Row>> {
-    eprintln!("measuring: memory of one that is idle");
+    eprintln!("measuring: memory of an idle server");
     let mut stdio = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
     lines::initialize(&mut stdio)?;
     let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");

@@ -54,7 +54,7 @@ fn sockets(run: &Run) -> anyhow::Result<Row> {
 /// How late the last answers of a hundred are at half of the most that can be had, and how late
 /// axum's are at as many: what of it is the machine's.
 fn late(run: &Run) -> anyhow::Result<[Row; 2]> {
-    eprintln!("measuring: how late answers are");
+    eprintln!("measuring: latency of answers");
     let ours = Served::modern(OURS, ours_http()?, "example_echo");
     let floor = Served::floor()?;
     let load = |it: &Served, pace| load(&it.headers, &it.question, CONNECTIONS, pace, run.time);
@@ -63,9 +63,9 @@ fn late(run: &Run) -> anyhow::Result<[Row; 2]> {
     for _ in 0..run.rounds {
         let half = Pace::Rate(load(&ours, Pace::Busy)?.rate / 2.0);
         for (at, it) in [&ours, &floor].into_iter().enumerate() {
-            let came = load(it, half)?;
-            lates[at].push(came.percentile(99.0));
-            usuals[at].push(came.percentile(50.0));
+            let latencies = load(it, half)?;
+            lates[at].push(latencies.percentile(99.0));
+            usuals[at].push(latencies.percentile(50.0));
         }
     }
     let row =

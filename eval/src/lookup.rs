@@ -70,8 +70,8 @@ pub fn tables(packages: &[Package], queries: usize) -> anyhow::Result<String> {
     }
     let shown = tracks
         .iter()
-        .map(|(title, asked, ways)| format!("### Asked for {title}\n\n{}", table(ways, asked)));
-    Ok(format!("## Other ways to ask\n\n{}", shown.collect::<Vec<_>>().join("\n")))
+        .map(|(title, asked, ways)| format!("### Query: {title}\n\n{}", table(ways, asked)));
+    Ok(format!("## Other kinds of queries\n\n{}", shown.collect::<Vec<_>>().join("\n")))
 }
 
 fn add(ways: &mut Vec<Way>, name: &str, place: Option<usize>) {

@@ -22,12 +22,14 @@ fn main() -> anyhow::Result<()> {
                 settings.split = match next()?.as_str() {
                     "report" => Split::Report,
                     "tune" => Split::Tune,
-                    other => bail!("`--split` is report or tune, not `{other}`"),
+                    other => bail!("`--split` must be report or tune, not `{other}`"),
                 }
             }
             "--queries" => settings.queries = next()?.parse()?,
             "--no-model" => settings.model = false,
-            _ => bail!("no option `{word}`; there are --split, --queries and --no-model"),
+            _ => {
+                bail!("unknown option `{word}`; the options are --split, --queries and --no-model")
+            }
         }
     }
     let tables = everything(settings)?;

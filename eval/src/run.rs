@@ -83,7 +83,7 @@ pub fn everything(settings: Settings) -> anyhow::Result<String> {
     let split = settings.split.name();
     _ = writeln!(
         page,
-        "## Nothing downloaded: {} packages, {} functions ({split})\n\n{}",
+        "## Without a downloaded model: {} packages, {} functions ({split})\n\n{}",
         packages.len(),
         packages.iter().map(|it| it.units.len()).sum::<usize>(),
         table(&lexical.ways, &lexical.asked)
@@ -95,7 +95,7 @@ pub fn everything(settings: Settings) -> anyhow::Result<String> {
         let low = ratio(ours, symbols, &lexical.asked, is_low);
         _ = writeln!(
             ratios,
-            "- nothing downloaded: {} of BM25 with symbol and path (asked 1.10), low overlap {}",
+            "- without a downloaded model: {} of BM25 with symbol and path (target 1.10), low overlap {}",
             spelled(all),
             spelled(low)
         );
@@ -119,14 +119,14 @@ pub fn everything(settings: Settings) -> anyhow::Result<String> {
         if let (Some(ours), Some(convex)) = (dense.way("ours with MiniLM"), dense.way(CONVEX)) {
             _ = writeln!(
                 ratios,
-                "- with MiniLM: {} of the convex fusion (asked 1.15), low overlap {} (asked 1.25)",
+                "- with MiniLM: {} of the convex fusion (target 1.15), low overlap {} (target 1.25)",
                 spelled(ratio(ours, convex, &dense.asked, |_| true)),
                 spelled(ratio(ours, convex, &dense.asked, is_low))
             );
         }
     }
     _ = writeln!(page, "{}", lookup::tables(&packages, settings.queries)?);
-    Ok(format!("## Ratios of MRR@10, with what 95 of 100 samples give\n\n{ratios}\n{page}"))
+    Ok(format!("## Ratios of MRR@10, with 95 % confidence intervals\n\n{ratios}\n{page}"))
 }
 
 const SYMBOLS: &str = "BM25 with symbol and path";
@@ -136,7 +136,7 @@ fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<Tra
     let mut track = Track::default();
     let ripgrep = ripgrep::binary();
     if ripgrep.is_none() {
-        eprintln!("no `rg` here, so it is left out; `cargo xtask setup` installs it");
+        eprintln!("skipping ripgrep because `rg` is missing; `cargo xtask setup` installs it");
     }
     for package in packages {
         let begun = Instant::now();

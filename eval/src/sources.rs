@@ -61,7 +61,7 @@ pub fn list(split: Split) -> anyhow::Result<Vec<Source>> {
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut lists: BTreeMap<String, Vec<Source>> =
         toml::from_str(&text).with_context(|| path.display().to_string())?;
-    lists.remove(split.name()).with_context(|| format!("no `{}` in packages.toml", split.name()))
+    lists.remove(split.name()).with_context(|| format!("packages.toml has no `{}`", split.name()))
 }
 
 /// Fetches what is not there yet of `list`, the packages of `split`, and gives the folder with one
@@ -113,7 +113,7 @@ fn crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
         let sums = std::fs::read_to_string(vendored.join(".cargo-checksum.json"))?;
         let sums: serde_json::Value = serde_json::from_str(&sums)?;
         let found = sums["package"].as_str().unwrap_or_default();
-        ensure!(found == source.sha256, "`{}` is another: its sum is {found}", source.name);
+        ensure!(found == source.sha256, "`{}` has the wrong checksum {found}", source.name);
         std::fs::rename(&vendored, source.folder(sources))?;
     }
     Ok(std::fs::remove_dir_all(&work)?)
@@ -143,7 +143,7 @@ fn wheels(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
         let Some(wheel) = file.strip_suffix(".whl") else { continue };
         let name = spelled(wheel.split('-').next().unwrap_or_default());
         let source = missing.iter().find(|it| spelled(&it.name) == name);
-        let Some(source) = source else { bail!("`{file}` was not asked for") };
+        let Some(source) = source else { bail!("`{file}` was not requested") };
         let half = work.join("half");
         run(Command::new("python3")
             .args(["-m", "zipfile", "-e", &file, "half"])
@@ -163,7 +163,7 @@ fn emptied(folder: &Path) -> anyhow::Result<PathBuf> {
 
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let status = status.with_context(|| format!("{command:?} cannot be started"))?;
+    let status = status.with_context(|| format!("cannot start {command:?}"))?;
     ensure!(status.success(), "{command:?} failed: {status}");
     Ok(())
 }

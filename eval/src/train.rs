@@ -76,7 +76,7 @@ pub fn words_table(epochs: usize, names: f32) -> anyhow::Result<()> {
         .collect();
     let [name, within, path, head, body] = table.gains;
     let bytes = StaticModel::encode([name, within, path, head, 1.0, body], &rows);
-    let model = StaticModel::parse(Cow::Owned(bytes.clone())).context("the table is whole")?;
+    let model = StaticModel::parse(Cow::Owned(bytes.clone())).context("the table is invalid")?;
     let alone = candidates::alone(&tune, &model)?;
     eprintln!("{} bytes; as they are kept: {alone}", bytes.len());
     std::fs::write(TABLE, bytes)?;
@@ -85,7 +85,8 @@ pub fn words_table(epochs: usize, names: f32) -> anyhow::Result<()> {
 
 /// Says how well the vectors of words in the file `table` do alone.
 pub fn table_alone(table: &str) -> anyhow::Result<()> {
-    let table = StaticModel::parse(Cow::Owned(std::fs::read(table)?)).context("it is no table")?;
+    let table =
+        StaticModel::parse(Cow::Owned(std::fs::read(table)?)).context("this is not a table")?;
     println!("{}", candidates::alone(&load(Split::Tune)?, &table)?);
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(super) fn within(work: impl FnOnce()) {
     work();
     MOST.store(usize::MAX, Ordering::Relaxed);
     let spent = cpu().saturating_sub(begun);
-    assert!(spent < CPU_MAX, "it took {spent:?} of the processor");
+    assert!(spent < CPU_MAX, "the input took {spent:?} of processor time");
 }
 
 fn cpu() -> Duration {
@@ -42,7 +42,7 @@ fn take(bytes: usize) {
     let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
     // Telling of it takes memory, too.
     if held > MOST.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {
-        eprintln!("it holds more than {BYTES_MAX} bytes");
+        eprintln!("the input needs more than {BYTES_MAX} bytes");
         std::process::abort();
     }
 }

@@ -46,13 +46,13 @@ fuzz_target!(
             std::process::exit(0);
         }
         let Some((_, target)) = targets().find(|(name, _)| *name == wanted) else {
-            eprintln!("no target is named `{wanted}`; FUZZ_TARGET=? lists them");
+            eprintln!("unknown target `{wanted}`; FUZZ_TARGET=? lists the targets");
             std::process::exit(2);
         };
         TARGET.get_or_init(|| target);
     },
     |bytes: &[u8]| {
-        let target = TARGET.get().expect("it was chosen before");
+        let target = TARGET.get().expect("a target was selected");
         bounds::within(|| target(bytes));
     }
 );

@@ -98,15 +98,15 @@ fn hold(wanted: &AttackOptions) -> anyhow::Result<()> {
     let verdicts = play_all(wanted, &cases, &binary, &base);
     let outcome = verdicts.map(|verdicts| table::told(wanted, &cases, &verdicts));
     if wanted.keep {
-        eprintln!("all is kept in {}", base.display());
+        eprintln!("everything is kept in {}", base.display());
     } else {
-        std::fs::remove_dir_all(&base).context("what was made cannot be removed")?;
+        std::fs::remove_dir_all(&base).context("cannot remove the folder of the run")?;
         _ = std::fs::remove_dir_all(
             Path::new("/dev/shm").join(base.file_name().unwrap_or_default()),
         );
     }
     eprintln!("{:.0} s", begun.elapsed().as_secs_f64());
-    ensure!(outcome? == 0, "the server does not hold");
+    ensure!(outcome? == 0, "attacks succeeded");
     Ok(())
 }
 
@@ -115,7 +115,7 @@ impl AttackOptions {
         let mut wanted = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            let mut value = || words.next().with_context(|| format!("what comes after `{word}`?"));
+            let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
             match word.as_str() {
                 "--case" => wanted.cases.push(value()?.clone()),
                 "--dialect" => wanted.dialects.push(value()?.clone()),
@@ -124,7 +124,7 @@ impl AttackOptions {
                 "--release" => wanted.release = true,
                 "--verbose" => wanted.verbose = true,
                 other => bail!(
-                    "`{other}` is none of --case ID, --dialect NAME, --bin FILE, --keep, \
+                    "unknown option `{other}`; the options are --case ID, --dialect NAME, --bin FILE, --keep, \
                      --release, --verbose"
                 ),
             }
@@ -233,7 +233,7 @@ fn tools(
         std::fs::write(schemas.join("case.schema.json"), "{}")?;
         let launch = server::Launch::of(binary, &stage);
         let (mut server, mut client) = client::open(&launch, &stage, way)
-            .with_context(|| format!("no server to be attacked, {}", way.name()))?;
+            .with_context(|| format!("cannot start the server to attack, {}", way.name()))?;
         let mut names: BTreeSet<String> = client
             .tools()?
             .iter()

@@ -71,7 +71,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let mut minutes = MINUTES;
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("what comes after `{word}`?"));
+        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
         match word.as_str() {
             "--kills" => wanted.kills = value()?.parse().context("--kills")?,
             "--seed" => wanted.seed = value()?.parse().context("--seed")?,
@@ -80,7 +80,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
             "--debug" => wanted.server = Which::Debug,
             "--server" => wanted.server = Which::Built(value()?.into()),
             other => bail!(
-                "`{other}` is none of --kills N, --gateway, --minutes N, --seed S, --debug, \
+                "unknown option `{other}`; the options are --kills N, --gateway, --minutes N, --seed S, --debug, \
                  --server FILE"
             ),
         }
@@ -120,12 +120,16 @@ fn wreak(wanted: &ChaosOptions) -> anyhow::Result<()> {
     let left = left.len();
     eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
     println!("{kills} kills, {jobs} jobs, {lost} lost, {doubled} doubled, {left} left running");
-    ensure!(lost + doubled + left == 0, "jobs were not kept as they must; {}", kept(&stage.folder));
-    std::fs::remove_dir_all(&stage.folder).context("what was made cannot be removed")
+    ensure!(
+        lost + doubled + left == 0,
+        "jobs were lost, doubled or left running; {}",
+        kept(&stage.folder)
+    );
+    std::fs::remove_dir_all(&stage.folder).context("cannot remove the folder of the run")
 }
 
 fn kept(folder: &Path) -> String {
-    format!("all is kept in {}", folder.display())
+    format!("everything is kept in {}", folder.display())
 }
 
 /// The server's file, freshly built.

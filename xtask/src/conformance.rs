@@ -87,7 +87,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let mut wanted = ConformanceOptions::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("what comes after `{word}`?"));
+        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
         match word.as_str() {
             "--scenario" => wanted.scenario = Some(value()?.clone()),
             "--revision" => {
@@ -100,7 +100,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
             "--from" => wanted.from = Some(value()?.clone()),
             "--edge" => wanted.edge = Some(value()?.clone()),
             other => bail!(
-                "`{other}` is none of --scenario NAME, --revision REVISION, --keep, --through, \
+                "unknown option `{other}`; the options are --scenario NAME, --revision REVISION, --keep, --through, \
                  --from CLIENT, --edge EDGE, --client"
             ),
         }
@@ -117,7 +117,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     }
     if let Some(revision) = &wanted.revision {
         let known = REVISIONS.contains(&revision.as_str());
-        ensure!(known, "the suite is for {}, not {revision}", REVISIONS.join(" and "));
+        ensure!(known, "the suite supports {}, not {revision}", REVISIONS.join(" and "));
     }
     hold(&wanted)
 }
@@ -166,8 +166,8 @@ fn hold_through(wanted: &ConformanceOptions) -> anyhow::Result<()> {
     };
     let pairs: anyhow::Result<Vec<_>> = thread::scope(|scope| {
         let at_once = thread::available_parallelism().map_or(1, usize::from);
-        let held: Vec<_> = (0..at_once).map(|_| scope.spawn(some)).collect();
-        held.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(some)).collect();
+        threads.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why))).collect()
     });
     let pairs: Vec<_> = pairs?.into_iter().flatten().collect();
     let some = [&wanted.from, &wanted.edge, &wanted.revision, &wanted.scenario];
@@ -176,7 +176,7 @@ fn hold_through(wanted: &ConformanceOptions) -> anyhow::Result<()> {
         matrix::write(&pairs)?;
     }
     let failed: usize = pairs.iter().map(|pair| pair.tally.failed).sum();
-    ensure!(failed == 0, "what passes through toolgate breaks {failed} checks, named above");
+    ensure!(failed == 0, "{failed} checks failed through toolgate, named above");
     Ok(())
 }
 
@@ -189,7 +189,7 @@ fn before(
 ) -> anyhow::Result<Vec<Pair>> {
     let folder = Folder::make()?;
     let tested = edge.start(&folder.0)?;
-    eprintln!("\n==> conformance against {}, before {edge}", tested.server.url);
+    eprintln!("\n==> conformance against {}, with {edge} upstream", tested.server.url);
     let mut pairs = Vec::new();
     for client in Client::all() {
         let name = client.to_string();
@@ -211,7 +211,7 @@ fn before(
         let tally = against(suite, client.suited(), &scenarios, &url, &results)?;
         between.map_or(Ok(()), Server::stop)?;
         let Tally { passed, failed, .. } = tally;
-        println!("{client} before {edge}: {passed} passed, {failed} failed");
+        println!("{client}, {edge} upstream: {passed} passed, {failed} failed");
         pairs.push(Pair { client, edge, tally, beyond: beyond.len() });
     }
     tested.stop()?;
@@ -235,7 +235,7 @@ fn against(
         tally.count(revision, scenario, &suite.run(scenario, revision, url, &results)?);
     }
     eprintln!(
-        "{revision}: {} scenarios in {:.0} s; {} checks skipped, as the suite has it",
+        "{revision}: {} scenarios in {:.0} s; the suite skipped {} checks",
         scenarios.len(),
         begun.elapsed().as_secs_f64(),
         tally.skipped
@@ -285,7 +285,7 @@ impl Folder {
     /// Removes it, or says where it is.
     fn leave(mut self, keep: bool) -> anyhow::Result<()> {
         if keep {
-            eprintln!("what the suite wrote down is in {}", self.0.join("results").display());
+            eprintln!("the suite's results are in {}", self.0.join("results").display());
             self.0 = PathBuf::new();
             return Ok(());
         }

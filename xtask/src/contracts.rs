@@ -46,12 +46,16 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
             "--list" => list = true,
             "--last" => last = true,
             "--seed" => {
-                let name = words.next().context("which seed comes after `--seed`?")?;
+                let name = words.next().context("`--seed` needs a name")?;
                 let seed =
                     Seed::ALL.into_iter().find(|seed| seed.name().eq_ignore_ascii_case(name));
-                only = Some(seed.with_context(|| format!("no seed is named {name}; S0 to S4, X"))?);
+                only = Some(seed.with_context(|| {
+                    format!("unknown seed {name}; the seeds are S0 to S4 and X")
+                })?);
             }
-            other => bail!("`{other}` is none of --seed NAME, --list, --last"),
+            other => {
+                bail!("unknown option `{other}`; the options are --seed NAME, --list and --last")
+            }
         }
     }
     if list {
@@ -112,7 +116,7 @@ fn judge(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result<()> 
     for line in summary {
         println!("{line}");
     }
-    ensure!(wrong == 0, "{wrong} rows of the contracts do not hold, or no test shows them");
+    ensure!(wrong == 0, "{wrong} rows of the contracts are broken or have no test");
     if only.is_some() {
         return Ok(());
     }
@@ -139,7 +143,7 @@ fn tied(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<Shown>> {
     let rows = Row::all()?;
     let tie = |row: Row| Shown { tests: by_row.remove(&row.id).unwrap_or_default(), row };
     let shown: Vec<Shown> = rows.into_iter().map(tie).collect();
-    ensure!(by_row.is_empty(), "tests show rows that there are not: {by_row:?}");
+    ensure!(by_row.is_empty(), "tests are named after unknown rows: {by_row:?}");
     Ok(shown)
 }
 

@@ -24,17 +24,20 @@ pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
     // A program that is not optimised counts more, and a rise as well.
     build()?;
     let path = checkout().join(KEPT);
-    let kept = std::fs::read(&path).context(KEPT);
-    let kept: Counts = match kept.and_then(|kept| Ok(serde_json::from_slice(&kept)?)) {
-        Ok(kept) => kept,
-        Err(_) if keep => Counts::new(),
-        Err(err) => return Err(err),
-    };
+    let recorded = std::fs::read(&path).context(KEPT);
+    let recorded: Counts =
+        match recorded.and_then(|recorded| Ok(serde_json::from_slice(&recorded)?)) {
+            Ok(recorded) => recorded,
+            Err(_) if keep => Counts::new(),
+            Err(err) => return Err(err),
+        };
     let program = checkout().join(PROGRAM).display().to_string();
     let mut counted = Counts::new();
     for case in output(&program, &["cases"])?.split_whitespace() {
         let count = instructions(&program, case)?;
-        let before = kept.get(case).map_or_else(String::new, |kept| format!(", {kept} are kept"));
+        let before = recorded
+            .get(case)
+            .map_or_else(String::new, |recorded| format!(", recorded {recorded}"));
         println!("{case}: {count} instructions{before}");
         counted.insert(case.to_owned(), count);
     }
@@ -42,7 +45,7 @@ pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
         return Ok(std::fs::write(path, serde_json::to_string_pretty(&counted)? + "\n")?);
     }
     let is_more = |case: &&String| {
-        let most = kept.get(*case).map_or(0, |kept| kept * (100 + RISE) / 100);
+        let most = recorded.get(*case).map_or(0, |recorded| recorded * (100 + RISE) / 100);
         counted[*case] > most
     };
     let more: Vec<&str> = counted.keys().filter(is_more).map(String::as_str).collect();
@@ -50,8 +53,8 @@ pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "over {RISE} % more instructions than {KEPT} says: {}. If they must be, keep them with \
-         `cargo xtask count --keep`, and say why in the commit",
+        "over {RISE} % more instructions than recorded in {KEPT}: {}. If that is necessary, record \
+         them with `cargo xtask count --keep`, and explain it in the commit",
         more.join(", ")
     )
 }
@@ -62,13 +65,13 @@ fn instructions(program: &str, case: &str) -> anyhow::Result<u64> {
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted*"])
         .args([program, case])
         .output()
-        .context("valgrind cannot be started")?;
-    let told = String::from_utf8_lossy(&ran.stderr);
-    let collected = told.lines().find_map(|line| line.split_once("Collected : "));
+        .context("cannot start valgrind")?;
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    let collected = stderr.lines().find_map(|line| line.split_once("Collected : "));
     let requests = String::from_utf8_lossy(&ran.stdout);
     let count = collected.and_then(|(_, count)| count.trim().parse::<u64>().ok());
     match (count, requests.trim().parse::<u64>()) {
         (Some(count), Ok(requests)) if count > 0 && requests > 0 => Ok(count / requests),
-        _ => bail!("valgrind counted nothing:\n{told}"),
+        _ => bail!("valgrind counted nothing:\n{stderr}"),
     }
 }

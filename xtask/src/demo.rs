@@ -23,13 +23,13 @@ pub(crate) fn serve_and_call() -> anyhow::Result<()> {
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .context("the server cannot be started")?,
+            .context("cannot start the server")?,
     );
-    let said = server.0.stderr.take().context("the server has no standard error")?;
-    let mut lines = BufReader::new(said).lines();
-    let line = lines.next().context("the server said nothing")??;
+    let stderr = server.0.stderr.take().context("the server has no standard error")?;
+    let mut lines = BufReader::new(stderr).lines();
+    let line = lines.next().context("the server printed nothing")??;
     eprintln!("{line}");
-    let url = line.split_whitespace().last().context("the server named no address")?;
+    let url = line.split_whitespace().last().context("the server printed no address")?;
 
     let arguments = r#"{"path":"README.md","line_count":3}"#;
     run(&toolgate, &["call", "files_read", arguments, "--url", url])

@@ -46,16 +46,16 @@ pub(crate) fn stand_in(words: &[String]) -> Option<ExitCode> {
 /// The arguments without those about tests.
 fn without_tests(words: &[String]) -> Vec<String> {
     let mut words = words.iter();
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--test" => {}
             // Each has a value.
             "--test-run-directory" | "--test-args" | "--test-runtool" => drop(words.next()),
-            _ => kept.push(word.clone()),
+            _ => remaining.push(word.clone()),
         }
     }
-    kept
+    remaining
 }
 
 #[cfg(test)]
@@ -63,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_about_tests_are_left_out_with_their_values() {
+    fn test_arguments_are_removed_with_their_values() {
         let given = ["--crate-name", "it", "--test", "--test-run-directory", "/a", "lib.rs"];
-        let kept = without_tests(&given.map(str::to_owned));
-        assert_eq!(kept, ["--crate-name", "it", "lib.rs"]);
+        let remaining = without_tests(&given.map(str::to_owned));
+        assert_eq!(remaining, ["--crate-name", "it", "lib.rs"]);
     }
 }

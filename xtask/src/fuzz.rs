@@ -68,10 +68,12 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
         match word.as_str() {
-            "--seconds" => wanted.seconds = value()?.parse().context("--seconds is a number")?,
+            "--seconds" => wanted.seconds = value()?.parse().context("--seconds needs a number")?,
             "--again" => wanted.again = Some(value()?.clone()),
             "--merge" => wanted.merge = true,
-            flag if flag.starts_with('-') => bail!("no flag `{flag}`; `cargo xtask` lists them"),
+            flag if flag.starts_with('-') => {
+                bail!("unknown option `{flag}`; `cargo xtask` lists the options")
+            }
             target => wanted.targets.push(target.to_owned()),
         }
     }
@@ -83,11 +85,11 @@ fn fuzz(wanted: &FuzzOptions) -> anyhow::Result<()> {
     let program = build()?;
     let all = targets(&program)?;
     if let Some(unknown) = wanted.targets.iter().find(|target| !all.contains(target)) {
-        bail!("no target is named `{unknown}`; there are {}", all.join(", "));
+        bail!("unknown target `{unknown}`; the targets are {}", all.join(", "));
     }
     let targets = if wanted.targets.is_empty() { &all } else { &wanted.targets };
     if let Some(input) = &wanted.again {
-        let [target] = &targets[..] else { bail!("say which target `{input}` is for") };
+        let [target] = &targets[..] else { bail!("name the one target of `{input}`") };
         return again(&program, target, input);
     }
     let mut found = Vec::new();
@@ -124,14 +126,15 @@ fn build() -> anyhow::Result<PathBuf> {
     build.env("RUSTC_WRAPPER", stand_in).env(STANDS_IN, "1").current_dir(checkout());
     let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !built.status.success() {
-        bail!("the targets cannot be built: {}", built.status);
+        bail!("cannot build the targets: {}", built.status);
     }
     eprintln!("    {:.1} s", begun.elapsed().as_secs_f64());
-    let told = built.stdout.split(|byte| *byte == b'\n');
-    let told = told.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
-    let programs = told.filter(|message| message["target"]["name"] == "fuzz");
+    let messages = built.stdout.split(|byte| *byte == b'\n');
+    let messages =
+        messages.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
+    let programs = messages.filter(|message| message["target"]["name"] == "fuzz");
     let mut programs = programs.filter_map(|message| Some(message["executable"].as_str()?.into()));
-    programs.next().context("cargo does not say where the targets' program is")
+    programs.next().context("cargo did not report the program of the targets")
 }
 
 /// Whether this program was started in the place of `rustc`; then it is that, and this its end.
@@ -183,25 +186,25 @@ fn one(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Option<Stri
     if words.exists() {
         command.arg(format!("-dict={}", words.display()));
     }
-    let status = command.status().context("the targets cannot be run")?;
-    let said = fs::read(&log)?;
-    let said = String::from_utf8_lossy(&said);
+    let status = command.status().context("cannot run the targets")?;
+    let text = fs::read(&log)?;
+    let text = String::from_utf8_lossy(&text);
     let took = begun.elapsed().as_secs();
-    let told = Told::of(&said);
+    let stats = Told::of(&text);
     let end = if status.success() { "nothing found" } else { "FOUND" };
     eprintln!(
         "{target:20} {:>9} runs in {took} s, coverage {} (from {}), {} inputs, {end}",
-        told.runs, told.coverage, told.coverage_before, told.inputs,
+        stats.runs, stats.coverage, stats.coverage_before, stats.inputs,
     );
     if status.success() {
         return Ok(None);
     }
-    let input = said.lines().find_map(|line| line.split_once("Test unit written to "));
-    let input = input.map_or("an input that was not written down", |(_, path)| path);
-    let why = said.lines().skip_while(|line| !line.contains("panicked at")).take(3);
+    let input = text.lines().find_map(|line| line.split_once("Test unit written to "));
+    let input = input.map_or("an input that was not saved", |(_, path)| path);
+    let why = text.lines().skip_while(|line| !line.contains("panicked at")).take(3);
     let why: Vec<_> = why.collect();
     Ok(Some(format!(
-        "{target}: {}\n    cargo xtask fuzz {target} --again {input}\n    all it said: {}",
+        "{target}: {}\n    cargo xtask fuzz {target} --again {input}\n    full output: {}",
         why.join(" "),
         log.display(),
     )))
@@ -212,7 +215,7 @@ fn again(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     let status = command.env("FUZZ_TARGET", target).arg("-timeout=20").arg(input).status()?;
     if !status.success() {
-        bail!("`{target}` does not bear {input}");
+        bail!("`{target}` fails on {input}");
     }
     Ok(())
 }
@@ -227,23 +230,23 @@ struct Told {
 }
 
 impl Told {
-    fn of(said: &str) -> Self {
-        let mut told = Self::default();
-        for line in said.lines() {
+    fn of(log: &str) -> Self {
+        let mut stats = Self::default();
+        for line in log.lines() {
             let after = |name: &str| {
                 let rest = line.split_once(name)?.1.trim_start();
                 rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
             };
             if line.starts_with('#') {
-                told.runs = after("#").unwrap_or(told.runs);
-                told.coverage = after(" cov: ").unwrap_or(told.coverage);
-                told.inputs = after(" corp: ").unwrap_or(told.inputs);
+                stats.runs = after("#").unwrap_or(stats.runs);
+                stats.coverage = after(" cov: ").unwrap_or(stats.coverage);
+                stats.inputs = after(" corp: ").unwrap_or(stats.inputs);
                 if line.contains("INITED") {
-                    told.coverage_before = told.coverage;
+                    stats.coverage_before = stats.coverage;
                 }
             }
-            told.runs = after("stat::number_of_executed_units:").unwrap_or(told.runs);
+            stats.runs = after("stat::number_of_executed_units:").unwrap_or(stats.runs);
         }
-        told
+        stats
     }
 }

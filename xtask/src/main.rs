@@ -27,7 +27,7 @@ mod stages;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask WORD
+cargo xtask COMMAND
 
   demo                 build toolgate, serve this checkout and make one call against it
   test [--quick]       run everything CI runs and print what each stage took. It installs what is
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         Some("attack") => attack::from_words(&words[1..]),
         Some("fuzz") => fuzz::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
-        // Which the suite starts, with the place of its server.
+        // The suite starts this command, with the address of its server.
         Some("conformance-driver") => conformance::drive(words.get(1).map_or("", String::as_str)),
         Some("contracts") => contracts::from_words(&words[1..]),
         Some("eval-search") => eval::search(&words[1..]),
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(word) => {
-            eprintln!("xtask: unknown word `{word}`\n\n{HELP}");
+            eprintln!("xtask: unknown command `{word}`\n\n{HELP}");
             return ExitCode::from(2);
         }
     };

@@ -119,7 +119,7 @@ fn check_crate(src: &Path) -> anyhow::Result<Vec<String>> {
             if rooms.position(used).is_some_and(|used| used > own) {
                 let file = file.strip_prefix(checkout()).unwrap_or(file).display();
                 wrong.push(format!(
-                    "{file} uses the room `{used}`, which lib.rs declares after `{room}`"
+                    "{file} uses the module `{used}`, which lib.rs declares after `{room}`"
                 ));
             }
         }

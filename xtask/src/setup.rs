@@ -240,10 +240,10 @@ fn debian(program: &str, probe: &[&str], packages: &[&str]) -> anyhow::Result<()
         return Ok(());
     }
     let names = packages.join(" ");
-    eprintln!("`{program}` does not do; installing {names}");
+    eprintln!("`{program}` is missing or unsuitable; installing {names}");
     if !works("apt-get", &["--version"]) || !works("test", &["-w", "/var/lib/dpkg"]) {
         bail!(
-            "`{program}` is needed and cannot be installed from here; install {names} and try again"
+            "`{program}` is required, but xtask cannot install it; install {names} and try again"
         );
     }
     run("apt-get", &["update", "-qq"])?;

@@ -73,7 +73,7 @@ pub(crate) fn lint_builds(incremental: bool) -> anyhow::Result<()> {
     let sysroot = output("rustc", &["--print", "sysroot"])?;
     let clippy = format!("{}/bin/clippy-driver", sysroot.trim());
     if !works(&clippy, &["--version"]) {
-        bail!("Clippy is missing; `rustup component add clippy` installs it");
+        bail!("Clippy is missing; run `rustup component add clippy`");
     }
     // What `cargo clippy -- --deny warnings` passes on.
     let flags = ["--deny", "warnings"].map(|flag| format!("{flag}__CLIPPY_HACKERY__")).concat();
@@ -104,7 +104,7 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
         .current_dir(checkout())
         .stdin(Stdio::null())
         .status()
-        .with_context(|| format!("`{program}` cannot be started"))?;
+        .with_context(|| format!("cannot start `{program}`"))?;
     eprintln!("    {:.1} s", begun.elapsed().as_secs_f64());
     if !status.success() {
         bail!("`{name} {}` failed: {status}", args.join(" "));
@@ -125,7 +125,7 @@ pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .with_context(|| format!("`{program}` cannot be started"))?;
+        .with_context(|| format!("cannot start `{program}`"))?;
     if !output.status.success() {
         bail!("`{program} {}` failed: {}", args.join(" "), output.status);
     }

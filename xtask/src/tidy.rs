@@ -72,7 +72,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     if !wrong.is_empty() {
         bail!("tidy found:\n  {}", wrong.join("\n  "));
     }
-    eprintln!("tidy: arrows, rooms, licenses, files and names are in order");
+    eprintln!("tidy: dependencies, modules, licenses, files and names are in order");
     Ok(())
 }
 
@@ -91,7 +91,9 @@ fn arrows(metadata: &Value) -> Vec<String> {
         if let Some(allowed) = allowed.get(name) {
             let stray =
                 dependencies.iter().filter(|d| d.starts_with("toolgate") && !allowed.contains(*d));
-            wrong.extend(stray.map(|d| format!("`{name}` must not see `{d}` (ARCHITECTURE.md)")));
+            wrong.extend(
+                stray.map(|d| format!("`{name}` must not depend on `{d}` (ARCHITECTURE.md)")),
+            );
         }
         if PURE.contains(&name) {
             let impure = dependencies.iter().filter(|d| IMPURE.contains(*d));
@@ -112,7 +114,7 @@ fn what_cargo_run_runs(metadata: &Value) -> Option<String> {
     let default: Vec<_> = all.into_iter().flatten().filter_map(Value::as_str).collect();
     let right = matches!(default[..], [only] if only.contains("crates/server"));
     (!right).then(|| {
-        format!("`cargo run` means {default:?}, not crates/server (Cargo.toml, default-members)")
+        format!("`cargo run` runs {default:?}, not crates/server (Cargo.toml, default-members)")
     })
 }
 
@@ -202,7 +204,7 @@ fn files() -> anyhow::Result<Vec<String>> {
         let lines = text.lines().count();
         if name.ends_with(".rs") {
             if lines > FILE_LINES_MAX {
-                wrong.push(format!("{name} has {lines} lines; more than {FILE_LINES_MAX} are too many to hold in mind"));
+                wrong.push(format!("{name} has {lines} lines; the limit is {FILE_LINES_MAX}"));
             }
             if !text.starts_with("//!") {
                 wrong.push(format!("{name} does not begin with a `//!` sentence"));

@@ -86,7 +86,7 @@ impl Bench {
         if case != Case::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
             let read = conversation.read(&MessageFrame::from_line(hello.as_bytes().to_vec()));
-            assert!(matches!(read, FrameReading::OpenSession(_)), "the session is not open");
+            assert!(matches!(read, FrameReading::OpenSession(_)), "the session is open");
         }
         let request = Bytes::from_static(case.request().as_bytes());
         Self { runtime, host, conversation, request, expected: case.expected() }
@@ -100,7 +100,7 @@ impl Bench {
         let FrameReading::Request(ask) =
             self.conversation.read(&MessageFrame::from_line(self.request.clone()))
         else {
-            panic!("it is no request");
+            panic!("this is not a request");
         };
         let asked = IncomingRequest {
             metadata: ask.metadata,
@@ -110,7 +110,7 @@ impl Bench {
         let outcome = self.runtime.block_on(self.host.answer(asked));
         let Some(Reply { body: ReplyBody::Json(answer), .. }) = ask.encoder.encode_reply(outcome)
         else {
-            panic!("it is not answered");
+            panic!("there is no answer");
         };
         answer
     }
@@ -121,12 +121,12 @@ impl Bench {
     /// When it is not.
     pub fn check(&mut self) {
         let answer = self.ask();
-        let answer = str::from_utf8(&answer).expect("it is JSON");
+        let answer = str::from_utf8(&answer).expect("the answer is UTF-8");
         assert!(answer.contains(self.expected), "a wrong answer: {answer}");
     }
 }
 
-/// Says back what it is told.
+/// Returns its input text.
 struct Echo;
 
 #[derive(Deserialize, JsonSchema)]
@@ -145,7 +145,7 @@ struct Output {
 impl Tool for Echo {
     const NAME: &'static str = "bench.echo";
     const TITLE: &'static str = "Echo";
-    const DESCRIPTION: &'static str = "Says back what it is told.";
+    const DESCRIPTION: &'static str = "Return the text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;
@@ -193,8 +193,9 @@ fn gate() -> Gate {
         rule("nobody-else", PolicyEffect::Deny, Some(r#"caller.name != "local""#)),
         rule("reads", PolicyEffect::Allow, None),
     ];
-    let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
-    let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
+    let policy =
+        ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("the rules are valid");
+    let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("the rules are valid");
     let often = NonZeroU32::new(1_000_000_000).expect("some");
     let rate =
         CallRate { tools: "*".to_owned(), calls: often, per: Duration::from_secs(1), burst: often };

@@ -73,7 +73,7 @@ fn told(request: &[u8]) -> Option<String> {
             r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"floor","version":"0"}}"#
         }
         "tools/list" => {
-            r#"{"tools":[{"name":"echo","description":"Says back what it is told.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}]}"#
+            r#"{"tools":[{"name":"echo","description":"Return the text.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}]}"#
         }
         "ping" => "{}",
         _ => {

@@ -41,7 +41,7 @@ impl Conversation {
         input.write_all(format!("{request}\n").as_bytes())?;
         loop {
             let mut line = String::new();
-            ensure!(self.output.read_line(&mut line)? > 0, "the server ended");
+            ensure!(self.output.read_line(&mut line)? > 0, "the server closed its output");
             let mut answer: Value = serde_json::from_str(&line)?;
             // Notifications have no id.
             if answer["id"] == id {

@@ -52,7 +52,7 @@ impl Corpus {
                     corpus.bytes += text.len() as u64;
                 }
             }
-            ensure!(corpus.files > before, "there are no sources of crates to search");
+            ensure!(corpus.files > before, "no crate sources found to search");
         }
         Ok(corpus)
     }
@@ -66,8 +66,8 @@ pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = Command::new(cargo).args(args).args(["--filter-platform", &host]).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout)?;
-    let packages = told["packages"].as_array().context("no packages")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
     let theirs = packages.iter().filter(|package| package["source"].is_string());
     let manifests = theirs.filter_map(|package| package["manifest_path"].as_str());
     let mut folders: Vec<PathBuf> =

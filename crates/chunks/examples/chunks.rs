@@ -1,7 +1,7 @@
 //! Shows the chunks of a file, or how fast those of all files beneath a folder are found.
 
-#![allow(clippy::disallowed_methods, reason = "a developer's tool, which reads what it is told to")]
-#![allow(clippy::print_stdout, reason = "a developer's tool, which tells what it finds")]
+#![allow(clippy::disallowed_methods, reason = "a developer's tool that reads the given files")]
+#![allow(clippy::print_stdout, reason = "a developer's tool that prints its results")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use toolgate_chunks::{FileClass, chunks, is_generated, is_generated_text, is_ven
 
 fn main() {
     let Some(path) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        println!("give a file, or a folder");
+        println!("usage: chunks FILE_OR_FOLDER");
         return;
     };
     if path.is_dir() { speed(&path) } else { show(&path) }

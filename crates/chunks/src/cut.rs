@@ -142,10 +142,10 @@ impl ChunkCutter<'_, '_> {
             },
         };
         (piece.first, piece.last) = (first, last);
-        let says = |line| self.lines.line(line).chars().any(char::is_alphanumeric);
+        let has_text = |line| self.lines.line(line).chars().any(char::is_alphanumeric);
         let may_close = outer.is_some() || self.loose_kind == ChunkKind::Code;
         let is_little = last - first < 2;
-        let closes = may_close && !(first..=last).any(says);
+        let closes = may_close && !(first..=last).any(has_text);
         // The end of unfinished code is indented further than the next definition.
         let ends = !is_end && is_little && self.lines.indent(first) > self.lines.indent(to);
         // Front matter is not part of the first section.
@@ -234,17 +234,17 @@ impl ChunkCutter<'_, '_> {
     ) -> (String, Vec<Range<usize>>) {
         let bytes = self.lines.bytes(first, last);
         let from = all.partition_point(|doc| doc.end <= bytes.start);
-        let mut said: Vec<String> = Vec::new();
+        let mut docs: Vec<String> = Vec::new();
         let mut here = Vec::new();
         for doc in all[from..].iter().take_while(|doc| doc.start < bytes.end) {
             let doc = doc.start.max(bytes.start)..doc.end.min(bytes.end);
             let text = docs::piece_text(&self.lines.text[doc.clone()]);
             if !text.is_empty() {
-                said.push(text);
+                docs.push(text);
                 here.push(doc);
             }
         }
-        (said.join("\n"), here)
+        (docs.join("\n"), here)
     }
 
     /// Returns the last line of a chunk that starts at `from`, within the lines up to `last`.

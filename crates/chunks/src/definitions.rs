@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_told_by_its_line_in_many_languages() {
+    fn a_definition_is_recognized_by_its_line_in_many_languages() {
         for (line, name) in [
             ("pub(crate) async fn read_all<T>(x: T) -> u8 {", "read_all"),
             ("    unsafe extern \"C\" fn hook() {", "hook"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_uses_defines_nothing() {
+    fn a_line_that_only_uses_names_is_no_definition() {
         for line in [
             "    let x = 4;",
             "if (ready(x)) {",

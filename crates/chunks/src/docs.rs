@@ -49,7 +49,7 @@ impl CommentKind {
 
 /// Returns the text of a comment without its marks and without blank lines at both ends.
 pub(crate) fn comment_text(text: &str) -> String {
-    let mut said: Vec<&str> = Vec::new();
+    let mut lines: Vec<&str> = Vec::new();
     let is_block = text.trim_start().starts_with("/*");
     let is_begin = text.trim_start().starts_with("=begin");
     for line in text.lines() {
@@ -63,9 +63,9 @@ pub(crate) fn comment_text(text: &str) -> String {
         } else {
             line.trim_start_matches(['/', '#', '-']).trim_start_matches(['!', '<'])
         };
-        said.push(line.trim_end());
+        lines.push(line.trim_end());
     }
-    dedent(&said).trim().to_owned()
+    dedent(&lines).trim().to_owned()
 }
 
 /// Returns the text of the string `literal`, without quotes and common indentation.
@@ -94,8 +94,8 @@ pub(crate) fn piece_text(piece: &str) -> String {
 /// Removes the common indentation of `lines`.
 fn dedent(lines: &[&str]) -> String {
     let blanks = |line: &&str| line.len() - line.trim_start_matches([' ', '\t']).len();
-    let said = lines.iter().filter(|line| !line.trim().is_empty());
-    let indent = said.map(blanks).min().unwrap_or(0);
+    let filled = lines.iter().filter(|line| !line.trim().is_empty());
+    let indent = filled.map(blanks).min().unwrap_or(0);
     let lines: Vec<&str> =
         lines.iter().map(|line| line.get(indent..).unwrap_or_default()).collect();
     lines.join("\n")
@@ -141,9 +141,9 @@ pub(crate) fn without_tags(text: &str) -> String {
         };
         let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or_default();
         if TAGS.contains(&name) {
-            let told =
+            let target =
                 tag.split('"').nth(1).filter(|_| name.starts_with("see") || name.ends_with("ref"));
-            bare.push_str(told.unwrap_or_default());
+            bare.push_str(target.unwrap_or_default());
             rest = &after[tag.len() + 1..];
         } else {
             bare.push('<');
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_say_what_is_left_without_their_marks() {
-        for (comment, said) in [
+    fn comment_marks_are_removed() {
+        for (comment, expected) in [
             ("/// Reads.\n///   more", "Reads.\n  more"),
             ("//! Inner.", "Inner."),
             ("/** One.\n  * Two.\n  *\n  * @param x\n  */", "One.\nTwo.\n\n@param x"),
@@ -170,7 +170,7 @@ mod tests {
             ("/// <summary>\n/// Opens a <see cref=\"Door\"/>.\n/// </summary>", "Opens a Door."),
             ("/// Returns a `Vec<u8>`.", "Returns a `Vec<u8>`."),
         ] {
-            assert_eq!(without_tags(&comment_text(comment)), said, "{comment}");
+            assert_eq!(without_tags(&comment_text(comment)), expected, "{comment}");
         }
         assert_eq!(
             string_text("r\"\"\"One.\n\n    Two.\n      three\n    \"\"\""),

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_role_is_that_of_a_node_that_the_grammar_knows() {
+    fn every_role_belongs_to_a_node_of_the_grammar() {
         for rules in ALL_RULES {
             let language = (rules.grammar)();
             for (kind, _) in rules.roles {

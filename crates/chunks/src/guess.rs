@@ -97,18 +97,18 @@ fn head(line: &str) -> String {
 
 /// Collects the comments above the definition of `part` as its doc.
 fn collect_doc(lines: &TextLines<'_>, part: &mut OutlinePart) {
-    let mut said = Vec::new();
+    let mut docs = Vec::new();
     for line in part.first..part.start {
         let text = lines.line(line).trim();
         let is_comment = ["//", "/*", "*", "--", "# "].iter().any(|mark| text.starts_with(mark));
         if is_comment {
             // Each line of a block comment is treated as a comment of its own here.
             let bare = text.trim_start_matches(['/', '*', '#', '-', '!']).trim_end_matches("*/");
-            said.push(docs::comment_text(bare));
+            docs.push(docs::comment_text(bare));
             part.doc_bytes.push(lines.bytes(line, line));
         }
     }
-    part.doc = said.join("\n").trim().to_owned();
+    part.doc = docs.join("\n").trim().to_owned();
     if part.doc.is_empty() {
         part.doc_bytes.clear();
     }

@@ -218,8 +218,8 @@ pub(crate) fn add_names(names: &mut Vec<String>, more: &[String]) {
 
 pub(crate) fn add_doc(piece: &mut ChunkPiece, doc: &str, doc_bytes: &[Range<usize>]) {
     // A guessed doc comment may be inside a docstring that was already added.
-    let said = piece.doc_bytes.last().map_or(0, |last| last.end);
-    let is_new = doc_bytes.first().is_none_or(|first| first.start >= said);
+    let doc_end = piece.doc_bytes.last().map_or(0, |last| last.end);
+    let is_new = doc_bytes.first().is_none_or(|first| first.start >= doc_end);
     if !doc.is_empty() && is_new {
         if !piece.doc.is_empty() {
             piece.doc.push('\n');

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_tells_what_a_file_is() {
+    fn a_file_is_classified_by_its_path() {
         for (path, tags) in [
             ("src/auth.rs", &["rust", "code"][..]),
             ("tests/it/auth.rs", &["rust", "code", "test"]),

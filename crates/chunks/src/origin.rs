@@ -136,7 +136,7 @@ fn states_generated(line: &str) -> bool {
     let line = line.trim();
     let is_comment = ["//", "/*", "*", "#", "--", ";", "<!--", "\"\"\"", "%"];
     is_comment.iter().any(|mark| line.starts_with(mark))
-        && GENERATED_PHRASES.iter().any(|said| line.contains(said))
+        && GENERATED_PHRASES.iter().any(|phrase| line.contains(phrase))
 }
 
 fn is_minified(text: &str) -> bool {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_wrote_is_told_by_its_name_and_its_text() {
+    fn generated_files_are_recognized_by_name_and_text() {
         assert!(is_generated("Cargo.lock") && is_generated("web/app.min.js"));
         assert!(!is_generated("src/lock.rs"));
         for text in [
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_secrets_is_told_by_its_name_or_its_text() {
+    fn secret_files_are_recognized_by_name_or_text() {
         for path in [
             ".env",
             "web/.env",
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_told_by_its_folder() {
+    fn vendored_files_are_recognized_by_their_folder() {
         assert!(is_vendored("web/node_modules/left-pad/index.js") && is_vendored("vendor/a.go"));
         assert!(!is_vendored("src/vendor.rs") && !is_vendored("src/targets/a.rs"));
     }

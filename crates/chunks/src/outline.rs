@@ -174,8 +174,8 @@ pub(crate) fn limit_names(mut within: Vec<String>) -> Vec<String> {
         bytes += name.len();
         bytes <= WITHIN_BYTES_MAX
     };
-    let told = within.iter().rev().take(WITHIN_MAX).take_while(fits).count();
-    within.drain(..within.len() - told);
+    let count = within.iter().rev().take(WITHIN_MAX).take_while(fits).count();
+    within.drain(..within.len() - count);
     within
 }
 
@@ -188,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_share_lines_are_told_apart() {
+    fn parts_that_share_lines_are_separated() {
         let parts = vec![part(3, 6, "b"), part(0, 3, "a"), part(4, 5, "in"), part(4, 4, "too")];
         let outline = Outline::new(parts, Vec::new());
-        let told: Vec<_> = outline.parts.iter().map(|it| (it.first, it.last, it.outer)).collect();
-        assert_eq!(told, [(0, 3, None), (4, 6, None)]);
+        let lines: Vec<_> = outline.parts.iter().map(|it| (it.first, it.last, it.outer)).collect();
+        assert_eq!(lines, [(0, 3, None), (4, 6, None)]);
         assert_eq!(outline.parts[1].names, ["b", "in", "too"]);
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_definition_is_told_by_itself_with_what_it_stands_in() {
+    fn each_definition_is_listed_with_its_enclosing_names() {
         let expected = [
             "3 4 6 Type Store in : pub struct Store",
             "9 10 12 Function open in Store: fn open(&self) -> u32",

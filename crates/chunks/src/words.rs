@@ -114,15 +114,15 @@ pub fn distinct_words(text: &str) -> Vec<String> {
 pub fn concepts(query: &str) -> Vec<Concept> {
     let lower = query.to_lowercase();
     let is_stop = |word: &str| STOP_WORDS.binary_search(&word).is_ok();
-    let says = |word: &&str| {
+    let is_meaningful = |word: &&str| {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
         !bare.is_empty() && !is_stop(&bare)
     };
     // A query of stop words alone is taken literally.
-    let all = !lower.split_whitespace().any(|word| says(&word));
+    let all = !lower.split_whitespace().any(|word| is_meaningful(&word));
     let mut known = HashSet::new();
     let mut concepts: Vec<Concept> = Vec::new();
-    for part in query.split_whitespace().filter(|word| all || says(word)) {
+    for part in query.split_whitespace().filter(|word| all || is_meaningful(word)) {
         words(part, |word| {
             if known.insert(word.to_owned()) {
                 let synonyms = SYNONYMS_BY_WORD.get(word).cloned().unwrap_or_default();
@@ -324,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_are_spelled_as_people_write() {
+    fn identifiers_are_split_into_plain_words() {
         assert_eq!(plain_words("parseHTTPHeader2"), "parse http header 2");
         assert_eq!(plain_words("http::Header_Map, to_str"), "http header map to str");
         assert_eq!(plain_words("..."), "");
     }
 
     #[test]
-    fn words_of_one_stem_are_one_term() {
+    fn words_with_the_same_stem_are_one_term() {
         for group in [
             &["authentication", "authenticate", "authenticated", "authenticator"][..],
             &["cache", "caches", "cached", "caching"],
@@ -350,37 +350,37 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_asked_without_the_words_that_say_nothing() {
+    fn stop_words_are_removed_from_a_question() {
         assert_eq!(concepts("where is the session stored?"), concepts("session stored"));
         assert_eq!(concepts("where is it").len(), 3);
         assert!(concepts(" ?! ").is_empty());
     }
 
     #[test]
-    fn a_question_of_many_words_takes_no_longer_for_each_of_them() {
+    fn the_time_for_a_question_grows_linearly_with_its_words() {
         let words: Vec<String> = (0..100_000).map(|at| format!("w{at}x")).collect();
         let begun = Instant::now();
-        // Of each the letter, the number, the other letter and the whole.
+        // Each word has four terms: the letter, the number, the other letter and the whole.
         assert_eq!(concepts(&words.join(" ")).len(), 2 + 2 * words.len());
-        // Compared each with each they would take many minutes.
+        // Comparing each word with each other would take many minutes.
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 
     #[test]
-    fn the_words_that_say_nothing_are_in_order() {
+    fn the_stop_words_are_sorted() {
         assert!(STOP_WORDS.is_sorted());
     }
 
     #[test]
-    fn what_is_called_otherwise_is_known_too() {
-        let asked = &concepts("authentication")[0];
-        assert!(asked.synonyms.contains(&distinct_words("auth")[0]));
-        assert!(!asked.synonyms.contains(&asked.word));
+    fn synonyms_are_added_to_a_concept() {
+        let concept = &concepts("authentication")[0];
+        assert!(concept.synonyms.contains(&distinct_words("auth")[0]));
+        assert!(!concept.synonyms.contains(&concept.word));
     }
 
     proptest! {
         #[test]
-        fn every_text_has_terms_that_it_is_found_by(text in "[\\PC_]{0,80}") {
+        fn every_text_is_found_by_its_own_words(text in "[\\PC_]{0,80}") {
             let again = distinct_words(&text);
             prop_assert_eq!(&again, &distinct_words(&text));
             prop_assert!(again.iter().all(|word| !word.is_empty()));

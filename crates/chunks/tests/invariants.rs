@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
     #[test]
-    fn chunks_are_lines_in_order_and_lose_nothing(
+    fn chunks_are_ordered_lines_and_lose_nothing(
         text in "(fn a\\(\\) \\{|\\}|# T\n|\\[t\\]|k: v|  |\\{|x|```|\r?\n|\n\n|\n|é|\"|'|/\\*|\\*/|/// d\n|//|#|class B|def c\\(\\):|end|\\(|\\)|=|;|,|\"\"\"|impl|export |=====\n|@d\n|\t){0,160}"
     ) {
         for path in PATHS {
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn code_that_was_cut_or_mixed_up_is_cut_into_chunks_still(
+    fn damaged_code_is_still_cut_into_chunks(
         which in 0..WHOLE.len(), from in 0usize..4000, len in 0usize..200, put in "[{}()\"'/*#=\\\\\n ]{0,6}"
     ) {
         let (path, text) = whole(WHOLE[which]);
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_of_any_letters_are_cut(text in "(\\PC|[\0\n\r\t ]){0,200}", which in 0..PATHS.len()) {
+    fn any_text_is_cut_into_chunks(text in "(\\PC|[\0\n\r\t ]){0,200}", which in 0..PATHS.len()) {
         check(PATHS[which], &text);
     }
 }
@@ -115,7 +115,7 @@ fn whole(case: &str) -> (&str, &str) {
 }
 
 #[test]
-fn what_looks_like_a_doc_in_a_string_that_is_one_is_said_once() {
+fn a_doc_comment_within_a_docstring_is_included_once() {
     check(
         "a.py",
         "\"\"\"\n=====\n/// d\nclass B\"\"\"/*\"\"\"\"\"\"class Bdef c():(x//{k: v# T\n\n```{\"{class Bfn a() {fn a() {",
@@ -123,7 +123,7 @@ fn what_looks_like_a_doc_in_a_string_that_is_one_is_said_once() {
 }
 
 #[test]
-fn a_function_after_one_that_is_half_typed_is_found() {
+fn a_function_after_an_unfinished_one_is_found() {
     let rust = "fn broken(a: u8 {\n    let x = vec![1, 2;\n    if x {\n\n\
                 /// Good.\nfn good() -> u8 {\n    let a = 1;\n    let b = 2;\n    a + b\n}\n";
     finds("a.rs", rust, "good", 5);
@@ -152,7 +152,7 @@ fn a_function_after_one_that_is_half_typed_is_found() {
 }
 
 #[test]
-fn a_function_that_is_being_typed_hides_no_other() {
+fn an_unfinished_function_hides_no_other() {
     let before = "fn one() -> u8 {\n    let a = 1;\n    let b = 2;\n    a + b\n}\n\n";
     let after = "\n\nfn three() -> u8 {\n    let a = 1;\n    let b = 2;\n    a + b\n}\n";
     let typed = "/// Two.\npub fn two(a: &str) -> Result<u8, Error> {\n    match a {\n        \"x\" => call(1, [2]),\n    }\n}";
@@ -188,7 +188,7 @@ fn a_long_function_is_cut_between_statements_and_keeps_its_name() {
 }
 
 #[test]
-fn a_function_in_a_long_one_is_found_by_its_own_name() {
+fn a_function_inside_a_long_one_is_found_by_its_name() {
     let mut text = "function outer() {\n".to_owned();
     text += &"  step();\n".repeat(40);
     text += "  function inner(a) {\n    one(a);\n    two(a);\n    return a;\n  }\n";
@@ -208,7 +208,7 @@ fn small_definitions_share_a_chunk() {
 }
 
 #[test]
-fn a_long_doc_comment_is_told_in_the_chunks_it_stands_in() {
+fn a_long_doc_comment_is_split_over_its_chunks() {
     let mut text: String = (0..200).map(|at| format!("//! Line {at}.\n")).collect();
     text += "\nfn main() {}\n";
     let found = check("a.rs", &text);
@@ -218,7 +218,7 @@ fn a_long_doc_comment_is_told_in_the_chunks_it_stands_in() {
 }
 
 #[test]
-fn what_nobody_wrote_for_people_is_cut_all_the_same() {
+fn pathological_code_is_still_cut_into_chunks() {
     let deep = |open: &str, close: &str| [open.repeat(200), close.repeat(200)].concat();
     let texts = [
         "x".repeat(100_000),
@@ -253,16 +253,16 @@ fn a_line_of_a_hundred_mebibytes_is_one_chunk() {
 }
 
 #[test]
-fn code_that_takes_too_long_to_parse_is_cut_by_its_lines() {
+fn code_that_takes_too_long_to_parse_is_cut_by_lines() {
     let text = "\0(".repeat(400_000) + "\n\nfn good() {\n    a();\n    b();\n    c();\n}\n";
     let begun = Instant::now();
     finds("a.rs", &text, "good", 3);
-    // It is given up after so much work, or so long; the rest is for a busy machine.
+    // The parser stops after a limit of work or time. The rest is a margin for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 #[test]
-fn a_chunk_is_not_told_all_of_the_thousands_that_it_stands_in() {
+fn the_enclosing_names_of_a_chunk_are_limited() {
     let told_of = |path, text: &str, innermost: &str| {
         let found = check(path, text);
         let is_function = |it: &&TextChunk| it.kind == ChunkKind::Function;
@@ -291,7 +291,7 @@ fn a_chunk_is_not_told_all_of_the_thousands_that_it_stands_in() {
 }
 
 #[test]
-fn a_file_has_four_thousand_chunks_at_most() {
+fn a_file_has_at_most_four_thousand_chunks() {
     let count = 9_000;
     let section = |at| format!("# Heading {at}\n\nSome words.\n\n");
     let function = |at| format!("/// Does {at}.\nfn f{at}() {{\n    a();\n    b();\n}}\n\n");
@@ -309,7 +309,7 @@ fn a_file_has_four_thousand_chunks_at_most() {
 }
 
 #[test]
-fn the_time_that_a_text_takes_grows_as_it_does() {
+fn the_time_grows_linearly_with_the_text() {
     let names = |at| format!("a{at},{}", if at % 40 == 0 { "\n" } else { "" });
     let many: String = (0..100_000).map(names).collect();
     let below = format!("/// <summary>\n{}", format!("/// {}\n", "<".repeat(372)).repeat(2_500));
@@ -319,7 +319,7 @@ fn the_time_that_a_text_takes_grows_as_it_does() {
     ] {
         let begun = Instant::now();
         check(path, &text);
-        // It took a minute where each was held against all others.
+        // Comparing each definition with all others took a minute.
         assert!(begun.elapsed() < Duration::from_secs(12), "{path}: {:?}", begun.elapsed());
     }
 }

@@ -8,11 +8,12 @@ use toolgate_chunks::{TextChunk, chunks};
 fn check(case: &str) {
     let (path, rest) = case.split_once('\n').expect("a path");
     let (text, wanted) = rest.split_once("==== chunks\n").expect("what is wanted");
-    let found: String = chunks(path, text).iter().map(|chunk| told(text, chunk) + "\n").collect();
+    let found: String =
+        chunks(path, text).iter().map(|chunk| describe(text, chunk) + "\n").collect();
     assert!(found == wanted, "found in {path}:\n{found}\nwanted:\n{wanted}");
 }
 
-fn told(text: &str, chunk: &TextChunk) -> String {
+fn describe(text: &str, chunk: &TextChunk) -> String {
     for doc in &chunk.doc_bytes {
         assert!(chunk.bytes.start <= doc.start && doc.end <= chunk.bytes.end, "{chunk:?}");
         assert!(!text[doc.clone()].trim().is_empty(), "{chunk:?}");

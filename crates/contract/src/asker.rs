@@ -144,14 +144,15 @@ impl Asker {
             |key: &String| questions.get(key).is_some_and(ClientQuestion::is_for_consent);
         let mut given = self.answers();
         let consents = given.keys().any(is_consent);
-        given
-            .retain(|key, told| questions.get(key).is_some_and(|asked| asked.is_answered_by(told)));
+        given.retain(|key, answer| {
+            questions.get(key).is_some_and(|question| question.is_answered_by(answer))
+        });
         let open: ClientQuestions =
             questions.into_iter().filter(|(key, _)| !given.contains_key(key)).collect();
         if open.is_empty() {
             if consents && self.redeem.as_ref().is_some_and(|spend| !spend()) {
-                let why = "`requestState` was used already, and what a person agreed to is done \
-                           once; make the request again without it";
+                let why = "`requestState` was already used, and an approved action runs only once; \
+                           make the request again without it";
                 return Err(ToolError::refused(-32602, why));
             }
             return Ok(given);
@@ -161,29 +162,29 @@ impl Asker {
         {
             return Err(ToolError::cannot_ask(question.kind()));
         }
-        let told = match &self.mode {
+        let answers = match &self.mode {
             AskerMode::Nobody | AskerMode::OnRepeat => {
                 return Err(ToolError::new(
                     ToolFault::Asks(open),
-                    "whoever called is to answer some questions and call again",
+                    "the tool asks the client a question; answer it and call again",
                 ));
             }
             AskerMode::DuringCall(ask) => ask.ask(open.clone()).await?,
         };
         // Answers to questions that were not asked are dropped.
-        let told: ClientAnswers =
-            told.into_iter().filter(|(key, _)| open.contains_key(key)).collect();
+        let answers: ClientAnswers =
+            answers.into_iter().filter(|(key, _)| open.contains_key(key)).collect();
         for (key, question) in &open {
-            match told.get(key) {
-                Some(told) if question.is_answered_by(told) => {}
+            match answers.get(key) {
+                Some(answers) if question.is_answered_by(answers) => {}
                 Some(_) | None => {
-                    let why = format!("the answer to `{key}` is not what was asked for");
+                    let why = format!("the answer to `{key}` does not fit its question");
                     return Err(ToolError::new(ToolFault::Failed, why));
                 }
             }
         }
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(told.clone());
-        given.extend(told);
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers.clone());
+        given.extend(answers);
         Ok(given)
     }
 }

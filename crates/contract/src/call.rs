@@ -341,7 +341,7 @@ pub fn log_text(data: &Value) -> Cow<'_, str> {
 }
 
 fn no_answer(key: &str) -> ToolError {
-    ToolError::new(ToolFault::Failed, format!("the answer to `{key}` is not what was asked for"))
+    ToolError::new(ToolFault::Failed, format!("the answer to `{key}` does not fit its question"))
 }
 
 /// A file that the work produced, open. Later changes to its name do not affect the handle.
@@ -509,7 +509,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_short_and_visible_whatever_a_later_version_says() {
+    fn a_trace_context_is_short_and_printable_even_in_later_versions() {
         let known = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let later = known.replacen("00", "01", 1);
         for parent in [known.to_owned(), later.clone(), format!("{later}-more")] {

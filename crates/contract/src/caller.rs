@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_stays_the_same_whatever_it_may_and_is_no_other_kind_s_of_its_name() {
+    fn callers_are_equal_by_name_and_kind_whatever_their_scopes() {
         let ada = Caller::with_key("ada");
         let more = Caller { scopes: ["files:read".into()].into(), ..ada.clone() };
         assert_eq!(ada, more);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_written_as_its_word() {
+    fn a_kind_serializes_as_its_name() {
         for kind in CallerKind::ALL {
             let written = serde_json::to_value(kind).expect("a word");
             assert_eq!(written, kind.as_str());

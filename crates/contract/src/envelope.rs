@@ -308,8 +308,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_a_status_and_a_code_of_its_own() {
-        let said = CanonicalCode::ALL.map(|one| {
+    fn each_reason_has_its_own_status_and_code() {
+        let rows = CanonicalCode::ALL.map(|one| {
             format!(
                 "{} {} {} {}",
                 one.as_str(),
@@ -325,14 +325,14 @@ mod tests {
             "UNAUTHORIZED 401 -32001 false",
             "INTERNAL_ERROR 500 -32603 true",
         ];
-        assert_eq!(said, table);
+        assert_eq!(rows, table);
         for one in CanonicalCode::ALL {
             assert_eq!(serde_json::to_value(one).expect("JSON"), one.as_str());
         }
     }
 
     #[test]
-    fn one_value_has_one_canonical_writing() {
+    fn a_value_has_one_canonical_json() {
         let payload =
             json!({ "toolId": "t", "arguments": { "b": [{ "z": 1, "a": 2 }], "a": "é\n𝄞" } });
         assert_eq!(

@@ -12,12 +12,15 @@ use crate::{ClientQuestions, QuestionKind};
 #[serde(rename_all = "snake_case")]
 pub enum CallError {
     /// No tool of that name is available to this caller.
-    #[error("no tool is named `{name}`{}", did_you_mean(nearest.as_deref()))]
+    #[error("{}", unknown_tool(name, nearest.as_deref(), unavailable.as_deref()))]
     UnknownTool {
         /// The requested name.
         name: String,
         /// The id of the tool that was probably meant.
         nearest: Option<String>,
+        /// The reason why the tool is not available, if it exists and the caller may know that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unavailable: Option<String>,
     },
     /// The arguments are invalid, by the tool's schema or by a check of the tool.
     #[error("{}", list(problems))]
@@ -83,9 +86,7 @@ pub enum CallError {
     #[error("the call was cancelled")]
     Canceled,
     /// The server stopped while the call ran, and a second run may do harm.
-    #[error(
-        "the server ended while it ran, and it is not run twice; look at what it did, then call it again"
-    )]
+    #[error("the server stopped during the call; check what the call did before you repeat it")]
     Interrupted,
     /// The tool failed.
     #[error("{message}")]
@@ -96,7 +97,7 @@ pub enum CallError {
         cause: String,
     },
     /// The call needs answers. The caller must call again with them. This is not a failure.
-    #[error("it asks something of whoever called, who is to answer and call again")]
+    #[error("the tool asks the client a question; answer it and call again")]
     Asks {
         /// The questions.
         questions: ClientQuestions,
@@ -356,7 +357,10 @@ impl From<ToolError> for CallError {
 fn cannot_ask(kind: QuestionKind, what: Option<&str>) -> String {
     match what {
         Some(what) => what.to_owned(),
-        None => format!("it has to ask {}, which this client does not offer", kind_phrase(kind)),
+        None => format!(
+            "the tool must ask {}, but this client does not support that",
+            kind_phrase(kind)
+        ),
     }
 }
 
@@ -370,8 +374,12 @@ fn kind_phrase(kind: QuestionKind) -> &'static str {
     }
 }
 
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+fn unknown_tool(name: &str, nearest: Option<&str>, unavailable: Option<&str>) -> String {
+    match (unavailable, nearest) {
+        (Some(why), _) => format!("`{name}` is not available: {why}"),
+        (None, Some(nearest)) => format!("no tool is named `{name}`; did you mean `{nearest}`?"),
+        (None, None) => format!("no tool is named `{name}`"),
+    }
 }
 
 fn list(problems: &[ValidationProblem]) -> String {

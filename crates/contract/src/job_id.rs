@@ -40,7 +40,7 @@ impl FromStr for JobId {
 
 /// The error for a text that is not 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a job's id is 32 hex digits")]
+#[error("a job id has 32 hex digits")]
 pub struct JobIdError;
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_only_as_it_is_written() {
+    fn an_id_parses_only_in_its_written_form() {
         let id = JobId::from_bits(7);
         assert_eq!(id.to_string().parse(), Ok(id));
         for other in ["7", "0000000000000000000000000000000G", "+0000000000000000000000000000007"] {

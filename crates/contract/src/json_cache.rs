@@ -17,13 +17,13 @@ impl JsonCache {
         under: usize,
         spell: impl FnOnce() -> Arc<RawValue>,
     ) -> Arc<RawValue> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, said)) = kept.iter().find(|(number, _)| *number == under) {
-            return said.clone();
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, json)) = entries.iter().find(|(number, _)| *number == under) {
+            return json.clone();
         }
-        let said = spell();
-        kept.push((under, said.clone()));
-        said
+        let json = spell();
+        entries.push((under, json.clone()));
+        json
     }
 }
 
@@ -35,7 +35,7 @@ impl Clone for JsonCache {
 
 impl fmt::Debug for JsonCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
+        f.write_str("JsonCache")
     }
 }
 
@@ -46,17 +46,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_spelled_is_said_again_under_its_number_and_not_by_a_copy() {
-        let said = |kept: &JsonCache, under, text: &str| {
+    fn an_entry_is_reused_under_its_number_but_not_by_a_clone() {
+        let json_of = |cache: &JsonCache, under, text: &str| {
             let spell = || to_raw_value(text).expect("JSON").into();
-            kept.get_or_create(under, spell).get().to_owned()
+            cache.get_or_create(under, spell).get().to_owned()
         };
-        let kept = JsonCache::default();
-        assert_eq!(said(&kept, 1, "one"), "\"one\"");
-        assert_eq!(said(&kept, 1, "other"), "\"one\"");
-        assert_eq!(said(&kept, 2, "two"), "\"two\"");
-        let copy = kept.clone();
-        assert_eq!(said(&copy, 1, "changed"), "\"changed\"");
-        assert_eq!(said(&kept, 1, "changed"), "\"one\"");
+        let cache = JsonCache::default();
+        assert_eq!(json_of(&cache, 1, "one"), "\"one\"");
+        assert_eq!(json_of(&cache, 1, "other"), "\"one\"");
+        assert_eq!(json_of(&cache, 2, "two"), "\"two\"");
+        let copy = cache.clone();
+        assert_eq!(json_of(&copy, 1, "changed"), "\"changed\"");
+        assert_eq!(json_of(&cache, 1, "changed"), "\"one\"");
     }
 }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_is_shown() {
+    fn control_characters_are_escaped() {
         assert_eq!(escape_line("a\u{1b}]0;pwn\u{7}b"), "a\\u{1b}]0;pwn\\u{7}b");
         assert_eq!(escape_line("a\r\n\tb\u{85}"), "a\\r\\n\\tb\\u{85}");
         assert_eq!(escape_lines("a\r\n\tb"), "a\\r\n\tb");

@@ -151,11 +151,11 @@ fn schema_arguments(schema: &Value) -> Vec<PromptArgument> {
     let members = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);
     let argument = |(name, member): (&String, &Value)| {
-        let said = |key| member.get(key).and_then(Value::as_str).map(str::to_owned);
+        let text_of = |key| member.get(key).and_then(Value::as_str).map(str::to_owned);
         PromptArgument {
             name: name.clone(),
-            title: said("title"),
-            description: said("description"),
+            title: text_of("title"),
+            description: text_of("description"),
             required: required.is_some_and(|all| all.iter().any(|one| one == name)),
         }
     };

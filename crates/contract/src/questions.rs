@@ -66,8 +66,9 @@ impl SamplingRequest {
     /// Creates a request with one user message, `text`, for an answer of at most `max_tokens`
     /// tokens.
     pub fn from_text(text: impl Into<String>, max_tokens: u64) -> Self {
-        let said = SamplingMessage { role: MessageRole::User, content: ContentBlock::text(text) };
-        Self { messages: vec![said], system: None, max_tokens, more: Map::new() }
+        let message =
+            SamplingMessage { role: MessageRole::User, content: ContentBlock::text(text) };
+        Self { messages: vec![message], system: None, max_tokens, more: Map::new() }
     }
 
     /// Returns true if the request gives the model tools or a tool choice.
@@ -165,10 +166,10 @@ impl ClientQuestion {
         }
     }
 
-    /// Returns true if `told` is an answer of the right kind. For a form, it must also match the
+    /// Returns true if `answer` is an answer of the right kind. For a form, it must also match the
     /// schema.
-    pub fn is_answered_by(&self, told: &ClientAnswer) -> bool {
-        match (self, told) {
+    pub fn is_answered_by(&self, answer: &ClientAnswer) -> bool {
+        match (self, answer) {
             (Self::Form { schema, .. }, ClientAnswer::Choice(PersonChoice::Accepted(content))) => {
                 is_filled_in(schema, content)
             }

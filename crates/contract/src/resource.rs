@@ -106,7 +106,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         _after: Option<&'a str>,
         _at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        Box::pin(async move { Err(ToolError::not_found(format!("`{uri}` is no folder"))) })
+        Box::pin(async move { Err(ToolError::not_found(format!("`{uri}` is not a folder"))) })
     }
 }
 

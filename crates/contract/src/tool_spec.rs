@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_that_end_whoever_makes_them_ready_are_odd() {
+    fn long_or_deeply_nested_globs_are_refused() {
         let nested = |depth: usize| "{".repeat(depth) + "a" + &"}".repeat(depth);
         assert_eq!(glob_problem(&nested(50)), None);
         assert_eq!(glob_problem("src/**/*.{rs,toml}"), None);

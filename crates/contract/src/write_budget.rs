@@ -21,9 +21,9 @@ pub trait RateBudget: Send + Sync {
 }
 
 impl WriteBudget {
-    /// Creates a budget that draws from `purse`.
-    pub fn new(purse: Arc<dyn RateBudget>) -> Self {
-        Self(Some(purse))
+    /// Creates a budget that draws from `budget`.
+    pub fn new(budget: Arc<dyn RateBudget>) -> Self {
+        Self(Some(budget))
     }
 
     /// Creates an unlimited budget.
@@ -36,14 +36,14 @@ impl WriteBudget {
     /// # Errors
     /// Fails if the caller has exceeded its rate. Pass the error on with `?`.
     pub fn reserve(&self, bytes: u64) -> Result<(), ToolError> {
-        self.0.as_ref().map_or(Ok(()), |purse| purse.reserve(bytes))
+        self.0.as_ref().map_or(Ok(()), |budget| budget.reserve(bytes))
     }
 
     /// Charges `bytes` that were already written. If the size is unknown in advance, reserve 0
     /// bytes first.
     pub fn charge(&self, bytes: u64) {
-        if let Some(purse) = &self.0 {
-            purse.charge(bytes);
+        if let Some(budget) = &self.0 {
+            budget.charge(bytes);
         }
     }
 }

@@ -52,7 +52,7 @@ impl Dialect for EnvelopeDialect {
     }
 
     fn unknown_session(&self) -> Reply {
-        let message = "the server is stopping, and nothing more is begun".to_owned();
+        let message = "the server is shutting down and accepts no new requests".to_owned();
         refusal_reply(&CallError::Unavailable { message })
     }
 
@@ -77,7 +77,7 @@ impl Dialect for EnvelopeDialect {
     }
 
     fn upgrade(&self, _head: &FrameHead) -> Result<SocketUpgrade, Reply> {
-        let message = "there is no WebSocket here; ask over HTTP".to_owned();
+        let message = "WebSockets are not supported; use HTTP".to_owned();
         let mut reply = refusal_reply(&CallError::NotFound { message });
         reply.status = CanonicalCode::NotFound.http_status();
         Err(reply)
@@ -115,27 +115,27 @@ impl Conversation for EnvelopeConversation {
     }
 }
 
-/// Creates the reading of a request that is answered over `over`.
+/// Creates the reading of a request that is answered over `transport`.
 fn request_reading(
-    asked: EnvelopeRequest,
-    over: EnvelopeTransport,
-    beside: CallMetadata,
+    request: EnvelopeRequest,
+    transport: EnvelopeTransport,
+    metadata: CallMetadata,
     key: String,
 ) -> FrameReading {
-    let EnvelopeRequest { request, origin: via } = asked;
-    let ticket =
-        EnvelopeEncoder { transport: over, tool: via.tool.clone(), prompt: via.prompt.clone() };
+    let EnvelopeRequest { request, origin } = request;
+    let encoder =
+        EnvelopeEncoder { transport, tool: origin.tool.clone(), prompt: origin.prompt.clone() };
     FrameReading::Request(PendingRequest {
         // No request is cancelled by its id, so two requests may share one.
         key: RequestKey(key),
         request,
-        encoder: Arc::new(ticket),
+        encoder: Arc::new(encoder),
         on_disconnect: OnDisconnect::Cancels,
         answer_form: AnswerForm::Message,
         question_mode: QuestionMode::Nobody,
-        metadata: beside,
+        metadata,
         time_limit: None,
-        origin: Some(Box::new(via)),
+        origin: Some(Box::new(origin)),
     })
 }
 
@@ -147,18 +147,19 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
         },
         FrameRefusal::Busy { message } => CallError::Unavailable { message: message.clone() },
         FrameRefusal::Unauthorized { had_credential: false } => CallError::NotAllowed {
-            message: "a key is needed; send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
-                .to_owned(),
+            message:
+                "a key is required; send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+                    .to_owned(),
         },
         FrameRefusal::Unauthorized { had_credential: true } | FrameRefusal::SeveralCredentials => {
-            CallError::NotAllowed { message: "the key is none that is known here".to_owned() }
+            CallError::NotAllowed { message: "unknown key".to_owned() }
         }
         FrameRefusal::Throttled { retry_after } => CallError::Limited {
-            message: "too many keys were wrong".to_owned(),
+            message: "too many failed authentication attempts".to_owned(),
             retry_after: *retry_after,
         },
         FrameRefusal::DuplicateId { key: RequestKey(key) } => {
-            requests::invalid_input("/id", &format!("the id {key} is in flight already"))
+            requests::invalid_input("/id", &format!("the id {key} is already in use"))
         }
     }
 }

@@ -161,7 +161,7 @@ fn sample_replies(ask: &PendingRequest) -> Vec<Reply> {
     let answers = [
         Ok(HostAnswer::Output(output)),
         Ok(HostAnswer::Tools(ToolPage { tools: Vec::new(), next: None })),
-        Err(CallError::UnknownTool { name: odd.to_owned(), nearest: None }),
+        Err(CallError::UnknownTool { name: odd.to_owned(), nearest: None, unavailable: None }),
         Err(CallError::Limited { message: odd.to_owned(), retry_after: Duration::from_secs(1) }),
         Err(CallError::Failed { message: odd.to_owned(), cause: String::new() }),
     ];

@@ -17,27 +17,30 @@ pub struct Instructions {
 type CallerInstructions = dyn Fn(&Caller) -> String + Send + Sync;
 
 impl Instructions {
-    /// Returns the instructions with an addition. `beside` computes it for each caller; an empty
+    /// Returns the instructions with an addition. `addition` computes it for each caller; an empty
     /// addition is left out.
     #[must_use]
-    pub fn with_addition(self, beside: impl Fn(&Caller) -> String + Send + Sync + 'static) -> Self {
-        Self { fixed: self.fixed, addition: Some(Arc::new(beside)) }
+    pub fn with_addition(
+        self,
+        addition: impl Fn(&Caller) -> String + Send + Sync + 'static,
+    ) -> Self {
+        Self { fixed: self.fixed, addition: Some(Arc::new(addition)) }
     }
 
     /// Returns the current instructions for `caller`.
     pub fn for_caller(&self, caller: &Caller) -> Cow<'_, str> {
-        let beside = self.addition.as_ref().map(|beside| beside(caller)).unwrap_or_default();
-        match (self.fixed.is_empty(), beside.is_empty()) {
+        let addition = self.addition.as_ref().map(|addition| addition(caller)).unwrap_or_default();
+        match (self.fixed.is_empty(), addition.is_empty()) {
             (_, true) => self.fixed.as_str().into(),
-            (true, false) => beside.into(),
-            (false, false) => format!("{}\n\n{beside}", self.fixed).into(),
+            (true, false) => addition.into(),
+            (false, false) => format!("{}\n\n{addition}", self.fixed).into(),
         }
     }
 }
 
 impl<T: Into<String>> From<T> for Instructions {
-    fn from(own: T) -> Self {
-        Self { fixed: own.into(), addition: None }
+    fn from(fixed: T) -> Self {
+        Self { fixed: fixed.into(), addition: None }
     }
 }
 
@@ -52,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_beside_comes_after_a_server_s_own_words_if_it_is_anything() {
-        let told = |own: &str, beside: &'static str| {
-            let all = Instructions::from(own).with_addition(|_| beside.to_owned());
-            all.for_caller(&Caller::local()).into_owned()
+    fn an_addition_follows_the_fixed_instructions_unless_empty() {
+        let joined = |fixed: &str, addition: &'static str| {
+            let instructions = Instructions::from(fixed).with_addition(|_| addition.to_owned());
+            instructions.for_caller(&Caller::local()).into_owned()
         };
-        assert_eq!(told("Ours.", "Theirs."), "Ours.\n\nTheirs.");
-        assert_eq!(told("Ours.", ""), "Ours.");
-        assert_eq!(told("", "Theirs."), "Theirs.");
+        assert_eq!(joined("Fixed.", "Added."), "Fixed.\n\nAdded.");
+        assert_eq!(joined("Fixed.", ""), "Fixed.");
+        assert_eq!(joined("", "Added."), "Added.");
     }
 }

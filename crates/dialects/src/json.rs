@@ -73,7 +73,7 @@ impl StrictJson<'_> {
     fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.0.get().checked_sub(1);
         let left = left.ok_or_else(|| {
-            E::custom(format_args!("a message holds at most {VALUES_MAX} values"))
+            E::custom(format_args!("a message may have at most {VALUES_MAX} values"))
         })?;
         self.0.set(left);
         Ok(())
@@ -343,7 +343,7 @@ impl<'de> Visitor<'de> for ParamsVisitor<'_> {
 }
 
 fn duplicate_key<E: Error>(name: &str) -> E {
-    E::custom(format_args!("the key `{name}` stands twice"))
+    E::custom(format_args!("the key `{name}` is repeated"))
 }
 
 /// The name of a member. It is copied only if it contains escapes.
@@ -358,28 +358,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_stands_twice_is_refused_at_any_depth() {
+    fn a_repeated_key_is_refused_at_any_depth() {
         let bytes = br#"{"a":[{"name":1,"name":2}]}"#;
         assert!(matches!(parse(bytes), Err(JsonError::Invalid(why)) if why.contains("`name`")));
     }
 
     #[test]
-    fn a_parameter_that_stands_twice_is_refused_however_many_there_are() {
+    fn a_repeated_parameter_is_refused_among_any_number() {
         let names = |count: usize| (0..count).map(|at| format!("\"p{at}\":{at}"));
         for count in [1, LINEAR_SEARCH_MAX - 1, LINEAR_SEARCH_MAX, LINEAR_SEARCH_MAX + 1, 100] {
-            let sound: Vec<_> = names(count).collect();
+            let unique: Vec<_> = names(count).collect();
             let message = |params: &str| format!("{{\"params\":{{{params}}}}}");
-            let read = parse_members(message(&sound.join(",")).as_bytes());
-            let Ok(Ok(MessageMembers { params: Some(RawParams::Params(params)), .. })) = read
+            let parsed = parse_members(message(&unique.join(",")).as_bytes());
+            let Ok(Ok(MessageMembers { params: Some(RawParams::Params(params)), .. })) = parsed
             else {
-                panic!("{count}: {read:?}");
+                panic!("{count}: {parsed:?}");
             };
             assert_eq!(params.get(&format!("p{}", count - 1)), Some(&json!(count - 1)));
-            for twice in [0, count - 1] {
-                let params = format!("{},\"p{twice}\":0", sound.join(","));
-                let read = parse_members(message(&params).as_bytes());
-                let Err(JsonError::Invalid(why)) = read else { panic!("{count}: {read:?}") };
-                assert!(why.contains(&format!("`p{twice}`")), "{why}");
+            for repeated in [0, count - 1] {
+                let params = format!("{},\"p{repeated}\":0", unique.join(","));
+                let parsed = parse_members(message(&params).as_bytes());
+                let Err(JsonError::Invalid(why)) = parsed else { panic!("{count}: {parsed:?}") };
+                assert!(why.contains(&format!("`p{repeated}`")), "{why}");
             }
         }
     }
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_more_values_than_memory_is_for_is_refused() {
+    fn a_frame_with_too_many_values_is_refused() {
         let bytes = format!("[0{}]", ",0".repeat(VALUES_MAX));
         assert!(
             matches!(parse(bytes.as_bytes()), Err(JsonError::Invalid(why)) if why.contains("1000000"))
@@ -399,12 +399,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_refused() {
+    fn invalid_utf8_is_refused() {
         assert!(matches!(parse(b"\"\xff\""), Err(JsonError::Syntax(_))));
     }
 
     #[test]
-    fn two_values_are_not_one() {
+    fn a_frame_with_two_values_is_refused() {
         assert!(matches!(parse(b"{} {}"), Err(JsonError::Syntax(_))));
     }
 
@@ -434,13 +434,13 @@ mod tests {
         }
 
         #[test]
-        fn it_reads_what_serde_json_writes(text in ".{0,40}", n in any::<i64>(), x in any::<f64>()) {
+        fn json_of_serde_json_is_read_unchanged(text in ".{0,40}", n in any::<i64>(), x in any::<f64>()) {
             let value = json!({ "t": text, "n": n, "x": [x, null, true] });
             prop_assert_eq!(parse(value.to_string().as_bytes()), Ok(value));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
         }
     }

@@ -18,6 +18,7 @@ mod json;
 mod rpc;
 pub mod mcp;
 mod sandbox_warning;
+mod tool_mentions;
 pub mod zyra;
 pub mod synesthetic;
 
@@ -345,9 +346,9 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn parse_answer(
         &self,
         _question: &ClientQuestion,
-        _heard: &ClientResponse,
+        _response: &ClientResponse,
     ) -> Result<ClientAnswer, String> {
-        Err("nothing was asked".to_owned())
+        Err("this dialect has no questions".to_owned())
     }
     /// Returns an encoder for the events of `job`, if the job was the answer and the client wants
     /// its events on the same connection.

@@ -116,28 +116,29 @@ impl McpConversation {
             }
             let why = match *method {
                 _ if stateless::has_stateless_header(head) => {
-                    "in this revision all is sent by POST; a stream is the answer to \
+                    "this revision supports only POST; to receive notifications, send \
                      `subscriptions/listen`"
                 }
                 Method::GET | Method::DELETE => {
-                    "this needs `Mcp-Session-Id`, which `initialize` gives; messages are sent by POST"
+                    "this request needs the `Mcp-Session-Id` from `initialize`; send messages by \
+                     POST"
                 }
-                _ => "messages are sent by POST",
+                _ => "send messages by POST",
             };
             let failure = McpFailure::invalid_request(None, why).with_status(405);
             return FrameReading::Reply(failure.reply(true).with_header("allow", "POST"));
         };
-        let streams = answer_form(head, revision) != AnswerForm::Message;
-        let read = match *method {
+        let is_stream = answer_form(head, revision) != AnswerForm::Message;
+        let reading = match *method {
             Method::DELETE => self
                 .check_version_header(head, None)
                 .map(|()| FrameReading::CloseSession(Reply::empty(204))),
-            Method::GET if streams => self
+            Method::GET if is_stream => self
                 .check_version_header(head, None)
                 .and_then(|()| last_event(head, revision))
                 .map(|after| FrameReading::OpenNotifications { after }),
             Method::GET => {
-                let why = "send `Accept: text/event-stream`: what there is to get is a stream";
+                let why = "send `Accept: text/event-stream`; the answer is an event stream";
                 Err(McpFailure::invalid_request(None, why).with_status(406))
             }
             _ => {
@@ -145,7 +146,7 @@ impl McpConversation {
                 Ok(FrameReading::Reply(reply))
             }
         };
-        read.unwrap_or_else(|failure| self.failure_reading(&failure))
+        reading.unwrap_or_else(|failure| self.failure_reading(&failure))
     }
 
     fn read_body(&mut self, frame: &MessageFrame) -> FrameReading {
@@ -162,12 +163,13 @@ impl McpConversation {
         match self.session.map(|session| session.revision.batches) {
             Some(BatchSupport::Accepted) => {}
             Some(BatchSupport::Refused) | None => {
-                let why = "one message at a time: this revision has no batches";
+                let why = "this revision does not support batches; send one message at a time";
                 return self.failure_reading(&McpFailure::invalid_request(None, why));
             }
         }
         if items.is_empty() || items.len() > BATCH_MAX {
-            let why = format!("a batch holds 1 to {BATCH_MAX} messages, this one {}", items.len());
+            let why =
+                format!("a batch may have 1 to {BATCH_MAX} messages; this one has {}", items.len());
             return self.failure_reading(&McpFailure::invalid_request(None, why));
         }
         let read_item = |item: Value| {
@@ -201,8 +203,10 @@ impl McpConversation {
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => self
-                .failure_reading(&McpFailure::invalid_request(None, "a message is a JSON object")),
+            | Value::Array(_) => self.failure_reading(&McpFailure::invalid_request(
+                None,
+                "a message must be a JSON object",
+            )),
         }
     }
 
@@ -218,7 +222,7 @@ impl McpConversation {
             McpMessage::Response { id, heard } => {
                 self.check_version_header(&frame.head, None)?;
                 if stateless::has_stateless_header(&frame.head) {
-                    let why = "a client sends requests and notifications in this revision";
+                    let why = "in this revision, a client may send only requests and notifications";
                     return Err(McpFailure::invalid_request(None, why));
                 }
                 Ok(self.read_response(id, heard))
@@ -270,8 +274,8 @@ impl McpConversation {
         match (method, self.session) {
             // A second id for the same session would outlive the end of the first.
             ("initialize", Some(_)) if matches!(frame.head, FrameHead::Http { .. }) => {
-                let why =
-                    "this session is open already; send `initialize` without its id for another";
+                let why = "this session is already initialized; to start another, send \
+                           `initialize` without its id";
                 Err(McpFailure::invalid_request(Some(id), why))
             }
             ("initialize", _) => self.initialize(&id, &params),
@@ -286,7 +290,7 @@ impl McpConversation {
             (_, None) => Err(McpFailure::invalid_params(
                 Some(id),
                 format!(
-                    "the request names no protocol revision: send `initialize` first, or \
+                    "the request has no protocol revision; send `initialize` first, or \
                      `params._meta` with `{META_VERSION}` and `{META_CAPABILITIES}`"
                 ),
             )),
@@ -365,19 +369,19 @@ impl McpConversation {
         id: &RequestId,
         params: &RpcParams,
     ) -> Result<FrameReading, McpFailure> {
-        let wanted = match params.get("protocolVersion") {
-            Some(Value::String(wanted)) => wanted.as_str(),
+        let requested = match params.get("protocolVersion") {
+            Some(Value::String(requested)) => requested.as_str(),
             other => return Err(wrong_type("a string", id, "params.protocolVersion", other)),
         };
-        let revision = Revision::find(wanted, ProtocolEra::Session)
+        let revision = Revision::find(requested, ProtocolEra::Session)
             .unwrap_or_else(|| Revision::newest(ProtocolEra::Session));
         let revision = self.supported_revision(revision);
-        let clients = params.get("capabilities").unwrap_or(&Value::Null);
-        let can = questions::question_support(clients, revision);
+        let client_capabilities = params.get("capabilities").unwrap_or(&Value::Null);
+        let support = questions::question_support(client_capabilities, revision);
         self.session = Some(McpSession {
             revision,
             log_level: Some(LogLevel::Warning),
-            question_support: can,
+            question_support: support,
         });
         let result = json!({
             "protocolVersion": revision.name,
@@ -415,7 +419,7 @@ impl McpConversation {
         revision: &'static Revision,
     ) -> Result<FrameReading, McpFailure> {
         if answer_form(&frame.head, revision) == AnswerForm::Message {
-            let why = "the answer is a stream: send `Accept: text/event-stream`";
+            let why = "the answer is an event stream; send `Accept: text/event-stream`";
             return Err(McpFailure::invalid_request(Some(id.clone()), why).with_status(406));
         }
         let line = matches!(frame.head, FrameHead::Line);
@@ -427,25 +431,25 @@ impl McpConversation {
         &self,
         frame: &MessageFrame,
         id: RequestId,
-        asked: McpRequestKind,
+        kind: McpRequestKind,
         mut params: RpcParams,
         session: McpSession,
     ) -> Result<FrameReading, McpFailure> {
-        let McpSession { revision, log_level, question_support: can } = session;
+        let McpSession { revision, log_level, question_support } = session;
         let facts = self.facts.clone();
-        let hearing =
+        let notifications =
             RequestNotifications::parse(&id, &params, revision, facts.clone(), log_level)?;
-        let (asked, request) = requests::parse_request(&id, asked, revision, &mut params)?;
-        let hearing = match &request {
+        let (kind, request) = requests::parse_request(&id, kind, revision, &mut params)?;
+        let notifications = match &request {
             // The client that waits for a task also gets its questions.
             HostRequest::AwaitJob { id: task } => match task.parse() {
-                Ok(task) => hearing.for_task(task),
-                Err(_) => hearing,
+                Ok(task) => notifications.for_task(task),
+                Err(_) => notifications,
             },
-            _ => hearing,
+            _ => notifications,
         };
-        let beside = requests::call_metadata(&frame.head, &asked, revision, &params);
-        let on_leave = match (&asked, revision.era) {
+        let metadata = requests::call_metadata(&frame.head, &kind, revision, &params);
+        let on_disconnect = match (&kind, revision.era) {
             // A client that cancels a task need not wait for its end.
             (McpRequestKind::TaskRequest(TaskRequest::Cancel), _) => OnDisconnect::Continues,
             // The task continues if a client stops waiting for it.
@@ -453,7 +457,7 @@ impl McpConversation {
             (_, ProtocolEra::Stateless) => OnDisconnect::Cancels,
             (_, ProtocolEra::Session) => OnDisconnect::Continues,
         };
-        let events = match asked {
+        let answer_form = match kind {
             // A status request is answered at once, so a stream is useless.
             McpRequestKind::TaskRequest(TaskRequest::Get) => AnswerForm::Message,
             McpRequestKind::Tools
@@ -462,11 +466,11 @@ impl McpConversation {
             | McpRequestKind::TaskRequest(_)
             | McpRequestKind::Library { .. } => answer_form(&frame.head, revision),
         };
-        let asking = match (revision.era, events) {
-            _ if !requests::may_ask(&asked, revision.era) => QuestionMode::Nobody,
+        let question_mode = match (revision.era, answer_form) {
+            _ if !requests::may_ask(&kind, revision.era) => QuestionMode::Nobody,
             (ProtocolEra::Stateless, _) => questions::parse_question_mode(&id, &params, revision)?,
             (ProtocolEra::Session, AnswerForm::Stream | AnswerForm::Resumable) => {
-                QuestionMode::DuringCall(can)
+                QuestionMode::DuringCall(question_support)
             }
             // A question needs a stream.
             (ProtocolEra::Session, AnswerForm::Message) => QuestionMode::Nobody,
@@ -474,17 +478,11 @@ impl McpConversation {
         Ok(FrameReading::Request(PendingRequest {
             key: id.key(),
             request,
-            encoder: Arc::new(McpEncoder {
-                id,
-                revision,
-                facts,
-                kind: asked,
-                notifications: hearing,
-            }),
-            on_disconnect: on_leave,
-            answer_form: events,
-            question_mode: asking,
-            metadata: beside,
+            encoder: Arc::new(McpEncoder { id, revision, facts, kind, notifications }),
+            on_disconnect,
+            answer_form,
+            question_mode,
+            metadata,
             time_limit: None,
             origin: None,
         }))

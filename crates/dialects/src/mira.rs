@@ -72,7 +72,7 @@ impl Dialect for MiraDialect {
     }
 
     fn unknown_session(&self) -> Reply {
-        let why = "the connection is closing, and nothing more is begun on it";
+        let why = "the connection is closing and accepts no new requests";
         MiraRefusal::new(MiraCode::ToolUnavailable, why).reply(None)
     }
 
@@ -97,7 +97,7 @@ impl Dialect for MiraDialect {
         if SOCKET_PATHS.contains(&head.path()) {
             return Ok(SocketUpgrade::Converse);
         }
-        let why = format!("there is no WebSocket here; there is one at {}", SOCKET_PATHS[0]);
+        let why = format!("no WebSocket at this path; use {}", SOCKET_PATHS[0]);
         Err(MiraRefusal::new(MiraCode::InvalidRequest, why).reply(None).with_status(404))
     }
 }
@@ -111,24 +111,24 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
         }
         FrameRefusal::Busy { message } => MiraRefusal::new(MiraCode::RateLimited, message.as_str())
             .with_data("retry_after_ms", json!(BUSY_MS)),
-        FrameRefusal::Unauthorized { had_credential: said } => {
-            let why = match said {
-                true => "nobody is known by this key",
-                false => "who asks must be known; send a key",
+        FrameRefusal::Unauthorized { had_credential } => {
+            let why = match had_credential {
+                true => "unknown key",
+                false => "a key is required; send it as `Authorization: Bearer KEY`",
             };
             MiraRefusal::new(MiraCode::PermissionDenied, why)
         }
         FrameRefusal::SeveralCredentials => {
-            MiraRefusal::new(MiraCode::PermissionDenied, "there is more than one key")
+            MiraRefusal::new(MiraCode::PermissionDenied, "there is more than one key; send one")
         }
         FrameRefusal::Throttled { retry_after } => {
             let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
-            let why = format!("too many keys that nobody is known by; try again in {ms} ms");
+            let why = format!("too many failed authentication attempts; try again in {ms} ms");
             MiraRefusal::new(MiraCode::RateLimited, why).with_data("retry_after_ms", json!(ms))
         }
         // The id is left out, because it belongs to the request in flight.
         FrameRefusal::DuplicateId { key: RequestKey(id) } => {
-            let why = format!("the id {id} is in flight already; this request was not run");
+            let why = format!("the id {id} is already in use; this request was not run");
             MiraRefusal::new(MiraCode::InvalidRequest, why)
         }
     }
@@ -141,13 +141,13 @@ struct MiraConversation {
 
 impl Conversation for MiraConversation {
     fn read(&mut self, frame: &MessageFrame) -> FrameReading {
-        let over = match &frame.head {
+        let connection = match &frame.head {
             FrameHead::Line => MiraConnection::Line,
             FrameHead::Http { path, .. } if ![ROOT_PATH, RPC_PATH].contains(&path.as_str()) => {
                 return FrameReading::Reply(Reply::empty(404));
             }
             FrameHead::Http { method, .. } if method != Method::POST => {
-                let refusal = MiraRefusal::new(MiraCode::InvalidRequest, "send a request by POST");
+                let refusal = MiraRefusal::new(MiraCode::InvalidRequest, "requests must use POST");
                 let reply = refusal.reply(None).with_status(405).with_header("allow", "POST");
                 return FrameReading::Reply(reply);
             }
@@ -155,7 +155,7 @@ impl Conversation for MiraConversation {
                 MiraConnection::Http { endpoint: endpoint(&frame.head, path) }
             }
         };
-        read_message(&self.facts, &over, &frame.body)
+        read_message(&self.facts, &connection, &frame.body)
     }
 
     /// The dialect has no batches.

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_sandbox_that_is_not_whole_is_told_of() {
+    fn only_missing_layers_are_reported() {
         let whole = json!({ "sandbox": "workspace" });
         assert_eq!(with_sandbox_warning("out".into(), &whole), "out");
         assert_eq!(with_sandbox_warning("out".into(), &json!({})), "out");

@@ -68,7 +68,7 @@ impl Dialect for SynestheticDialect {
     }
 
     fn unknown_session(&self) -> Reply {
-        let why = "the server is stopping, and nothing more is begun";
+        let why = "the server is shutting down and accepts no new requests";
         Reply::json(result_message(None, &backend_error(503, why))).with_status(503)
     }
 
@@ -86,19 +86,20 @@ impl Dialect for SynestheticDialect {
                     .with_header("retry-after", "1")
             }
             FrameRefusal::Unauthorized { .. } | FrameRefusal::SeveralCredentials => {
-                let why = "who calls must say who they are";
+                let why = "a valid key is required";
                 Reply::json(result_message(None, &unsupported(why))).with_status(401)
             }
             FrameRefusal::Throttled { retry_after } => {
                 let seconds = retry_after.as_secs().max(1).to_string();
-                let why = format!("too many failed attempts; try again in {seconds} s");
+                let why =
+                    format!("too many failed authentication attempts; try again in {seconds} s");
                 Reply::json(result_message(None, &unsupported(&why)))
                     .with_status(429)
                     .with_header("retry-after", seconds)
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
-                let why = format!("the id {id} is in flight already; this request was not run");
+                let why = format!("the id {id} is already in use; this request was not run");
                 Reply::json(RpcFailure::invalid_request(why).to_json(None))
             }
         }
@@ -136,7 +137,7 @@ fn read_line(body: &[u8]) -> FrameReading {
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
-            let why = "a line is one JSON object, one request; there are no batches";
+            let why = "a line must be one JSON object; batches are not supported";
             return failure_reading(None, &RpcFailure::invalid_request(why));
         }
         Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
@@ -152,8 +153,8 @@ fn read_line(body: &[u8]) -> FrameReading {
         }
     };
     // This comes before all checks, because answering an answer would never end.
-    let answers = fields.contains_key("result") || fields.contains_key("error");
-    if answers && !fields.contains_key("method") {
+    let is_answer = fields.contains_key("result") || fields.contains_key("error");
+    if is_answer && !fields.contains_key("method") {
         return FrameReading::Reply(Reply::empty(204));
     }
     let request = read_fields(&mut fields, id.is_some());
@@ -234,15 +235,16 @@ struct SynestheticEncoder {
 
 impl AnswerEncoder for SynestheticEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
-        let said = match outcome {
+        let result = match outcome {
             Ok(HostAnswer::Output(output)) => output.value,
             Err(error) => error_value(self.method, &error),
             Ok(_) => {
-                let failure = RpcFailure::new(INTERNAL_ERROR, "that was not asked for");
+                let failure =
+                    RpcFailure::new(INTERNAL_ERROR, "the answer does not match the request");
                 return Some(Reply::json(error_message(Some(&self.id), &failure)));
             }
         };
-        Some(Reply::json(result_message(Some(&self.id), &said)))
+        Some(Reply::json(result_message(Some(&self.id), &result)))
     }
 
     fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
@@ -256,12 +258,12 @@ impl AnswerEncoder for SynestheticEncoder {
 
 /// Converts an error to one of the contract's reasons.
 fn error_value(method: &str, error: &CallError) -> Value {
-    let gets = matches!(method, "get_schema" | "get_example");
+    let is_lookup = matches!(method, "get_schema" | "get_example");
     let message = error.to_string();
     match error {
         CallError::UnknownTool { .. } => not_implemented(),
         // The contract has only `not_found` for these methods, even for an invalid name.
-        CallError::InvalidInput { .. } | CallError::NotFound { .. } if gets => not_found(),
+        CallError::InvalidInput { .. } | CallError::NotFound { .. } if is_lookup => not_found(),
         CallError::InvalidInput { problems } => validation_failed(problems),
         CallError::NotFound { .. }
         | CallError::Conflict { .. }
@@ -304,10 +306,10 @@ fn backend_error(status: u16, detail: &str) -> Value {
 
 /// Creates the validation error, with problems ordered by path and message.
 fn validation_failed(problems: &[ValidationProblem]) -> Value {
-    let mut told: Vec<_> = problems.iter().map(|it| (&it.pointer, &it.message)).collect();
-    told.sort_unstable();
+    let mut sorted: Vec<_> = problems.iter().map(|it| (&it.pointer, &it.message)).collect();
+    sorted.sort_unstable();
     let errors: Vec<_> =
-        told.into_iter().map(|(path, msg)| json!({ "path": path, "msg": msg })).collect();
+        sorted.into_iter().map(|(path, msg)| json!({ "path": path, "msg": msg })).collect();
     json!({ "ok": false, "reason": "validation_failed", "errors": errors })
 }
 

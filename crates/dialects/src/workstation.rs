@@ -89,7 +89,7 @@ impl Dialect for WorkstationDialect {
     }
 
     fn unknown_session(&self) -> Reply {
-        let why = "no such session; it has ended or never was: send `initialize` to begin another";
+        let why = "unknown or expired session; send `initialize` to start a new one";
         Reply::json(failure(INVALID_REQUEST, "unknown_session", why).to_json(None)).with_status(404)
     }
 
@@ -98,40 +98,40 @@ impl Dialect for WorkstationDialect {
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {
-        let told = |code, reason: &str, detail: &str| {
+        let error_reply = |code, reason: &str, detail: &str| {
             Reply::json(failure(code, reason, detail).to_json(None))
         };
         match why {
             FrameRefusal::TooLarge { limit } => {
                 let why = format!("the message is larger than {limit} bytes and was not read");
-                told(INVALID_REQUEST, "too_large", &why).with_status(413)
+                error_reply(INVALID_REQUEST, "too_large", &why).with_status(413)
             }
-            FrameRefusal::Busy { message } => told(INTERNAL_ERROR, "limited", message)
+            FrameRefusal::Busy { message } => error_reply(INTERNAL_ERROR, "limited", message)
                 .with_status(503)
                 .with_header("retry-after", "1"),
             FrameRefusal::Unauthorized { had_credential: false } => {
-                let why = "it is not said who asks; send a key as `Authorization: Bearer KEY`";
-                told(INTERNAL_ERROR, "unauthorized", why)
+                let why = "a key is required; send it as `Authorization: Bearer KEY`";
+                error_reply(INTERNAL_ERROR, "unauthorized", why)
                     .with_status(401)
                     .with_header("www-authenticate", "Bearer")
             }
             FrameRefusal::Unauthorized { had_credential: true }
             | FrameRefusal::SeveralCredentials => {
-                told(INTERNAL_ERROR, "unauthorized", "nobody is known by this key")
+                error_reply(INTERNAL_ERROR, "unauthorized", "unknown key")
                     .with_status(401)
                     .with_header("www-authenticate", "Bearer")
             }
             FrameRefusal::Throttled { retry_after } => {
                 let wait = retry_seconds(*retry_after);
-                let why = format!("too many wrong keys came from there; wait {wait} s");
-                told(INTERNAL_ERROR, "limited", &why)
+                let why = format!("too many failed authentication attempts; try again in {wait} s");
+                error_reply(INTERNAL_ERROR, "limited", &why)
                     .with_status(429)
                     .with_header("retry-after", wait)
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
-                let why = format!("the id {id} is in flight already; this request was not run");
-                told(INVALID_REQUEST, "repeated_id", &why)
+                let why = format!("the id {id} is already in use; this request was not run");
+                error_reply(INVALID_REQUEST, "repeated_id", &why)
             }
         }
     }
@@ -150,8 +150,8 @@ struct WorkstationConversation {
 }
 
 impl WorkstationConversation {
-    fn read_calls(&mut self, shown: ContentForm, body: &[u8]) -> FrameReading {
-        match read_message(&self.facts, shown, body) {
+    fn read_calls(&mut self, content_form: ContentForm, body: &[u8]) -> FrameReading {
+        match read_message(&self.facts, content_form, body) {
             // A client may send `initialize` again.
             FrameReading::OpenSession(reply) if self.opened => FrameReading::Reply(reply),
             reading => {
@@ -168,12 +168,13 @@ impl WorkstationConversation {
 
 impl Conversation for WorkstationConversation {
     fn read(&mut self, frame: &MessageFrame) -> FrameReading {
-        let says = frame.head.header(VERSION).next().is_some();
-        let shown = if self.opened || says { ContentForm::Blocks } else { ContentForm::Literal };
+        let has_version = frame.head.header(VERSION).next().is_some();
+        let content_form =
+            if self.opened || has_version { ContentForm::Blocks } else { ContentForm::Literal };
         match &frame.head {
-            FrameHead::Line => self.read_calls(shown, &frame.body),
+            FrameHead::Line => self.read_calls(content_form, &frame.body),
             FrameHead::Http { method, path, .. } => match (parse_path(path), method.as_str()) {
-                (WorkstationPath::Calls, "POST") => self.read_calls(shown, &frame.body),
+                (WorkstationPath::Calls, "POST") => self.read_calls(content_form, &frame.body),
                 (WorkstationPath::Calls, "DELETE") if self.opened => {
                     FrameReading::CloseSession(Reply::empty(204))
                 }
@@ -195,7 +196,7 @@ impl Conversation for WorkstationConversation {
 
 /// Creates the refusal of all HTTP methods but `allowed`.
 fn method_not_allowed(allowed: &str) -> Reply {
-    let why = format!("this path takes {allowed}");
+    let why = format!("this path accepts only {allowed}");
     Reply::json(failure(INVALID_REQUEST, "method_not_allowed", &why).to_json(None))
         .with_status(405)
         .with_header("allow", allowed)

@@ -68,7 +68,7 @@ impl Dialect for ZyraDialect {
     }
 
     fn unknown_session(&self) -> Reply {
-        let why = "the connection is closing, and nothing more is begun on it";
+        let why = "the connection is closing and accepts no new requests";
         Reply::json(RpcFailure::new(FAILED, why).to_json(None)).with_status(503)
     }
 
@@ -91,12 +91,12 @@ impl Dialect for ZyraDialect {
                 rest::error_reply(401, "Unauthorized: invalid API key")
             }
             FrameRefusal::Throttled { retry_after } => {
-                rest::error_reply(429, "Too many failed attempts; wait")
+                rest::error_reply(429, "too many failed authentication attempts; try again later")
                     .with_header("retry-after", rest::retry_seconds(*retry_after))
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
-                let why = format!("the id {id} is in flight already; this request was not run");
+                let why = format!("the id {id} is already in use; this request was not run");
                 Reply::json(RpcFailure::invalid_request(why).to_json(None))
             }
         }
@@ -131,8 +131,8 @@ impl Dialect for ZyraDialect {
             | FrameRefusal::SeveralCredentials
                 if socket =>
             {
-                let told = Bytes::from_static(br#"{"error":"Unauthorized"}"#);
-                Ok(SocketUpgrade::Close(told, POLICY_VIOLATION))
+                let message = Bytes::from_static(br#"{"error":"Unauthorized"}"#);
+                Ok(SocketUpgrade::Close(message, POLICY_VIOLATION))
             }
             FrameRefusal::Unauthorized { had_credential: false } if socket => {
                 Err(rest::error_reply(403, "Unauthorized: no API key"))
@@ -150,8 +150,8 @@ impl Dialect for ZyraDialect {
         let FrameHead::Http { method, path, query, .. } = head else {
             return Err(Reply::empty(426));
         };
-        let place = parse_path(path);
-        match (method, place) {
+        let endpoint = parse_path(path);
+        match (method, endpoint) {
             (&Method::GET, Some(ZyraPath::Talk)) => Ok(SocketUpgrade::Converse),
             (&Method::GET, Some(ZyraPath::Watch(id))) => watch::websocket_upgrade(id, query),
             (_, Some(ZyraPath::Talk | ZyraPath::Watch(_))) => Err(rest::method_not_allowed("GET")),
@@ -165,7 +165,7 @@ impl Dialect for ZyraDialect {
                     | ZyraPath::Manifest(_)
                     | ZyraPath::Health,
                 ),
-            ) => Err(rest::error_reply(400, "there is no WebSocket here")),
+            ) => Err(rest::error_reply(400, "no WebSocket at this path")),
             (_, None) => Err(rest::path_not_found(path)),
         }
     }
@@ -181,14 +181,14 @@ impl Conversation for ZyraConversation {
         match &frame.head {
             FrameHead::Line => read_message(&self.facts, ZyraTransport::WebSocket, &frame.body),
             FrameHead::Http { method, path, query, .. } => {
-                let Some(place) = parse_path(path) else {
+                let Some(endpoint) = parse_path(path) else {
                     return FrameReading::Reply(rest::path_not_found(path));
                 };
-                match (place, method.as_str()) {
+                match (endpoint, method.as_str()) {
                     (ZyraPath::Calls, "POST") => {
                         read_message(&self.facts, ZyraTransport::Http, &frame.body)
                     }
-                    (place, method) => rest::read(&self.facts, place, method, query),
+                    (endpoint, method) => rest::read(&self.facts, endpoint, method, query),
                 }
             }
         }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_what_they_are_by_definition() {
+    fn activations_match_their_definitions() {
         for step in -4_000..4_000_i16 {
             let x = f32::from(step) / 1_000.0;
             let exact = erf_slowly(f64::from(x));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_however_large_the_numbers() {
+    fn a_softmax_sums_to_one_for_large_numbers() {
         for columns in [1, 15, 16, 17, 40] {
             let mut row: Vec<f32> = (0..columns).map(|at: u16| f32::from(at) * 30.0).collect();
             softmax(&mut row, usize::from(columns), 0.5);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_brings_rows_to_its_mean_and_spread() {
+    fn a_norm_gives_rows_its_mean_and_spread() {
         let columns: u16 = 50;
         let norm = LayerNorm { weight: vec![2.0; 50], bias: vec![3.0; 50], epsilon: 0.0 };
         let mut sums: Vec<f32> = (0..columns).map(|at| f32::from(at) * 100.0).collect();

@@ -142,16 +142,16 @@ impl BertNetwork {
         let tokens = rows.len();
         let width = hidden / self.heads;
         let stride = 3 * hidden;
-        let asked = &desk.qkv[rows.start * stride..rows.end * stride];
+        let qkv = &desk.qkv[rows.start * stride..rows.end * stride];
         let attended = &mut desk.attention[rows.start * hidden..rows.end * hidden];
         desk.attention_weights.resize(tokens * tokens, 0.0);
         #[allow(clippy::cast_precision_loss, reason = "a head has some hundred numbers at most")]
         let scale = 1.0 / (width as f32).sqrt();
         for head in 0..self.heads {
             let at = head * width;
-            let queries = MatrixRows { numbers: &asked[at..], stride, rows: tokens };
-            desk.keys.fill_from_columns(&asked[hidden + at..], stride, width, tokens);
-            desk.values.fill_from_rows(&asked[2 * hidden + at..], stride, tokens, width);
+            let queries = MatrixRows { numbers: &qkv[at..], stride, rows: tokens };
+            desk.keys.fill_from_columns(&qkv[hidden + at..], stride, width, tokens);
+            desk.values.fill_from_rows(&qkv[2 * hidden + at..], stride, tokens, width);
             multiply(queries, &desk.keys, &mut desk.attention_weights, tokens, &mut desk.slices);
             softmax(&mut desk.attention_weights, tokens, scale);
             let numbers =
@@ -188,10 +188,10 @@ impl BertLayer {
         let wide = shape.intermediate_size;
         let at = |name: &str| format!("encoder.layer.{at}.{name}");
         let names = ["query", "key", "value"].map(|name| at(&format!("attention.self.{name}")));
-        let asked = LinearLayer::read(weights, &names, hidden, hidden)?;
+        let query_layer = LinearLayer::read(weights, &names, hidden, hidden)?;
         let attended = LinearLayer::read(weights, &[at("attention.output.dense")], hidden, hidden)?;
         Ok(Self {
-            qkv: asked,
+            qkv: query_layer,
             attention_output: attended,
             attention_norm: read_norm(weights, &at("attention.output.LayerNorm"), shape)?,
             up: LinearLayer::read(weights, &[at("intermediate.dense")], hidden, wide)?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub enum ModelFolderError {
     /// The folder does not exist.
     #[error(
-        "there is no folder `{}`; name one that holds a sentence-transformers model of the BERT \
+        "the folder `{}` does not exist; name one with a sentence-transformers model of the BERT \
          family (`config.json`, `model.safetensors`, `tokenizer.json`)", .0.display()
     )]
     FolderMissing(PathBuf),
@@ -34,7 +34,7 @@ pub enum ModelFolderError {
 }
 
 /// Suggested fix for a damaged file.
-pub(crate) const COPY_AGAIN: &str = "copy the model's folder again, whole";
+pub(crate) const COPY_AGAIN: &str = "copy the whole model folder again";
 /// Suggested fix for an unsupported model.
 pub(crate) const ANOTHER_MODEL: &str =
     "use a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2";
@@ -43,8 +43,8 @@ impl ModelFolderError {
     pub(crate) fn unreadable(file: &Path, why: &std::io::Error) -> Self {
         let (why, way_out) = match why.kind() {
             std::io::ErrorKind::NotFound => {
-                let why = "there is no such file".to_owned();
-                (why, "name a folder that holds a whole sentence-transformers model")
+                let why = "the file is missing".to_owned();
+                (why, "name a folder with a complete sentence-transformers model")
             }
             _ => (why.to_string(), COPY_AGAIN),
         };

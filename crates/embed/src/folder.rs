@@ -93,9 +93,9 @@ impl ModelFolderFiles {
         let (shape, bend) = read_shape(&path.join("config.json"))?;
         let pooling = read_pooling(path)?;
         let tokens_max = read_tokens_max(path, shape.max_position_embeddings)?;
-        let said: Option<PromptsFile> =
+        let prompts_file: Option<PromptsFile> =
             read_optional_json(&path.join("config_sentence_transformers.json"))?;
-        let prompts = said.unwrap_or_default().prompts;
+        let prompts = prompts_file.unwrap_or_default().prompts;
         Ok(Self { path: path.to_owned(), shape, activation: bend, pooling, tokens_max, prompts })
     }
 
@@ -126,9 +126,9 @@ fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError>
     let model_type = model_type.unwrap_or_default();
     if model_type != "bert" {
         let what = if model_type.is_empty() {
-            "names no `model_type`".to_owned()
+            "has no `model_type`".to_owned()
         } else {
-            format!("says that the model is of the type `{model_type}`, not `bert`")
+            format!("has the `model_type` `{model_type}`, not `bert`")
         };
         return Err(ModelFolderError::unsupported(file, what));
     }
@@ -139,13 +139,13 @@ fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError>
         "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::GeluTanh,
         "relu" => Activation::Relu,
         other => {
-            let what = format!("has the `hidden_act` `{other}`, which is not known here");
+            let what = format!("has the unsupported `hidden_act` `{other}`");
             return Err(ModelFolderError::unsupported(file, what));
         }
     };
     if shape.position_embedding_type != "absolute" {
         let what = format!(
-            "has positions of the type `{}`, where only `absolute` ones are known here",
+            "has positions of the type `{}`; only `absolute` ones are supported",
             shape.position_embedding_type
         );
         return Err(ModelFolderError::unsupported(file, what));
@@ -161,14 +161,14 @@ fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError>
     ];
     for (name, count, most) in counts {
         if count == 0 || count > most {
-            let what = format!("says `{name}` is {count}, where 1 to {most} make sense");
+            let what = format!("has `{name}` {count}; it must be 1 to {most}");
             return Err(ModelFolderError::damaged(file, what));
         }
     }
     if shape.max_position_embeddings < 3 {
         return Err(ModelFolderError::damaged(
             file,
-            "leaves no room for a token between the two marks",
+            "leaves no room for a token between the two special tokens",
         ));
     }
     if !shape.hidden_size.is_multiple_of(shape.num_attention_heads) {
@@ -227,16 +227,14 @@ fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
                         PoolingMethod::FirstToken
                     }
                     _ => {
-                        let what = "asks for another pooling than the mean or the first token";
+                        let what = "has an unsupported pooling; only the mean and the first token are supported";
                         return Err(ModelFolderError::unsupported(&file, what));
                     }
                 };
             }
             _ => {
                 let what = format!("has a module `{}` at `{}`", module.r#type, module.path);
-                let what = format!(
-                    "{what}, where only a Transformer, Pooling and Normalize are known here"
-                );
+                let what = format!("{what}; only Transformer, Pooling and Normalize are supported");
                 return Err(ModelFolderError::unsupported(&list, what));
             }
         }
@@ -250,11 +248,11 @@ fn read_tokens_max(folder: &Path, positions: usize) -> Result<usize, ModelFolder
         max_seq_length: Option<usize>,
     }
     let file = folder.join("sentence_bert_config.json");
-    let said = read_optional_json::<SentenceConfig>(&file)?.and_then(|said| said.max_seq_length);
-    match said {
+    let config =
+        read_optional_json::<SentenceConfig>(&file)?.and_then(|config| config.max_seq_length);
+    match config {
         Some(tokens) if tokens < 3 => {
-            let what =
-                format!("says `max_seq_length` is {tokens}, which leaves no room for a text");
+            let what = format!("has `max_seq_length` {tokens}, which leaves no room for a text");
             Err(ModelFolderError::damaged(&file, what))
         }
         Some(tokens) => Ok(tokens.min(positions)),
@@ -287,13 +285,13 @@ pub(crate) fn read_tokenizer_file(file: &Path) -> Result<Option<Vec<u8>>, ModelF
 }
 
 pub(crate) fn invalid_json(file: &Path, err: &serde_json::Error) -> ModelFolderError {
-    ModelFolderError::damaged(file, format!("does not hold what it should: {err}"))
+    ModelFolderError::damaged(file, format!("has invalid content: {err}"))
 }
 
 fn read_limited(file: &Path, bytes_max: u64) -> Result<Vec<u8>, ModelFolderError> {
     let found = fs::metadata(file).map_err(|err| ModelFolderError::unreadable(file, &err))?;
     if found.len() > bytes_max {
-        let what = format!("has {} bytes, more than the {bytes_max} that are read", found.len());
+        let what = format!("has {} bytes; the limit is {bytes_max}", found.len());
         return Err(ModelFolderError::damaged(file, what));
     }
     fs::read(file).map_err(|err| ModelFolderError::unreadable(file, &err))

@@ -168,7 +168,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn a_product_is_what_it_is_by_definition(
+        fn a_product_matches_its_definition(
             rows in 1..220_usize, depth in 1..900_usize, columns in 1..70_usize, seed: u64,
         ) {
             let left = numbers(rows * depth, seed);
@@ -189,7 +189,7 @@ mod tests {
         }
 
         #[test]
-        fn columns_and_rows_are_packed_alike(depth in 1..40_usize, columns in 1..40_usize, seed: u64) {
+        fn columns_and_rows_pack_equally(depth in 1..40_usize, columns in 1..40_usize, seed: u64) {
             let rows = numbers(depth * columns, seed);
             let turned: Vec<_> =
                 (0..columns).flat_map(|at| rows.iter().skip(at).step_by(columns).copied()).collect();
@@ -202,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn every_processor_makes_the_same_tiles(length in 0..500_usize, seed: u64) {
+        fn all_kernels_compute_the_same_tiles(length in 0..500_usize, seed: u64) {
             let all = numbers(length * (ROWS + COLUMNS), seed);
             let (left, right) = all.split_at(length * ROWS);
             let (slices, _) = left.as_chunks::<ROWS>();

@@ -31,8 +31,8 @@ pub struct ModelSpace {
 /// Error of a model whose vectors contain NaN or infinite numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the model `{model}` gives vectors that are no numbers, so its weights are of no use; copy the \
-     model's folder again, whole"
+    "the model `{model}` returns vectors with invalid numbers, so its weights are damaged; copy \
+     the whole model folder again"
 )]
 pub struct InvalidVectors {
     /// Name of the model.

@@ -42,7 +42,7 @@ impl Tokenizer {
         }
         let file = folder.join("vocab.txt");
         let Some(bytes) = read_tokenizer_file(&file)? else {
-            let what = "is not there, and neither is `vocab.txt`";
+            let what = "is missing, and so is `vocab.txt`";
             return Err(ModelFolderError::damaged(&folder.join("tokenizer.json"), what));
         };
         let text = String::from_utf8(bytes)
@@ -61,49 +61,49 @@ impl Tokenizer {
                 Self { do_lower_case: true, strip_accents: None, tokenize_chinese_chars: true }
             }
         }
-        let said: TokenizerFile =
+        let file_content: TokenizerFile =
             read_optional_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
         let normalizer = Normalizer {
             clean_text: true,
-            handle_chinese_chars: said.tokenize_chinese_chars,
-            strip_accents: said.strip_accents,
-            lowercase: said.do_lower_case,
+            handle_chinese_chars: file_content.tokenize_chinese_chars,
+            strip_accents: file_content.strip_accents,
+            lowercase: file_content.do_lower_case,
         };
         Self::new(&file, numbers, &normalizer, "[UNK]", vocabulary)
     }
 
     fn from_json(file: &Path, bytes: &[u8], vocabulary: usize) -> Result<Self, ModelFolderError> {
         let unsupported = |what: String| ModelFolderError::unsupported(file, what);
-        let said: TokenizerDefinition =
+        let definition: TokenizerDefinition =
             serde_json::from_slice(bytes).map_err(|err| invalid_json(file, &err))?;
         let kind = |part: &Value| part["type"].as_str().unwrap_or("none").to_owned();
         let kinds = [
-            ("model", kind(&said.model), "WordPiece"),
-            ("normalizer", kind(&said.normalizer), "BertNormalizer"),
-            ("pre-tokenizer", kind(&said.pre_tokenizer), "BertPreTokenizer"),
+            ("model", kind(&definition.model), "WordPiece"),
+            ("normalizer", kind(&definition.normalizer), "BertNormalizer"),
+            ("pre-tokenizer", kind(&definition.pre_tokenizer), "BertPreTokenizer"),
         ];
         for (part, kind, known) in kinds {
             // Some old files do not name the type of their model.
             if kind != known && !(part == "model" && kind == "none") {
                 return Err(unsupported(format!(
-                    "has a {part} of the type `{kind}`, where only `{known}` is known here"
+                    "has a {part} of the type `{kind}`; only `{known}` is supported"
                 )));
             }
         }
         let model: WordPiece =
-            serde_json::from_value(said.model).map_err(|err| invalid_json(file, &err))?;
+            serde_json::from_value(definition.model).map_err(|err| invalid_json(file, &err))?;
         if model.continuing_subword_prefix != CONTINUATION_PREFIX
             || model.max_input_chars_per_word != WORD_CHARS_MAX
         {
             let what = format!(
-                "has pieces that begin with `{}` and words of {} characters, where `{CONTINUATION_PREFIX}` and \
-                 {WORD_CHARS_MAX} are known here",
+                "has the prefix `{}` and words of {} characters; only `{CONTINUATION_PREFIX}` and \
+                 {WORD_CHARS_MAX} are supported",
                 model.continuing_subword_prefix, model.max_input_chars_per_word
             );
             return Err(unsupported(what));
         }
-        let normalizer: Normalizer =
-            serde_json::from_value(said.normalizer).map_err(|err| invalid_json(file, &err))?;
+        let normalizer: Normalizer = serde_json::from_value(definition.normalizer)
+            .map_err(|err| invalid_json(file, &err))?;
         Self::new(file, model.vocab, &normalizer, &model.unk_token, vocabulary)
     }
 
@@ -122,8 +122,9 @@ impl Tokenizer {
         let end = number("[SEP]")?;
         let unknown = number(unknown)?;
         if let Some((piece, number)) = numbers.iter().find(|(_, it)| **it as usize >= vocabulary) {
-            let what =
-                format!("gives `{piece}` the number {number}, and the model knows {vocabulary}");
+            let what = format!(
+                "gives `{piece}` the number {number}, but the model has {vocabulary} pieces"
+            );
             return Err(ModelFolderError::damaged(file, what));
         }
         let piece_bytes_max = numbers.keys().map(|piece| piece.len()).max().unwrap_or_default();
@@ -157,8 +158,8 @@ impl Tokenizer {
             hasher.update(piece.as_bytes()).update(&[0]).update(&number.to_le_bytes());
         }
         let marks = [*begin, *end, *unknown];
-        let ways = [*lowers, *strips_accents, *cleans, *sets_chinese_apart];
-        hasher.update(format!("{marks:?} {ways:?}").as_bytes());
+        let flags = [*lowers, *strips_accents, *cleans, *sets_chinese_apart];
+        hasher.update(format!("{marks:?} {flags:?}").as_bytes());
         hasher.finalize()
     }
 

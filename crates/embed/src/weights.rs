@@ -46,31 +46,31 @@ impl ModelWeights {
         let bytes = file.metadata().map_err(unreadable)?.len();
         let mut length = [0; 8];
         if file.read_exact_at(&mut length, 0).is_err() {
-            return Err(damaged(format!("is cut: it has only {bytes} bytes")));
+            return Err(damaged(format!("is truncated: it has only {bytes} bytes")));
         }
         let length = u64::from_le_bytes(length);
         if length > HEAD_BYTES_MAX || length + 8 > bytes {
             return Err(damaged(format!(
-                "is no safetensors file, or cut: its head would have {length} bytes of {bytes}"
+                "is not a safetensors file, or is truncated: its header would have {length} of {bytes} bytes"
             )));
         }
         let mut head = vec![0; usize::try_from(length).unwrap_or_default()];
         file.read_exact_at(&mut head, 8).map_err(unreadable)?;
         let head: HashMap<String, Value> = serde_json::from_slice(&head)
-            .map_err(|err| damaged(format!("has a broken head: {err}")))?;
+            .map_err(|err| damaged(format!("has a broken header: {err}")))?;
         let begin = length + 8;
         let mut tensors = HashMap::new();
-        for (name, said) in head {
+        for (name, entry) in head {
             if name == "__metadata__" {
                 continue;
             }
-            let tensor: TensorEntry = serde_json::from_value(said)
-                .map_err(|err| damaged(format!("has a broken head, at `{name}`: {err}")))?;
+            let tensor: TensorEntry = serde_json::from_value(entry)
+                .map_err(|err| damaged(format!("has a broken header, at `{name}`: {err}")))?;
             let (from, until) = tensor.data_offsets;
             if from > until || until > bytes - begin {
                 let wanted = begin.saturating_add(until);
                 return Err(damaged(format!(
-                    "is cut: it has {bytes} bytes, and `{name}` ends at {wanted}"
+                    "is truncated: it has {bytes} bytes, but `{name}` ends at {wanted}"
                 )));
             }
             tensors.insert(name, tensor);
@@ -105,7 +105,7 @@ impl ModelWeights {
         let Some(tensor) = self.tensors.get(&name) else {
             return Err(ModelFolderError::unsupported(
                 &self.path,
-                format!("holds no tensor `{name}`"),
+                format!("has no tensor `{name}`"),
             ));
         };
         if tensor.shape != shape {
@@ -118,8 +118,7 @@ impl ModelWeights {
             "F32" => 4,
             "F16" | "BF16" => 2,
             other => {
-                let what =
-                    format!("holds `{name}` as {other}, where F32, F16 and BF16 are known here");
+                let what = format!("has `{name}` as {other}; only F32, F16 and BF16 are supported");
                 return Err(ModelFolderError::unsupported(&self.path, what));
             }
         };
@@ -144,7 +143,7 @@ impl ModelWeights {
             _ => half_words(&bytes).map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
         };
         if numbers.iter().any(|number| !number.is_finite()) {
-            return Err(damaged(format!("is broken: `{name}` holds what is no number")));
+            return Err(damaged(format!("is broken: `{name}` contains an invalid number")));
         }
         Ok(numbers)
     }

@@ -1,5 +1,5 @@
 //! Held against all-MiniLM-L6-v2, whose vectors others computed.
-#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+#![allow(clippy::unwrap_used, reason = "a missing value fails the test")]
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[test]
-fn vectors_are_those_of_the_reference() {
+fn vectors_equal_those_of_the_reference() {
     let model = EmbeddingModel::open(&minilm()).unwrap();
     let references = references();
     let texts: Vec<_> = references.iter().map(|reference| reference.text.as_str()).collect();

@@ -82,11 +82,11 @@ impl AuditLog {
             AuditDestination::File(to) => (to.open_sink()?, Some(to.path.clone())),
         };
         let queue = Arc::new(RecordQueue::new(RECORDS_MAX, file, strict));
-        let writers = queue.clone();
+        let writer_queue = queue.clone();
         std::thread::Builder::new()
             .name("audit".into())
             .stack_size(256 << 10)
-            .spawn(move || writers.run_writer(sink))?;
+            .spawn(move || writer_queue.run_writer(sink))?;
         Ok(Self(Some(queue)))
     }
 
@@ -100,13 +100,13 @@ impl AuditLog {
         Ok(OpenRecord::open(call, Some((queue, place))))
     }
 
-    /// Waits until the record `laid` is on disk, if the log is strict.
+    /// Waits until `record` is on disk, if the log is strict.
     ///
     /// # Errors
     /// If the record is not written within 10 s.
-    pub(crate) async fn wait_until_stored(&self, laid: RecordNumber) -> Result<(), CallError> {
+    pub(crate) async fn wait_until_stored(&self, record: RecordNumber) -> Result<(), CallError> {
         match &self.0 {
-            Some(queue) => queue.wait_until_stored(laid.0).await,
+            Some(queue) => queue.wait_until_stored(record.0).await,
             None => Ok(()),
         }
     }
@@ -144,14 +144,14 @@ impl AuditFile {
     /// it cannot be read again.
     fn open_sink(&self) -> io::Result<RecordSink> {
         let Self { path, key, keep, bytes_max } = self;
-        let no_file = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
-        if no_file {
+        let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+        if is_special {
             let stream = std::fs::OpenOptions::new().append(true).open(path)?;
             return Ok(RecordSink::Stream(Box::new(stream)));
         }
         let key = AuditKey::open_or_create(key).map_err(|err| {
             let key = key.display();
-            io::Error::new(err.kind(), format!("the key {key} it is sealed with: {err}"))
+            io::Error::new(err.kind(), format!("the key {key} that seals it: {err}"))
         })?;
         Ok(RecordSink::Chain(Box::new(ChainedLog::open(path, key, *keep, *bytes_max)?)))
     }

@@ -8,6 +8,7 @@ use toolgate_contract::{AnyTool, BoxFuture, CallError, ToolId, ToolPage, ToolSpe
 
 use crate::header_params;
 use crate::header_params::HeaderParam;
+use crate::policy::ToolVisibility;
 use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 
 /// Most characters of an unknown name that are repeated, and longest name compared with known ones.
@@ -122,7 +123,7 @@ impl LiveCatalog {
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// Two tool names would look alike in some dialect.
-    #[error("the tools `{first}` and `{second}` cannot be told apart on the wire; rename one")]
+    #[error("the tools `{first}` and `{second}` have the same name on the wire; rename one")]
     NameClash {
         /// The first tool.
         first: ToolId,
@@ -131,8 +132,8 @@ pub enum CatalogError {
     },
     /// Several owners offer tools whose names look alike on the wire.
     #[error(
-        "so is one of `{}`, and nothing says which is meant; give each another `prefix`, or leave \
-         all but one out by `without`",
+        "its name is also used by `{}`; give each upstream its own `prefix`, or leave out all but \
+         one with `without`",
         owners.join("`, `")
     )]
     Ambiguous {
@@ -229,7 +230,7 @@ impl Catalog {
                 Some(owner) => offered.push((owner.clone(), entry.tool.clone())),
             }
         }
-        offered.retain(|(whose, _)| **whose != *owner);
+        offered.retain(|(other, _)| **other != *owner);
         let owner: Arc<str> = owner.into();
         offered.extend(tools.into_iter().map(|tool| (owner.clone(), tool)));
         offered.sort_by(|(a, x), (b, y)| (a, &x.spec().id).cmp(&(b, &y.spec().id)));
@@ -347,17 +348,35 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the tool that `name` spells, if `shown` allows it. A hidden tool counts as unknown.
+    /// Returns the tool that `name` spells, if `shown` allows it. Any other counts as unknown.
     pub(crate) fn find(
         &self,
         name: &str,
         shown: impl Fn(&ToolSpec) -> bool,
     ) -> Result<Arc<CatalogEntry>, CallError> {
-        let found = self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at]);
-        found.filter(|entry| shown(entry.spec())).cloned().ok_or_else(|| CallError::UnknownTool {
-            name: name.chars().take(NAME_CHARS_MAX).collect(),
-            nearest: self.nearest_name(name, shown),
+        self.find_visible(name, |spec| {
+            if shown(spec) { ToolVisibility::Shown } else { ToolVisibility::Hidden }
         })
+    }
+
+    /// Returns the tool that `name` spells, if it is shown. A hidden tool counts as unknown.
+    pub(crate) fn find_visible(
+        &self,
+        name: &str,
+        visibility: impl Fn(&ToolSpec) -> ToolVisibility,
+    ) -> Result<Arc<CatalogEntry>, CallError> {
+        let found = self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at]);
+        let unavailable = match found.map(|entry| (entry, visibility(entry.spec()))) {
+            Some((entry, ToolVisibility::Shown)) => return Ok(entry.clone()),
+            Some((_, ToolVisibility::Unavailable(why))) => Some(why),
+            Some((_, ToolVisibility::Hidden)) | None => None,
+        };
+        let nearest = match unavailable {
+            Some(_) => None,
+            None => self.nearest_name(name, visibility),
+        };
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
+        Err(CallError::UnknownTool { name, nearest, unavailable })
     }
 
     /// Returns up to `size` tools after `after` that `shown` allows.
@@ -375,21 +394,33 @@ impl Catalog {
         ToolPage { tools, next }
     }
 
-    fn nearest_name(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
+    /// Returns the id of the shown tool that was probably meant.
+    fn nearest_name(
+        &self,
+        name: &str,
+        visibility: impl Fn(&ToolSpec) -> ToolVisibility,
+    ) -> Option<String> {
         // Comparing takes time in proportion to the name's length, which the client chooses.
         if name.len() > NAME_CHARS_MAX {
             return None;
         }
-        let shown = self.specs().filter(|spec| shown(spec));
-        let close = shown.map(|spec| (name_similarity(name, &spec.id), &spec.id));
-        let best = close.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        (best.0 >= 0.6).then(|| best.1.to_string())
+        let close = self.specs().map(|spec| (name_similarity(name, &spec.id), spec));
+        let close = close.filter(|(similarity, _)| *similarity >= 0.6);
+        let known = close.filter_map(|(similarity, spec)| match visibility(spec) {
+            ToolVisibility::Shown => Some((similarity, Some(&spec.id))),
+            // If an unavailable tool was meant, no other tool does the same job.
+            ToolVisibility::Unavailable(_) => Some((similarity, None)),
+            ToolVisibility::Hidden => None,
+        });
+        known.max_by(|a, b| a.0.total_cmp(&b.0))?.1.map(ToString::to_string)
     }
 }
 
 /// Returns how similar `name` is to the name of a tool, from 0 to 1.
 ///
-/// It compares letters, and words in any order, so that `read_file` is similar to `files.read`.
+/// It compares letters, and words in any order, so that `read_file` is similar to `files.read`. A
+/// tool with a different verb does a different job, so `files_write` is not similar to
+/// `files.tree`.
 fn name_similarity(name: &str, id: &ToolId) -> f64 {
     let name = fold_name(name).to_lowercase();
     let id = fold_name(id.as_str());
@@ -399,5 +430,142 @@ fn name_similarity(name: &str, id: &ToolId) -> f64 {
     let asked = words(&name);
     let known = words(&id);
     let letters = strsim::normalized_damerau_levenshtein(&name, &id);
-    if asked.iter().all(|word| known.contains(word)) { letters.max(0.7) } else { letters }
+    if asked.iter().all(|word| known.contains(word)) {
+        return letters.max(0.7);
+    }
+    let is_misspelled = |word: &String| known.iter().any(|other| is_misspelling(word, other));
+    // A single word may be the whole name without its separators.
+    if asked.len() == 1 || asked.iter().all(is_misspelled) { letters } else { 0.0 }
+}
+
+/// Returns true if `word` is probably a misspelling of `known`.
+fn is_misspelling(word: &str, known: &str) -> bool {
+    strsim::damerau_levenshtein(word, known) <= 1
+        || strsim::normalized_damerau_levenshtein(word, known) >= 0.65
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use toolgate_contract::{Caller, Effects, ToolContext, ToolError, ToolOutput};
+
+    use super::*;
+    use crate::policy::{PolicyEffect, PolicyRule, ToolPolicy};
+
+    /// A tool that cannot be called.
+    struct ListedTool(ToolSpec);
+
+    impl AnyTool for ListedTool {
+        fn spec(&self) -> &ToolSpec {
+            &self.0
+        }
+
+        fn run<'a>(
+            &'a self,
+            _: &'a ToolContext,
+            _: Value,
+        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+            Box::pin(async { Err(ToolError::failed("it is only listed")) })
+        }
+    }
+
+    fn catalog() -> Catalog {
+        let tool = |(id, effects): (&str, Effects)| -> Arc<dyn AnyTool> {
+            let id = ToolId::new(id).expect("an id");
+            Arc::new(ListedTool(ToolSpec::new(id, "title", "about", effects)))
+        };
+        let tools = [
+            ("exec.run", Effects::Runs),
+            ("files.edit", Effects::Changes),
+            ("files.exists", Effects::Reads),
+            ("files.read", Effects::Reads),
+            ("files.tree", Effects::Reads),
+            ("files.write", Effects::Changes),
+        ];
+        Catalog::new(tools.map(tool).to_vec()).expect("a catalog")
+    }
+
+    fn policy(deny: &[&str], effects_max: Effects, rules: &[PolicyRule]) -> ToolPolicy {
+        let deny: Vec<_> = deny.iter().map(|pattern| (*pattern).to_owned()).collect();
+        let policy = ToolPolicy::new(&["*".to_owned()], &deny, effects_max).expect("patterns");
+        policy.with_rules(rules, PolicyEffect::Allow).expect("rules")
+    }
+
+    fn deny_rule(tool: &str, message: Option<&str>) -> PolicyRule {
+        PolicyRule {
+            name: "r".to_owned(),
+            effect: PolicyEffect::Deny,
+            callers: vec!["ada".to_owned()],
+            roles: Vec::new(),
+            tools: vec![tool.to_owned()],
+            tags: Vec::new(),
+            effects: Vec::new(),
+            when: None,
+            message: message.map(str::to_owned),
+        }
+    }
+
+    /// Checks the error that the caller `ada` receives for each name.
+    #[track_caller]
+    fn check(policy: &ToolPolicy, expected: &[(&str, &str)]) {
+        let caller = Caller::with_key("ada");
+        for (name, expected) in expected {
+            let found = catalog().find_visible(name, |spec| policy.visibility(&caller, spec));
+            let why = found.map(|entry| entry.spec().id.to_string()).expect_err(name);
+            assert_eq!(why.to_string(), *expected);
+        }
+    }
+
+    #[test]
+    fn a_tool_that_the_settings_switch_off_is_unavailable_with_the_reason() {
+        let expected = [
+            ("files_write", "`files_write` is not available: this server is read-only"),
+            ("exec/run", "`exec/run` is not available: this server is read-only"),
+        ];
+        check(&policy(&[], Effects::Reads, &[]), &expected);
+        let expected =
+            "`exec_run` is not available: it needs `runs`, and `tools.effects` is `changes`";
+        check(&policy(&[], Effects::Changes, &[]), &[("exec_run", expected)]);
+        let expected = "`exec_run` is not available: the rule `tools.deny: exec.*` denies it";
+        check(&policy(&["exec.*"], Effects::Runs, &[]), &[("exec_run", expected)]);
+        let allow = ["files.*".to_owned()];
+        let policy = ToolPolicy::new(&allow, &[], Effects::Runs).expect("patterns");
+        let expected = "`exec_run` is not available: `tools.allow` does not include it";
+        check(&policy, &[("exec_run", expected)]);
+    }
+
+    #[test]
+    fn a_tool_that_a_policy_rule_hides_is_unknown_unless_the_rule_has_a_message() {
+        let unknown = ("exec_run", "no tool is named `exec_run`");
+        let rules = [deny_rule("exec.*", None)];
+        check(&policy(&[], Effects::Runs, &rules), &[unknown]);
+        // The reason would reveal that the hidden tool exists.
+        check(&policy(&[], Effects::Reads, &rules), &[unknown]);
+        let rules = [deny_rule("exec.*", Some("ask the operators"))];
+        let expected = "`exec_run` is not available: ask the operators";
+        check(&policy(&[], Effects::Runs, &rules), &[("exec_run", expected)]);
+    }
+
+    #[test]
+    fn a_suggestion_does_the_same_job_as_the_misspelled_tool() {
+        let expected = [
+            ("files_raed", "no tool is named `files_raed`; did you mean `files.read`?"),
+            ("read_file", "no tool is named `read_file`; did you mean `files.read`?"),
+            ("files_wrote", "no tool is named `files_wrote`; did you mean `files.write`?"),
+            ("files_chown", "no tool is named `files_chown`"),
+        ];
+        check(&policy(&[], Effects::Runs, &[]), &expected);
+        // Only reading tools are left, and none of them does the same job.
+        let unavailable = [
+            ("files_wrtie", "no tool is named `files_wrtie`"),
+            ("exec_rum", "no tool is named `exec_rum`"),
+        ];
+        check(&policy(&[], Effects::Reads, &[]), &unavailable);
+        let hidden = [
+            ("files_write", "no tool is named `files_write`"),
+            ("files_edit", "no tool is named `files_edit`"),
+        ];
+        let rules = [deny_rule("files.[ew][dr]i*", None)];
+        check(&policy(&[], Effects::Runs, &rules), &hidden);
+    }
 }

@@ -4,14 +4,14 @@
 /// client chooses.
 const CHARS_MAX: usize = 200;
 
-/// Returns the most similar of `names`, if its Jaro-Winkler similarity to `asked` is above 0.75.
-pub(crate) fn nearest<'n>(asked: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    if asked.len() > CHARS_MAX {
+/// Returns the most similar of `names`, if its Jaro-Winkler similarity to `typed` is above 0.75.
+pub(crate) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    if typed.len() > CHARS_MAX {
         return None;
     }
-    let near = |name: &str| strsim::jaro_winkler(&asked.to_lowercase(), &name.to_lowercase());
-    let best = names.max_by(|a, b| near(a).total_cmp(&near(b)))?;
-    (near(best) > 0.75).then_some(best)
+    let similarity = |name: &str| strsim::jaro_winkler(&typed.to_lowercase(), &name.to_lowercase());
+    let best = names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
+    (similarity(best) > 0.75).then_some(best)
 }
 
 /// Returns the `values` that `typed` may complete to, best first. The ranks are: prefix, prefix of
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_so_comes_before_what_holds_it_and_that_before_what_has_its_letters() {
+    fn prefixes_rank_before_substrings_and_those_before_scattered_letters() {
         let all = ["lib/parse.rs", "sparse.rs", "paris", "p/a/r", "nothing"].map(str::to_owned);
         assert_eq!(
             rank_completions("par", all.to_vec()),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_typed_may_become_anything() {
+    fn an_empty_text_completes_to_every_value() {
         assert_eq!(rank_completions("", vec!["bb".into(), "a".into()]), ["a", "bb"]);
     }
 }

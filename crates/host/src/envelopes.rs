@@ -65,30 +65,30 @@ impl EnvelopeMaker {
         self.log.is_some()
     }
 
-    /// Checks the tool input that came by `via` against the shared schema of tool calls.
+    /// Checks the tool input that came by `origin` against the shared schema of tool calls.
     ///
     /// # Errors
     /// If the input does not match, or names another tool.
-    pub fn check_tool_io(&self, via: &CallOrigin) -> Result<(), CallError> {
-        let Some(io) = &via.io else { return Ok(()) };
+    pub fn check_tool_io(&self, origin: &CallOrigin) -> Result<(), CallError> {
+        let Some(io) = &origin.io else { return Ok(()) };
         let mut problems = self.schemas.shared(SharedSchema::ToolIo).problems(io);
-        if problems.is_empty() && io["tool"].as_str() != via.tool.as_deref() {
-            let named = via.tool.as_deref().unwrap_or_default();
-            let message = format!("it is not the tool that is called, `{named}`");
+        if problems.is_empty() && io["tool"].as_str() != origin.tool.as_deref() {
+            let named = origin.tool.as_deref().unwrap_or_default();
+            let message = format!("it differs from the called tool, `{named}`");
             problems.push(ValidationProblem { pointer: "/tool".to_owned(), message });
         }
         if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
     }
 
-    /// Builds and logs the envelope of a call that came by `via`, in `trace`, and took `took`.
+    /// Builds and logs the envelope of a call that came by `origin`, in `trace`, and took `duration`.
     pub fn build(
         &self,
-        via: &CallOrigin,
-        came: Result<Value, CallError>,
-        took: Duration,
+        origin: &CallOrigin,
+        outcome: Result<Value, CallError>,
+        duration: Duration,
         trace: Option<&TraceContext>,
     ) -> CallEnvelope {
-        let (sealed, problems) = self.build_checked(via, came, took);
+        let (sealed, problems) = self.build_checked(origin, outcome, duration);
         if let Some(log) = &self.log {
             let broken = !problems.is_empty();
             log.write(&sealed, broken.then_some(problems.as_slice()), trace, &self.secrets);
@@ -98,30 +98,31 @@ impl EnvelopeMaker {
 
     /// Builds the envelope of a refusal without logging it, so that unauthenticated clients cannot
     /// push other lines out of the log.
-    pub fn build_unlogged(&self, via: &CallOrigin, why: CallError) -> CallEnvelope {
-        self.build_checked(via, Err(why), Duration::ZERO).0
+    pub fn build_unlogged(&self, origin: &CallOrigin, why: CallError) -> CallEnvelope {
+        self.build_checked(origin, Err(why), Duration::ZERO).0
     }
 
     /// Builds the envelope to send. The problems are those of its first form.
     fn build_checked(
         &self,
-        via: &CallOrigin,
-        came: Result<Value, CallError>,
-        took: Duration,
+        origin: &CallOrigin,
+        outcome: Result<Value, CallError>,
+        duration: Duration,
     ) -> (CallEnvelope, Vec<ValidationProblem>) {
-        let made = self.assemble(via, came.map_err(|why| EnvelopeError::from_error(&why)), took);
-        let (made, problems) = self.validate(made);
+        let envelope =
+            self.assemble(origin, outcome.map_err(|why| EnvelopeError::from_error(&why)), duration);
+        let (envelope, problems) = self.validate(envelope);
         let broken = (!problems.is_empty()).then(|| schema_violation(&problems));
         let sealed = match &broken {
             Some(error) if self.settings.validation == OutputCheck::Enforce => {
-                let EnvelopeMeta { request_id, trace_id, span_id, duration_ms, .. } = made.meta;
-                let again = self.assemble(via, Err(error.clone()), took);
+                let EnvelopeMeta { request_id, trace_id, span_id, duration_ms, .. } = envelope.meta;
+                let replacement = self.assemble(origin, Err(error.clone()), duration);
                 // The replacement keeps the ids of the request.
                 let meta =
-                    EnvelopeMeta { request_id, trace_id, span_id, duration_ms, ..again.meta };
-                CallEnvelope { meta, ..again }
+                    EnvelopeMeta { request_id, trace_id, span_id, duration_ms, ..replacement.meta };
+                CallEnvelope { meta, ..replacement }
             }
-            Some(_) | None => made,
+            Some(_) | None => envelope,
         };
         (sealed, problems)
     }
@@ -135,13 +136,13 @@ impl EnvelopeMaker {
 
     fn assemble(
         &self,
-        via: &CallOrigin,
-        came: Result<Value, EnvelopeError>,
-        took: Duration,
+        origin: &CallOrigin,
+        outcome: Result<Value, EnvelopeError>,
+        duration: Duration,
     ) -> CallEnvelope {
         let deterministic = self.settings.deterministic;
-        let [request_id, trace_id, span_id] = ids::request_ids(via, deterministic);
-        let (data, error) = match came {
+        let [request_id, trace_id, span_id] = ids::request_ids(origin, deterministic);
+        let (data, error) = match outcome {
             Ok(data @ Value::Object(_)) => (Some(data), None),
             // In an envelope `data` is an object or absent.
             Ok(other) => (Some(json!({ "value": other })), None),
@@ -155,16 +156,16 @@ impl EnvelopeMaker {
                 span_id,
                 schema_version: CallEnvelope::VERSION.to_owned(),
                 deterministic,
-                transport: via.transport.to_owned(),
-                route: via.route.clone(),
-                method: via.method.clone(),
-                duration_ms: if deterministic { 0.0 } else { milliseconds(took) },
+                transport: origin.transport.to_owned(),
+                route: origin.route.clone(),
+                method: origin.method.clone(),
+                duration_ms: if deterministic { 0.0 } else { milliseconds(duration) },
                 status: if error.is_none() { "ok" } else { "error" }.to_owned(),
                 attempt: 0,
-                input_bytes: canonical_json_len(&via.payload),
+                input_bytes: canonical_json_len(&origin.payload),
                 output_bytes: data.as_ref().map_or(0, canonical_json_len),
-                tool_id: via.tool.clone(),
-                prompt_id: via.prompt.clone(),
+                tool_id: origin.tool.clone(),
+                prompt_id: origin.prompt.clone(),
             },
             data,
             error,
@@ -172,26 +173,31 @@ impl EnvelopeMaker {
     }
 
     /// Returns the envelope and its schema problems.
-    fn validate(&self, mut made: CallEnvelope) -> (CallEnvelope, Vec<ValidationProblem>) {
+    fn validate(&self, mut envelope: CallEnvelope) -> (CallEnvelope, Vec<ValidationProblem>) {
         if self.settings.validation == OutputCheck::Off {
-            return (made, Vec::new());
+            return (envelope, Vec::new());
         }
         // The data may be large, so it is moved and not cloned.
-        let data = made.data.take();
-        let mut value = serde_json::to_value(&made).unwrap_or_default();
+        let data = envelope.data.take();
+        let mut value = serde_json::to_value(&envelope).unwrap_or_default();
         let fields = value.as_object_mut();
         let mut none = Map::new();
         let fields = fields.unwrap_or(&mut none);
         fields.insert("data".to_owned(), data.unwrap_or_default());
         let problems = self.schemas.load_envelope().problems(&value);
         let data = value.get_mut("data").map(Value::take);
-        made.data = data.filter(|data| !data.is_null());
+        envelope.data = data.filter(|data| !data.is_null());
         if !problems.is_empty() {
-            let EnvelopeMeta { route, method, request_id, .. } = &made.meta;
+            let EnvelopeMeta { route, method, request_id, .. } = &envelope.meta;
             let broken = CallError::InvalidOutput { problems: problems.clone() };
-            tracing::error!(route, method, request_id, "an envelope breaks its schema: {broken}");
+            tracing::error!(
+                route,
+                method,
+                request_id,
+                "an envelope does not match its schema: {broken}"
+            );
         }
-        (made, problems)
+        (envelope, problems)
     }
 }
 
@@ -199,14 +205,14 @@ impl EnvelopeMaker {
 fn schema_violation(problems: &[ValidationProblem]) -> EnvelopeError {
     EnvelopeError {
         code: CanonicalCode::InvalidOutput,
-        message: "the envelope breaks its schema; the server's log says more".to_owned(),
+        message: "the envelope does not match its schema; see the server's log".to_owned(),
         details: Some(json!({ "reason": "invalid_envelope", "problems": problems })),
     }
 }
 
 /// Converts to milliseconds with three decimals; more digits only lengthen lines.
-fn milliseconds(took: Duration) -> f64 {
-    (took.as_secs_f64() * 1e6).round() / 1e3
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
 #[cfg(test)]

@@ -49,31 +49,31 @@ fn request_state(bytes: &[u8]) {
     let caller = Caller::with_key("ada");
     let rounds = StateSealer::new();
     let mut parts = text.splitn(3, '\u{1f}');
-    let what = parts.next();
+    let request = parts.next();
     let key = parts.next();
     let rest = parts.next().unwrap_or_default();
-    let what = what.unwrap_or_default();
+    let request = request.unwrap_or_default();
     let key = key.unwrap_or_default();
     let answer = ClientAnswer::Choice(PersonChoice::Declined);
     let given = BTreeMap::from([(key.to_owned(), answer)]);
     let questions = BTreeMap::from([(key.to_owned(), ClientQuestion::Roots)]);
     let sealed =
-        rounds.seal(&caller, what, (given.clone(), None), &questions).expect("it is short");
-    let opened = rounds.merge_answers(&caller, what, Some(&sealed), BTreeMap::new());
+        rounds.seal(&caller, request, (given.clone(), None), &questions).expect("it is short");
+    let opened = rounds.merge_answers(&caller, request, Some(&sealed), BTreeMap::new());
     assert_eq!(opened.expect("it was sealed here").0, given);
     for other in [text, rest] {
-        assert!(rounds.merge_answers(&caller, what, Some(other), given.clone()).is_err());
+        assert!(rounds.merge_answers(&caller, request, Some(other), given.clone()).is_err());
     }
     let eve = Caller::with_key("eve");
-    assert!(rounds.merge_answers(&eve, what, Some(&sealed), given.clone()).is_err());
+    assert!(rounds.merge_answers(&eve, request, Some(&sealed), given.clone()).is_err());
     assert!(
         rounds.merge_answers(&caller, "what else", Some(&sealed), given.clone()).is_err()
-            || what == "what else"
+            || request == "what else"
     );
     // Inserting `rest` anywhere changes the state.
     let at = sealed.len() * usize::from(rest.bytes().next().unwrap_or_default()) / 256;
     for changed in [[&sealed[..at], rest, &sealed[at..]].concat(), [&sealed[..at], rest].concat()] {
-        let opened = rounds.merge_answers(&caller, what, Some(&changed), given.clone());
+        let opened = rounds.merge_answers(&caller, request, Some(&changed), given.clone());
         assert!(opened.is_err() || changed == sealed);
     }
 }

@@ -31,8 +31,8 @@ pub(crate) fn parse_header_params(schema: &Value) -> Result<Vec<HeaderParam>, St
     collect_params(schema, &mut Vec::new(), &mut found)?;
     if count_marks(schema) > found.len() {
         return Err(format!(
-            "`{KEYWORD}` stands where the argument is not always in the same place: it belongs to \
-             a property, reached by `properties` alone"
+            "`{KEYWORD}` is only allowed on a property that is reached by `properties` alone, since \
+             its argument needs a fixed place"
         ));
     }
     for (at, HeaderParam { header, .. }) in found.iter().enumerate() {
@@ -68,11 +68,11 @@ fn new_header_param(
     let at = path.join("/");
     let name = header.as_str().filter(|name| is_token(name));
     let Some(name) = name else {
-        return Err(format!("the {KEYWORD} of `{at}`, {header}, is no name of a header"));
+        return Err(format!("the {KEYWORD} of `{at}`, {header}, is not a header name"));
     };
     let kind = property.get("type").and_then(Value::as_str);
     if !matches!(kind, Some("string" | "integer" | "boolean")) {
-        return Err(format!("`{at}` has an {KEYWORD} and is no string, integer or boolean"));
+        return Err(format!("`{at}` has an {KEYWORD} but is not a string, integer or boolean"));
     }
     Ok(HeaderParam { header: name.to_owned(), path: path.to_vec() })
 }
@@ -99,32 +99,32 @@ fn is_properties(members: &Map<String, Value>) -> bool {
     members.get(KEYWORD).is_some_and(Value::is_object)
 }
 
-/// Checks that the header values in `said` equal the arguments in `input`.
+/// Checks that the header values in `sent` equal the arguments in `input`.
 pub(crate) fn check_headers(
-    mirrors: &[HeaderParam],
+    params: &[HeaderParam],
     input: &Value,
-    said: &[(String, Result<String, String>)],
+    sent: &[(String, Result<String, String>)],
 ) -> Result<(), CallError> {
-    for HeaderParam { header, path } in mirrors {
-        let here = path.iter().try_fold(input, |value, part| value.get(part));
-        let here = here.filter(|value| !value.is_null());
-        let mut there = said.iter().filter(|(name, _)| name.eq_ignore_ascii_case(header));
-        let first = there.next();
-        let second = there.next();
+    for HeaderParam { header, path } in params {
+        let argument = path.iter().try_fold(input, |value, part| value.get(part));
+        let argument = argument.filter(|value| !value.is_null());
+        let mut matching = sent.iter().filter(|(name, _)| name.eq_ignore_ascii_case(header));
+        let first = matching.next();
+        let second = matching.next();
         let header = format!("Mcp-Param-{header}");
-        let why = match (here, first, second) {
-            (_, _, Some(_)) => format!("the header `{header}` stands twice"),
+        let why = match (argument, first, second) {
+            (_, _, Some(_)) => format!("the header `{header}` is present twice"),
             (_, Some((_, Err(why))), None) => why.clone(),
             (Some(value), Some((_, Ok(text))), None) if values_match(value, text) => continue,
             (None, None, None) => continue,
             (Some(value), Some((_, Ok(text))), None) => {
-                format!("the header `{header}` says `{text}`, the argument {value}")
+                format!("the header `{header}` is `{text}`, but the argument is {value}")
             }
             (Some(value), None, None) => {
-                format!("the header `{header}` is missing; the argument is {value}")
+                format!("the header `{header}` is missing, but the argument is {value}")
             }
             (None, Some((_, Ok(_))), None) => {
-                format!("the header `{header}` is there, and its argument is not")
+                format!("the header `{header}` is present, but its argument is missing")
             }
         };
         return Err(CallError::Mismatch { message: why });
@@ -155,27 +155,31 @@ mod tests {
 
     use super::*;
 
-    fn said(pairs: &[(&str, &str)]) -> Vec<(String, Result<String, String>)> {
+    fn headers(pairs: &[(&str, &str)]) -> Vec<(String, Result<String, String>)> {
         pairs.iter().map(|(name, text)| ((*name).to_owned(), Ok((*text).to_owned()))).collect()
     }
 
     #[test]
-    fn a_mark_is_found_however_deep_the_properties_are() {
+    fn an_argument_at_any_depth_is_compared_with_its_header() {
         let schema = json!({"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "in": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
         }});
-        let mirrors = parse_header_params(&schema).expect("sound");
+        let params = parse_header_params(&schema).expect("sound");
         let input = json!({"region": "eu", "in": {"n": 42}});
-        assert!(check_headers(&mirrors, &input, &said(&[("region", "eu"), ("N", "42.0")])).is_ok());
-        assert!(check_headers(&mirrors, &input, &said(&[("region", "eu")])).is_err());
-        assert!(check_headers(&mirrors, &input, &said(&[("region", "us"), ("n", "42")])).is_err());
-        assert!(check_headers(&mirrors, &json!({"region": null}), &said(&[])).is_ok());
-        assert!(check_headers(&mirrors, &json!({}), &said(&[("region", "eu")])).is_err());
+        assert!(
+            check_headers(&params, &input, &headers(&[("region", "eu"), ("N", "42.0")])).is_ok()
+        );
+        assert!(check_headers(&params, &input, &headers(&[("region", "eu")])).is_err());
+        assert!(
+            check_headers(&params, &input, &headers(&[("region", "us"), ("n", "42")])).is_err()
+        );
+        assert!(check_headers(&params, &json!({"region": null}), &headers(&[])).is_ok());
+        assert!(check_headers(&params, &json!({}), &headers(&[("region", "eu")])).is_err());
     }
 
     #[test]
-    fn numbers_are_the_same_however_they_are_written_and_differ_however_large_they_are() {
+    fn numbers_are_compared_by_value_and_exactly() {
         for (value, text, is_same) in [
             (json!(42), "42", true),
             (json!(42), "42.0", true),
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_cannot_be_meant_is_refused() {
+    fn an_invalid_header_mark_is_refused() {
         for property in [
             json!({"type": "string", "x-mcp-header": ""}),
             json!({"type": "string", "x-mcp-header": "a b"}),

@@ -226,13 +226,13 @@ impl JobServiceState {
         let Ok(store) = self.store().await else { return };
         loop {
             match store.remove_expired(Timestamp::now(), self.settings.ended_max).await {
-                Ok(gone) if gone.is_empty() => return,
-                Ok(gone) => {
+                Ok(removed) if removed.is_empty() => return,
+                Ok(removed) => {
                     let files = self.files.clone();
                     // Remaining files are unreachable, so a failure is harmless.
-                    let _ = spawn_blocking(move || files.remove(&gone)).await;
+                    let _ = spawn_blocking(move || files.remove(&removed)).await;
                 }
-                Err(err) => return tracing::warn!("{err}; no job is forgotten for now"),
+                Err(err) => return tracing::warn!("{err}; expired jobs are not removed for now"),
             }
         }
     }

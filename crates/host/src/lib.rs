@@ -243,7 +243,7 @@ impl Gate {
 
     /// Returns the tool that `name` spells. A tool hidden from the caller counts as unknown.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<CatalogEntry>, CallError> {
-        self.catalog.snapshot().find(name, |spec| self.policy.shows(caller, spec))
+        self.catalog.snapshot().find_visible(name, |spec| self.policy.visibility(caller, spec))
     }
 }
 
@@ -547,7 +547,7 @@ impl Host {
     /// If this host keeps no jobs.
     pub fn jobs(&self) -> Result<&JobService, CallError> {
         self.jobs.as_ref().ok_or_else(|| CallError::Unavailable {
-            message: "this server keeps no jobs; call the tool itself".to_owned(),
+            message: "this server has no jobs; call the tool directly".to_owned(),
         })
     }
 

@@ -119,7 +119,7 @@ impl SourceResults {
             }
             Err(err) => {
                 let cause = err.cause().unwrap_or_default();
-                tracing::warn!("a list is without what is of `{who}`: {err} {cause}");
+                tracing::warn!("a list lacks the entries of `{who}`: {err} {cause}");
                 self.failure.get_or_insert(err);
                 None
             }
@@ -156,7 +156,7 @@ impl<'g> LibraryReader<'g> {
     /// Returns the source that `uri` belongs to.
     async fn find_source(&self, uri: &str) -> Result<Arc<dyn ResourceSource>, CallError> {
         if uri.len() > URI_BYTES_MAX {
-            let message = format!("no resource has a URI of more than {URI_BYTES_MAX} bytes");
+            let message = format!("the URI is longer than {URI_BYTES_MAX} bytes");
             return Err(CallError::NotFound { message });
         }
         let claimed = || {
@@ -496,7 +496,7 @@ fn copy_call(call: &ToolCall) -> ToolCall {
 
 fn stale_cursor() -> CallError {
     let message =
-        "what it stands after is not there any more; list from the start, without a cursor";
+        "the position of the cursor no longer exists; list from the start, without a cursor";
     let problem = ValidationProblem { pointer: "/cursor".to_owned(), message: message.to_owned() };
     CallError::InvalidInput { problems: vec![problem] }
 }

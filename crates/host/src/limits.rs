@@ -80,7 +80,7 @@ impl CallLimits {
     ///
     /// For each of both, up to `waiting_max` further calls wait for at most `wait_max`.
     pub fn new(calls: usize, programs: usize, waiting_max: usize, wait_max: Duration) -> Self {
-        let pool = |what, size| CallPool::new(what, size, waiting_max, wait_max);
+        let pool = |label, size| CallPool::new(label, size, waiting_max, wait_max);
         Self {
             calls: pool("calls", calls),
             programs: pool("programs", programs),
@@ -101,27 +101,25 @@ impl CallLimits {
     pub fn with_caller_limits(self, calls: usize, programs: usize) -> Self {
         let waiting_max = self.calls.waiting_max;
         let wait_max = self.calls.wait_max;
-        let each = |what, size| {
-            Some(CallerPools::new(move || CallPool::new(what, size, waiting_max, wait_max)))
+        let pools = |label, size| {
+            Some(CallerPools::new(move || CallPool::new(label, size, waiting_max, wait_max)))
         };
-        let calls_each = each("calls of one caller", calls);
-        let programs_each = each("programs of one caller", programs);
         Self {
-            caller_calls: calls_each,
-            caller_programs: programs_each,
+            caller_calls: pools("calls of one caller", calls),
+            caller_programs: pools("programs of one caller", programs),
             group_calls_per_caller: Some(calls),
             ..self
         }
     }
 
     /// Limits the bytes that each caller may write.
-    pub fn with_write_budget(self, written: ByteRate) -> Self {
-        Self { write_budgets: Some(ByteBudgets::new(written, "written")), ..self }
+    pub fn with_write_budget(self, rate: ByteRate) -> Self {
+        Self { write_budgets: Some(ByteBudgets::new(rate, "written")), ..self }
     }
 
     /// Limits the bytes of inputs and outputs of each caller.
-    pub fn with_traffic_budget(self, carried: ByteRate) -> Self {
-        Self { traffic_budgets: Some(ByteBudgets::new(carried, "asked and answered")), ..self }
+    pub fn with_traffic_budget(self, rate: ByteRate) -> Self {
+        Self { traffic_budgets: Some(ByteBudgets::new(rate, "sent and received")), ..self }
     }
 
     /// Returns true if bytes of inputs and outputs are counted.
@@ -131,8 +129,8 @@ impl CallLimits {
 
     /// Counts `bytes` of input or output of `caller`.
     pub(crate) fn count_traffic(&self, caller: &Caller, bytes: u64) {
-        if let Some(carried) = &self.traffic_budgets {
-            carried.charge(caller, bytes);
+        if let Some(budgets) = &self.traffic_budgets {
+            budgets.charge(caller, bytes);
         }
     }
 
@@ -218,7 +216,7 @@ impl CallLimits {
 
     /// Counts a call of `spec` against the byte and rate limits of `caller`.
     pub(crate) fn count_call(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
-        self.traffic_budgets.as_ref().map_or(Ok(()), |carried| carried.check_left(caller))?;
+        self.traffic_budgets.as_ref().map_or(Ok(()), |budgets| budgets.check_left(caller))?;
         self.rates.as_ref().map_or(Ok(()), |rates| rates.take(caller, spec))
     }
 
@@ -238,11 +236,11 @@ impl CallLimits {
         caller: &Caller,
         spec: &ToolSpec,
         cancel: &CancellationToken,
-        patience: SlotWait,
+        wait: SlotWait,
     ) -> Result<CallSlot, CallError> {
-        let apart = spec.group.as_ref().map(|among| self.group_pools(among));
-        let (pool, each) = match (&apart, spec.effects) {
-            (Some(apart), _) => (&apart.pool, &apart.caller_pools),
+        let group = spec.group.as_ref().map(|group| self.group_pools(group));
+        let (pool, caller_pools) = match (&group, spec.effects) {
+            (Some(group), _) => (&group.pool, &group.caller_pools),
             (None, Effects::Runs) => (&self.programs, &self.caller_programs),
             (None, Effects::Reads | Effects::Adds | Effects::Changes) => {
                 (&self.calls, &self.caller_calls)
@@ -250,19 +248,16 @@ impl CallLimits {
         };
         // The caller's own limit comes first: a call that waits there must not occupy a shared
         // place.
-        let of_its_caller = match each {
-            Some(each) => Some(each.admit(caller, cancel, patience).await?),
+        let caller_share = match caller_pools {
+            Some(pools) => Some(pools.admit(caller, cancel, wait).await?),
             None => None,
         };
-        let of_its_tool = match self.tool_pools.get(&spec.id) {
-            Some(pool) => Some(pool.admit(cancel, patience).await?),
+        let tool_permit = match self.tool_pools.get(&spec.id) {
+            Some(pool) => Some(pool.admit(cancel, wait).await?),
             None => None,
         };
-        Ok(CallSlot {
-            pool_permit: pool.admit(cancel, patience).await?,
-            tool_permit: of_its_tool,
-            caller_share: of_its_caller,
-        })
+        let pool_permit = pool.admit(cancel, wait).await?;
+        Ok(CallSlot { pool_permit, tool_permit, caller_share })
     }
 }
 
@@ -275,30 +270,30 @@ struct GroupPools {
 impl CallLimits {
     /// Returns the pools of a group. If its size changed, new pools are made, and running calls no
     /// longer count.
-    fn group_pools(&self, among: &ConcurrencyGroup) -> Arc<GroupPools> {
+    fn group_pools(&self, group: &ConcurrencyGroup) -> Arc<GroupPools> {
         let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(apart) = all.get(&among.name).filter(|it| it.pool.size == among.concurrency_max)
+        if let Some(pools) = all.get(&group.name).filter(|it| it.pool.size == group.concurrency_max)
         {
-            return apart.clone();
+            return pools.clone();
         }
         let waiting_max = self.calls.waiting_max;
         let wait_max = self.calls.wait_max;
-        let what = format!("calls of `{}`", among.name);
-        let whose = format!("calls of `{}` by one caller", among.name);
-        let each = self.group_calls_per_caller.map(|size| {
-            CallerPools::new(move || CallPool::new(&whose, size, waiting_max, wait_max))
+        let label = format!("calls of `{}`", group.name);
+        let caller_label = format!("calls of `{}` by one caller", group.name);
+        let caller_pools = self.group_calls_per_caller.map(|size| {
+            CallerPools::new(move || CallPool::new(&caller_label, size, waiting_max, wait_max))
         });
-        let pool = CallPool::new(&what, among.concurrency_max, waiting_max, wait_max);
-        let apart = Arc::new(GroupPools { pool, caller_pools: each });
-        all.insert(among.name.clone(), apart.clone());
-        apart
+        let pool = CallPool::new(&label, group.concurrency_max, waiting_max, wait_max);
+        let pools = Arc::new(GroupPools { pool, caller_pools });
+        all.insert(group.name.clone(), pools.clone());
+        pools
     }
 }
 
 impl CallPool {
-    fn new(what: &str, size: usize, waiting_max: usize, wait_max: Duration) -> Self {
+    fn new(label: &str, size: usize, waiting_max: usize, wait_max: Duration) -> Self {
         Self {
-            label: what.to_owned(),
+            label: label.to_owned(),
             size,
             permits: Arc::new(Semaphore::new(size)),
             waiting: AtomicUsize::new(0),
@@ -320,17 +315,17 @@ impl CallPool {
     async fn admit(
         &self,
         cancel: &CancellationToken,
-        patience: SlotWait,
+        wait: SlotWait,
     ) -> Result<OwnedSemaphorePermit, CallError> {
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => Ok(permit),
             // Boxed: few calls wait, and every call would reserve space for it.
-            Err(_) if patience == SlotWait::Endless => {
+            Err(_) if wait == SlotWait::Endless => {
                 Box::pin(self.wait_for(cancel, Duration::MAX)).await
             }
             Err(_) => {
                 let place = QueuePlace::reserve(self);
-                let _place = place.ok_or_else(|| self.refusal("and as many wait as may"))?;
+                let _place = place.ok_or_else(|| self.refusal("the queue is full"))?;
                 Box::pin(self.wait_for(cancel, self.wait_max)).await
             }
         }
@@ -344,13 +339,19 @@ impl CallPool {
         tokio::select! {
             permit = self.permits.clone().acquire_owned() => permit.map_err(|_| CallError::Canceled),
             () = cancel.cancelled() => Err(CallError::Canceled),
-            () = tokio::time::sleep(wait_max) => Err(self.refusal("and none ended in time")),
+            () = tokio::time::sleep(wait_max) => {
+                let waited = wait_max.as_millis();
+                Err(self.refusal(&format!("none ended within {waited} ms")))
+            }
         }
     }
 
     fn refusal(&self, why: &str) -> CallError {
         CallError::Limited {
-            message: format!("as many {} as may are running, {why}", self.label),
+            message: format!(
+                "too many {} are running (limit {}), and {why}",
+                self.label, self.size
+            ),
             retry_after: Duration::from_secs(1),
         }
     }
@@ -387,35 +388,38 @@ mod tests {
         Caller::local()
     }
 
-    fn wanted() -> CancellationToken {
+    fn not_cancelled() -> CancellationToken {
         CancellationToken::new()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_pool_makes_wait_then_refuses_and_says_when_to_come_back() {
+    async fn a_full_pool_refuses_a_call_after_the_wait_with_a_retry_time() {
         let limits = CallLimits::new(1, 1, 1, Duration::from_secs(5));
-        let slot =
-            limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.expect("the first fits");
-        let refused = limits.admit(&me(), &spec(Effects::Reads), &wanted()).await;
+        let slot = limits
+            .admit(&me(), &spec(Effects::Reads), &not_cancelled())
+            .await
+            .expect("the first fits");
+        let refused = limits.admit(&me(), &spec(Effects::Reads), &not_cancelled()).await;
         assert!(
             matches!(refused, Err(CallError::Limited { retry_after, .. }) if !retry_after.is_zero())
         );
         drop(slot);
-        assert!(limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.is_ok());
+        assert!(limits.admit(&me(), &spec(Effects::Reads), &not_cancelled()).await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_running_program_does_not_keep_a_read_waiting() {
+    async fn a_running_program_does_not_delay_a_read() {
         let limits = CallLimits::new(1, 1, 0, Duration::ZERO);
-        let _program = limits.admit(&me(), &spec(Effects::Runs), &wanted()).await.expect("it fits");
-        assert!(limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.is_ok());
+        let _program =
+            limits.admit(&me(), &spec(Effects::Runs), &not_cancelled()).await.expect("it fits");
+        assert!(limits.admit(&me(), &spec(Effects::Reads), &not_cancelled()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_waits_where_a_call_would_be_refused() {
         let limits = CallLimits::new(1, 1, 0, Duration::ZERO);
         let program = spec(Effects::Runs);
-        let cancel = wanted();
+        let cancel = not_cancelled();
         let me = me();
         let slot = limits.admit(&me, &program, &cancel).await.expect("it fits");
         let (admitted, ()) = tokio::join!(limits.admit_job(&me, &program, &cancel), async {
@@ -426,46 +430,55 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_job_counts_as_its_callers_and_as_no_others() {
+    async fn a_job_counts_against_the_limit_of_its_caller_only() {
         let limits = CallLimits::new(9, 9, 0, Duration::ZERO).with_caller_limits(9, 1);
         let program = spec(Effects::Runs);
-        let cancel = wanted();
+        let cancel = not_cancelled();
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
         let job = limits.admit_job(&ada, &program, &cancel).await.expect("it fits");
         assert!(limits.admit(&ada, &program, &cancel).await.is_err());
-        limits.admit(&bob, &program, &cancel).await.expect("he has a share of his own");
+        limits.admit(&bob, &program, &cancel).await.expect("bob has his own limit");
         drop(job);
         limits.admit(&ada, &program, &cancel).await.expect("there is room again");
     }
 
     #[tokio::test]
-    async fn calls_that_count_apart_keep_no_others_waiting_and_to_their_own_number() {
-        let among = |name: &str, at_once| {
-            let among = Some(ConcurrencyGroup { name: name.into(), concurrency_max: at_once });
-            ToolSpec { group: among, ..spec(Effects::Changes) }
+    async fn a_group_has_its_own_limit_and_does_not_affect_other_calls() {
+        let grouped = |name: &str, at_once| {
+            let group = Some(ConcurrencyGroup { name: name.into(), concurrency_max: at_once });
+            ToolSpec { group, ..spec(Effects::Changes) }
         };
         let limits = CallLimits::new(1, 1, 0, Duration::ZERO).with_caller_limits(1, 1);
-        let (slow, other) = (among("slow", 1), among("other", 2));
-        let slot = limits.admit(&me(), &slow, &wanted()).await.expect("it fits");
-        let refused = limits.admit(&me(), &slow, &wanted()).await;
+        let (slow, other) = (grouped("slow", 1), grouped("other", 2));
+        let slot = limits.admit(&me(), &slow, &not_cancelled()).await.expect("it fits");
+        let refused = limits.admit(&me(), &slow, &not_cancelled()).await;
         assert!(
             matches!(refused, Err(CallError::Limited { message, .. }) if message.contains("`slow`"))
         );
-        let _other = limits.admit(&me(), &other, &wanted()).await.expect("it counts apart");
-        let _own = limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.expect("so does it");
-        // As many as are said now, whatever was said before.
-        let _more = limits.admit(&me(), &among("slow", 2), &wanted()).await.expect("there is room");
+        let _other = limits
+            .admit(&me(), &other, &not_cancelled())
+            .await
+            .expect("another group has its own limit");
+        let _own = limits
+            .admit(&me(), &spec(Effects::Reads), &not_cancelled())
+            .await
+            .expect("calls without a group have their own limit");
+        // The current limit of the group applies.
+        let _more = limits
+            .admit(&me(), &grouped("slow", 2), &not_cancelled())
+            .await
+            .expect("there is room");
         drop(slot);
     }
 
     #[tokio::test]
-    async fn a_tool_with_a_bound_of_its_own_keeps_to_it() {
+    async fn a_tool_with_its_own_limit_is_held_to_it() {
         let one = ToolSpec { concurrency_max: Some(1), ..spec(Effects::Runs) };
         let limits = CallLimits::new(9, 9, 0, Duration::ZERO).with_tools([&one].into_iter());
-        let slot = limits.admit(&me(), &one, &wanted()).await.expect("it fits");
-        assert!(limits.admit(&me(), &one, &wanted()).await.is_err());
+        let slot = limits.admit(&me(), &one, &not_cancelled()).await.expect("it fits");
+        assert!(limits.admit(&me(), &one, &not_cancelled()).await.is_err());
         drop(slot);
-        assert!(limits.admit(&me(), &one, &wanted()).await.is_ok());
+        assert!(limits.admit(&me(), &one, &not_cancelled()).await.is_ok());
     }
 }

@@ -429,7 +429,7 @@ pub(crate) async fn run_unrecorded<T>(
 
 fn panic_error(panic: &(dyn Any + Send)) -> CallError {
     CallError::Failed {
-        message: "the tool broke off; this is a fault in it, not in the call".to_owned(),
+        message: "the tool crashed; this is a bug in the tool, not in the call".to_owned(),
         cause: format!("panic: {}", panic_message(panic)),
     }
 }

@@ -99,6 +99,17 @@ struct PolicyRuling<'p> {
     rule: RuleName,
 }
 
+/// Visibility of a tool for one caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToolVisibility {
+    /// The caller sees the tool.
+    Shown,
+    /// The tool is not available for this reason, which the caller may know.
+    Unavailable(String),
+    /// The caller must not learn that the tool exists.
+    Hidden,
+}
+
 enum PolicyVerdict<'p> {
     Allowed,
     Confirm,
@@ -113,19 +124,19 @@ impl ToolPolicy {
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, RuleError> {
         let mut rules = single_pattern_rules("tools.deny", deny, PolicyEffect::Deny)?;
         if effects_max < Effects::Runs {
-            let over = RuleTools::AboveEffects(effects_max);
+            let above = RuleTools::AboveEffects(effects_max);
             rules.push(CompiledRule::for_tools(
                 "tools.effects".to_owned(),
                 PolicyEffect::Deny,
-                over,
+                above,
             ));
         }
         let allow: Vec<_> = allow
             .iter()
             .map(|pattern| ToolPattern::new("tools.allow", pattern))
             .collect::<Result<_, _>>()?;
-        let over = RuleTools::NotMatching(allow);
-        rules.push(CompiledRule::for_tools("tools.allow".to_owned(), PolicyEffect::Deny, over));
+        let others = RuleTools::NotMatching(allow);
+        rules.push(CompiledRule::for_tools("tools.allow".to_owned(), PolicyEffect::Deny, others));
         Ok(Self {
             tools_rule_count: rules.len(),
             rules,
@@ -162,7 +173,7 @@ impl ToolPolicy {
         for written in rules {
             let rule = CompiledRule::new(written, &self.bounds)?;
             if !names.insert(rule.name.clone()) {
-                let why = "another rule has this name; the record would not tell them apart";
+                let why = "another rule has the same name, and names must be unique";
                 return Err(RuleError::InvalidRule {
                     name: written.name.clone(),
                     why: why.to_owned(),
@@ -176,12 +187,12 @@ impl ToolPolicy {
     /// Precomputes the rules that concern each of `tools`.
     pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
         for spec in tools {
-            let about = |at: &usize| self.rules[*at].check_tool(spec).is_ok();
+            let concerns = |at: &usize| self.rules[*at].check_tool(spec).is_ok();
             let known = ToolRules {
                 effects: spec.effects,
                 ruled_as: spec.ruled_as.clone(),
                 tags: spec.tags.clone(),
-                rules: (0..self.rules.len()).filter(about).collect(),
+                rules: (0..self.rules.len()).filter(concerns).collect(),
             };
             self.tool_rules.insert(spec.id.clone(), known);
         }
@@ -196,11 +207,10 @@ impl ToolPolicy {
     /// Checks that each rule matches one of the `known` tools, because a misspelled rule would have
     /// no effect.
     pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
-        let (of_tools, others) = self.rules.split_at(self.tools_rule_count);
-        of_tools.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
-        // Guard id of text-only prompts.
-        let words = ToolId::new("prompts");
-        let tools = known.tools.iter().cloned().chain(words).collect();
+        let (tools_rules, others) = self.rules.split_at(self.tools_rule_count);
+        tools_rules.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
+        let text_prompts = ToolId::new("prompts");
+        let tools = known.tools.iter().cloned().chain(text_prompts).collect();
         let all = KnownTools { tools, later_toolsets: known.later_toolsets.clone() };
         others.iter().try_for_each(|rule| rule.check(&all))?;
         self.scopes.check(known)
@@ -236,34 +246,36 @@ impl ToolPolicy {
         self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::TextPrompt })
     }
 
-    fn decide_permit(&self, asked: &PolicyRequest<'_>) -> Result<CallPermit, PolicyDenial> {
-        let PolicyRuling { verdict, rule } = self.decide(asked, None);
-        let id = &asked.spec.id;
+    fn decide_permit(&self, request: &PolicyRequest<'_>) -> Result<CallPermit, PolicyDenial> {
+        let PolicyRuling { verdict, rule } = self.decide(request, None);
+        let id = &request.spec.id;
         let denied =
             |message| Err(PolicyDenial { rule: rule.clone(), message, missing_scope: None });
         match verdict {
             PolicyVerdict::Allowed | PolicyVerdict::Confirm => {
-                self.check_scopes(asked)?;
+                self.check_scopes(request)?;
                 Ok(CallPermit { rule, confirm: matches!(verdict, PolicyVerdict::Confirm) })
             }
             PolicyVerdict::Denied(Some(message)) => denied(message.to_owned()),
-            PolicyVerdict::Denied(None) => denied(format!("`{id}` is not allowed here")),
+            PolicyVerdict::Denied(None) => denied(format!("`{id}` is not allowed by policy")),
             PolicyVerdict::Failed => denied(format!(
-                "`{id}` is not allowed: a rule about it could not be decided for this call"
+                "`{id}` is not allowed: a policy rule could not be evaluated for this call"
             )),
         }
     }
 
     /// Refuses requests that the scopes of the caller's token do not cover.
-    fn check_scopes(&self, asked: &PolicyRequest<'_>) -> Result<(), PolicyDenial> {
-        let PolicyRequest { caller, spec, kind: what, .. } = asked;
+    fn check_scopes(&self, request: &PolicyRequest<'_>) -> Result<(), PolicyDenial> {
+        let PolicyRequest { caller, spec, kind, .. } = request;
         let denied = |message, needs| {
             Err(PolicyDenial { rule: SCOPES.into(), message, missing_scope: needs })
         };
         match self.scopes.scope_need(caller, spec) {
-            _ if *what == RequestKind::TextPrompt => Ok(()),
+            _ if *kind == RequestKind::TextPrompt => Ok(()),
             ScopeNeed::Satisfied => Ok(()),
-            ScopeNeed::Unavailable => denied(format!("`{}` is not allowed here", spec.id), None),
+            ScopeNeed::Unavailable => {
+                denied(format!("`{}` is not allowed by policy", spec.id), None)
+            }
             ScopeNeed::Missing(scope) => denied(
                 format!("`{}` needs the scope {scope}, which this token does not have", spec.id),
                 Some(scope),
@@ -284,6 +296,34 @@ impl ToolPolicy {
             })
     }
 
+    /// Returns whether `caller` sees the tool, and if not, why, as far as the caller may know.
+    pub(crate) fn visibility(&self, caller: &Caller, spec: &ToolSpec) -> ToolVisibility {
+        if self.shows(caller, spec) {
+            return ToolVisibility::Shown;
+        }
+        let why = self.unavailable_reason(caller, spec);
+        why.map_or(ToolVisibility::Hidden, ToolVisibility::Unavailable)
+    }
+
+    /// Returns why a tool is not available, if `caller` may know that the tool exists.
+    ///
+    /// The `[tools]` settings apply to all callers and hide nothing from a particular one. A rule
+    /// of `[[policy.rules]]` hides the tool, unless it has a message for the caller.
+    fn unavailable_reason(&self, caller: &Caller, spec: &ToolSpec) -> Option<String> {
+        if self.scopes.scope_need(caller, spec) == ScopeNeed::Unavailable {
+            return None;
+        }
+        let kind = RequestKind::Tool;
+        let request = PolicyRequest { caller, spec, input: &Value::Null, kind };
+        let message = match self.check_any_input(&request, self.tools_rule_count) {
+            Ok(()) => None,
+            Err(denied_by) => Some(denied_by?.message.clone()?),
+        };
+        let mut tools_rules = self.rules[..self.tools_rule_count].iter();
+        let denied_by = tools_rules.find(|rule| rule.check_tool(spec).is_ok());
+        denied_by.map(|rule| rule.describe_denial(spec)).or(message)
+    }
+
     /// Returns true if `caller` sees text-only prompts.
     pub(crate) fn shows_text_prompts(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         self.may_allow_some(&PolicyRequest {
@@ -301,48 +341,62 @@ impl ToolPolicy {
     }
 
     /// Returns true if some input could be allowed, as far as that is known without the input.
-    fn may_allow_some(&self, asked: &PolicyRequest<'_>) -> bool {
-        for at in self.rules_for(asked.spec) {
+    fn may_allow_some(&self, request: &PolicyRequest<'_>) -> bool {
+        self.check_any_input(request, 0).is_ok()
+    }
+
+    /// Checks whether some input could be allowed, by the rules from index `first` on.
+    ///
+    /// # Errors
+    /// The rule that denies every input, or `None` if the default does so or a rule failed.
+    fn check_any_input(
+        &self,
+        request: &PolicyRequest<'_>,
+        first: usize,
+    ) -> Result<(), Option<&CompiledRule>> {
+        for at in self.rules_for(request.spec).filter(|at| *at >= first) {
             let rule = &self.rules[at];
-            if self.skips_text_prompt(at, asked) {
+            if self.skips_text_prompt(at, request) {
                 continue;
             }
             if rule.when.as_ref().is_some_and(WhenExpression::uses_input) {
-                if rule.check_tool(asked.spec).and(rule.check_caller(asked.caller)).is_err() {
+                if rule.check_tool(request.spec).and(rule.check_caller(request.caller)).is_err() {
                     continue;
                 }
                 match rule.effect {
-                    PolicyEffect::Allow | PolicyEffect::Confirm => return true,
+                    PolicyEffect::Allow | PolicyEffect::Confirm => return Ok(()),
                     // Other inputs may not match this rule.
                     PolicyEffect::Deny => continue,
                 }
             }
-            match (rule.match_request(asked), rule.effect) {
-                (RuleMatch::Yes, PolicyEffect::Allow | PolicyEffect::Confirm) => return true,
-                (RuleMatch::Yes, PolicyEffect::Deny) => return false,
-                (RuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => return false,
+            match (rule.match_request(request), rule.effect) {
+                (RuleMatch::Yes, PolicyEffect::Allow | PolicyEffect::Confirm) => return Ok(()),
+                (RuleMatch::Yes, PolicyEffect::Deny) => return Err(Some(rule)),
+                (RuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => {
+                    return Err(None);
+                }
                 (RuleMatch::No(_), _) | (RuleMatch::Failed(_), PolicyEffect::Allow) => {}
             }
         }
-        self.default != PolicyEffect::Deny
+        if self.default == PolicyEffect::Deny { Err(None) } else { Ok(()) }
     }
 
     /// Makes the decision; no other function does. If given, `trace` receives each checked rule.
     fn decide(
         &self,
-        asked: &PolicyRequest<'_>,
+        request: &PolicyRequest<'_>,
         mut trace: Option<&mut Vec<RuleStep>>,
     ) -> PolicyRuling<'_> {
         let mut failed: Option<&RuleName> = None;
         let mut decided = None;
         // An explanation includes the rules about other tools.
-        let about = if trace.is_some() { self.all_rules() } else { self.rules_for(asked.spec) };
-        for at in about {
+        let indexes = if trace.is_some() { self.all_rules() } else { self.rules_for(request.spec) };
+        for at in indexes {
             let rule = &self.rules[at];
-            let matched = if self.skips_text_prompt(at, asked) {
+            let matched = if self.skips_text_prompt(at, request) {
                 RuleMatch::No(MismatchReason::TextPrompt)
             } else {
-                rule.match_request(asked)
+                rule.match_request(request)
             };
             decided = match (&matched, rule.effect) {
                 (RuleMatch::No(_), _) => None,
@@ -362,8 +416,8 @@ impl ToolPolicy {
             if let RuleMatch::Failed(why) = &matched
                 && trace.is_none()
             {
-                let tool = &asked.spec.id;
-                let caller = &asked.caller.name;
+                let tool = &request.spec.id;
+                let caller = &request.caller.name;
                 tracing::warn!(%tool, %caller, "the rule `{}` failed: {why}", rule.name);
             }
             if let Some(trace) = &mut trace {
@@ -388,7 +442,7 @@ impl ToolPolicy {
                 PolicyRuling { verdict, rule: self.default_name.clone() }
             }
         };
-        let ruling = self.apply_confirm(asked, ruling, trace);
+        let ruling = self.apply_confirm(request, ruling, trace);
         match failed {
             // The failed rule might have allowed the call.
             Some(name) => {
@@ -401,17 +455,17 @@ impl ToolPolicy {
     /// Applies `tools.confirm` to an allowed call.
     fn apply_confirm<'p>(
         &'p self,
-        asked: &PolicyRequest<'_>,
+        request: &PolicyRequest<'_>,
         ruling: PolicyRuling<'p>,
         trace: Option<&mut Vec<RuleStep>>,
     ) -> PolicyRuling<'p> {
-        if asked.kind == RequestKind::TextPrompt
+        if request.kind == RequestKind::TextPrompt
             || !matches!(ruling.verdict, PolicyVerdict::Allowed)
         {
             return ruling;
         }
         let mut confirm = self.confirm.iter();
-        let Some(rule) = confirm.find(|rule| rule.check_tool(asked.spec).is_ok()) else {
+        let Some(rule) = confirm.find(|rule| rule.check_tool(request.spec).is_ok()) else {
             return ruling;
         };
         if let Some(trace) = trace {
@@ -441,8 +495,8 @@ impl ToolPolicy {
     }
 
     /// Returns true if the rule at `at` concerns only tools and the request is a text-only prompt.
-    fn skips_text_prompt(&self, at: usize, asked: &PolicyRequest<'_>) -> bool {
-        asked.kind == RequestKind::TextPrompt && at < self.tools_rule_count
+    fn skips_text_prompt(&self, at: usize, request: &PolicyRequest<'_>) -> bool {
+        request.kind == RequestKind::TextPrompt && at < self.tools_rule_count
     }
 }
 
@@ -471,8 +525,8 @@ fn single_pattern_rules(
 ) -> Result<Vec<CompiledRule>, RuleError> {
     let rules = patterns.iter().map(|pattern| {
         let tools = vec![ToolPattern::new(setting, pattern)?];
-        let over = RuleTools::Matching { tools, tags: Vec::new(), effects: Vec::new() };
-        Ok(CompiledRule::for_tools(format!("{setting}: {pattern}"), effect, over))
+        let matching = RuleTools::Matching { tools, tags: Vec::new(), effects: Vec::new() };
+        Ok(CompiledRule::for_tools(format!("{setting}: {pattern}"), effect, matching))
     });
     rules.collect()
 }

@@ -12,17 +12,17 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Describes `error` in plain words; `schema` is the whole schema that it comes from.
 pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> String {
-    let here = failing_subschema(error, schema);
+    let subschema = failing_subschema(error, schema);
     match error.kind() {
         Kind::Required { property } => {
             format!("`{}` is missing", property.as_str().unwrap_or_default())
         }
         Kind::AdditionalProperties { unexpected } => {
-            unknown_properties(unexpected, here, error.instance())
+            unknown_properties(unexpected, subschema, error.instance())
         }
-        Kind::Type { .. } => wrong_type(here, error.instance()),
+        Kind::Type { .. } => wrong_type(subschema, error.instance()),
         Kind::OneOfNotValid { .. } | Kind::AnyOf { .. } | Kind::Enum { .. } => {
-            invalid_choice(here, error.instance())
+            invalid_choice(subschema, error.instance())
                 .unwrap_or_else(|| shorten_middle(&error.to_string()))
         }
         _ => shorten_middle(&error.to_string()),
@@ -36,19 +36,19 @@ fn failing_subschema<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s 
     schema.pointer(parent).unwrap_or(&Value::Null)
 }
 
-fn unknown_properties(names: &[String], here: &Value, instance: &Value) -> String {
+fn unknown_properties(names: &[String], subschema: &Value, instance: &Value) -> String {
     let given: Vec<_> = names.iter().take(4).map(|name| format!("`{}`", truncate(name))).collect();
     let is = if names.len() == 1 { "is" } else { "are" };
-    let told = format!("{} {is} not known", given.join(", "));
-    let Some(known) = here["properties"].as_object() else { return told };
+    let message = format!("{} {is} not known", given.join(", "));
+    let Some(known) = subschema["properties"].as_object() else { return message };
     let free: Vec<_> = known.keys().filter(|name| instance.get(name.as_str()).is_none()).collect();
     let meant = names.iter().take(4).filter_map(|name| nearest_property(name, &free));
     let meant: Vec<_> = meant.map(|name| format!("`{name}`")).collect();
     if !meant.is_empty() {
-        return format!("{told}; did you mean {}?", meant.join(", "));
+        return format!("{message}; did you mean {}?", meant.join(", "));
     }
     let all: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
-    format!("{told}; known are {}", all.join(", "))
+    format!("{message}; use {}", all.join(", "))
 }
 
 /// Returns the known name that `name` probably means.
@@ -56,14 +56,14 @@ fn nearest_property<'n>(name: &str, known: &[&'n String]) -> Option<&'n String> 
     if name.len() > NAME_BYTES_MAX {
         return None;
     }
-    let near = |known: &str| {
+    let similarity = |known: &str| {
         // `file_path` contains `path`, and `cmd` is `command` with letters left out.
         let within = name.split('_').any(|word| word == known);
         if within || abbreviates(name, known) { 0.95 } else { strsim::jaro_winkler(name, known) }
     };
-    let best = known.iter().copied().max_by(|a, b| near(a).total_cmp(&near(b)))?;
+    let best = known.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
     // Below this, listing all known names helps more.
-    (near(best) > 0.88).then_some(best)
+    (similarity(best) > 0.88).then_some(best)
 }
 
 /// Returns true if `short` is `name` with inner letters left out.
@@ -75,8 +75,8 @@ fn abbreviates(short: &str, name: &str) -> bool {
         && short.chars().all(|letter| letters.any(|other| other == letter))
 }
 
-fn wrong_type(here: &Value, instance: &Value) -> String {
-    let names = match &here["type"] {
+fn wrong_type(subschema: &Value, instance: &Value) -> String {
+    let names = match &subschema["type"] {
         Value::String(name) => vec![name.as_str()],
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
@@ -85,18 +85,19 @@ fn wrong_type(here: &Value, instance: &Value) -> String {
     let names: Vec<_> = names.into_iter().filter(|name| *name != "null").collect();
     let quoted = instance.as_str().is_some_and(|text| text.parse::<f64>().is_ok());
     let number = names.iter().any(|name| matches!(*name, "integer" | "number"));
-    let hint = if quoted && number { "; leave the quotes out" } else { "" };
+    let hint = if quoted && number { "; remove the quotes" } else { "" };
     format!("must be {}, not {}{hint}", names.join(" or "), truncate(&instance.to_string()))
 }
 
-fn invalid_choice(here: &Value, instance: &Value) -> Option<String> {
-    let choices: Vec<_> = allowed_values(here)?.iter().map(ToString::to_string).collect();
+fn invalid_choice(subschema: &Value, instance: &Value) -> Option<String> {
+    let choices: Vec<_> = allowed_values(subschema)?.iter().map(ToString::to_string).collect();
     Some(format!("{} is not one of {}", truncate(&instance.to_string()), choices.join(", ")))
 }
 
-/// Returns the allowed values if `here` is a choice among constants.
-fn allowed_values(here: &Value) -> Option<Vec<Value>> {
-    let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| here[*keyword].as_array())?;
+/// Returns the allowed values if `subschema` is a choice among constants.
+fn allowed_values(subschema: &Value) -> Option<Vec<Value>> {
+    let rows =
+        ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| subschema[*keyword].as_array())?;
     // An optional value is left out, not written as null.
     let rows = rows.iter().filter(|row| row["type"] != "null");
     let choice = |row: &Value| match row {
@@ -156,32 +157,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_property_is_named() {
         check(&json!({}), ": `command` is missing");
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_what_was_meant_and_is_not_there_yet() {
+    fn an_unknown_property_is_reported_with_the_absent_one_that_was_meant() {
         let expected = ": `cmd` is not known; did you mean `command`?\n: `command` is missing";
         check(&json!({ "cmd": "ls" }), expected);
         let edit = json!({ "command": "x", "edits": [{ "old_string": "a", "new_string": "b" }] });
         let expected =
             "/edits/0: `old_string`, `new_string` are not known; did you mean `old`, `new`?";
         check(&edit, expected);
-        let expected =
-            ": `zebra` is not known; known are `command`, `cwd`, `count`, `encoding`, `edits`";
+        let expected = ": `zebra` is not known; use `command`, `cwd`, `count`, `encoding`, `edits`";
         check(&json!({ "command": "x", "zebra": 1 }), expected);
     }
 
     #[test]
-    fn a_wrong_type_is_told_with_the_right_one() {
+    fn a_wrong_type_is_reported_with_the_expected_one() {
         check(&json!({ "command": 5 }), "/command: must be string, not 5");
-        let expected = "/count: must be integer, not \"2\"; leave the quotes out";
+        let expected = "/count: must be integer, not \"2\"; remove the quotes";
         check(&json!({ "command": "x", "count": "2" }), expected);
     }
 
     #[test]
-    fn what_is_no_choice_is_told_with_the_choices() {
+    fn an_invalid_choice_is_reported_with_the_choices() {
         let expected = "/encoding: \"utf8\" is not one of \"utf-8\", \"base64\"";
         check(&json!({ "command": "x", "encoding": "utf8" }), expected);
     }

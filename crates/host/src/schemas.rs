@@ -112,7 +112,7 @@ pub struct SchemaError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolIoError {
     /// The id has not the form of a canonical id.
-    #[error("`{0}` is no canonical tool id; one reads `mcp.tool:docs.load.fetch`")]
+    #[error("`{0}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
     /// No tool has this id.
     #[error("no tool is named `{0}`")]
@@ -184,8 +184,8 @@ impl SchemaRegistry {
     /// If a file is not a valid schema; the error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
         let shared = SharedSchema::ALL.map(|which| {
-            let mut stands = files.shared.iter().filter(|(other, _)| *other == which);
-            let file = stands.next_back().map(|(_, file)| file.clone());
+            let mut replacements = files.shared.iter().filter(|(other, _)| *other == which);
+            let file = replacements.next_back().map(|(_, file)| file.clone());
             SharedSchemaEntry { which, file, checker: OnceLock::new() }
         });
         let files = files.tools.into_iter();
@@ -197,7 +197,7 @@ impl SchemaRegistry {
             tools: Mutex::default(),
             loaded_count: AtomicUsize::new(0),
         };
-        let from_files = registry.shared.iter().filter_map(|kept| kept.file.as_ref());
+        let from_files = registry.shared.iter().filter_map(|entry| entry.file.as_ref());
         for file in from_files.chain(registry.files.values()) {
             registry.checker_from_file(file)?;
         }
@@ -212,7 +212,7 @@ impl SchemaRegistry {
 
     /// Returns the validator of the shared schema `which`.
     pub fn shared(&self, which: SharedSchema) -> &SchemaChecker {
-        let found = self.shared.iter().find(|kept| kept.which == which);
+        let found = self.shared.iter().find(|entry| entry.which == which);
         let SharedSchemaEntry { file, checker, .. } =
             found.expect("there is one of each from the start");
         checker.get_or_init(|| {
@@ -245,7 +245,7 @@ impl SchemaRegistry {
         spec: &ToolSpec,
     ) -> Result<Arc<ToolIoValidators>, (SchemaSide, SchemaError)> {
         let folded = fold_name(spec.id.as_str()).into_owned();
-        let of = |side: SchemaSide, own: Option<&LazySchema>| {
+        let checkers = |side: SchemaSide, own: Option<&LazySchema>| {
             let own = own.map(|schema| self.new_checker(schema.clone(), None));
             let file =
                 self.files.get(&(folded.clone(), side)).map(|file| self.checker_from_file(file));
@@ -255,8 +255,8 @@ impl SchemaRegistry {
         let io = Arc::new(ToolIoValidators {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
             shared: self.shared(SharedSchema::ToolIo).clone(),
-            input: of(SchemaSide::Input, Some(&spec.input_schema))?,
-            output: of(
+            input: checkers(SchemaSide::Input, Some(&spec.input_schema))?,
+            output: checkers(
                 SchemaSide::Output,
                 spec.output_schema.as_ref().or(spec.unlisted_output_schema.as_ref()),
             )?,
@@ -353,7 +353,7 @@ impl SchemaChecker {
         let CompiledValidator { validator, size } = match self.compile() {
             Ok((_, compiled)) => &**compiled,
             Err(why) => {
-                let message = format!("it cannot be checked, since its schema is none: {why}");
+                let message = format!("it cannot be validated: its schema is invalid: {why}");
                 return vec![ValidationProblem { pointer: String::new(), message }];
             }
         };
@@ -361,8 +361,8 @@ impl SchemaChecker {
             return Vec::new();
         }
         if !size.can_locate_errors(value) {
-            let message = "it does not satisfy the schema, which leads back to itself in too many \
-                           places to say where in what is nested so deep";
+            let message = "it does not match the schema; the schema is too recursive, and the \
+                           value nested too deep, to locate the problem";
             return vec![ValidationProblem { pointer: String::new(), message: message.to_owned() }];
         }
         let errors = validator.iter_errors(value).take(PROBLEMS_MAX);
@@ -482,17 +482,16 @@ const BACKTRACK_MAX: usize = 100_000;
 /// If the schema is invalid, refers to the network, or would take too long to check a value.
 fn compile(schema: &Value) -> Result<CompiledValidator, String> {
     let size = SchemaSize::measure(schema)?;
-    let by = |draft| {
+    let compile_as = |draft| {
         let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_MAX);
         let options = jsonschema::options().with_draft(draft).with_pattern_options(patterns);
         options.offline().build(schema).map_err(|err| err.to_string())
     };
     let validator = match Draft::Unknown.detect(schema) {
         // Older servers often omit the draft and mean draft 7.
-        Draft::Unknown => {
-            by(Draft::Draft202012).or_else(|why| by(Draft::Draft7).map_err(|_| why))?
-        }
-        said => by(said)?,
+        Draft::Unknown => compile_as(Draft::Draft202012)
+            .or_else(|why| compile_as(Draft::Draft7).map_err(|_| why))?,
+        draft => compile_as(draft)?,
     };
     Ok(CompiledValidator { validator, size })
 }

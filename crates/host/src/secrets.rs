@@ -37,8 +37,8 @@ const CALL_SECRETS_MAX: usize = 256;
 /// Largest total size of these secrets in bytes.
 const CALL_SECRETS_BYTES_MAX: usize = 1 << 20;
 /// Message that replaces a refusal if the call names more secrets.
-const WITHHELD_MESSAGE: &str = "the call names more secrets than can be looked for in what is told, so \
-                        nothing is told of it but this; pass fewer of them at once";
+const WITHHELD_MESSAGE: &str = "the call names too many secrets to redact, so its error is withheld; \
+                                pass fewer secrets at once";
 
 /// Secrets of a server, known by their values.
 #[derive(Clone, Default)]
@@ -104,9 +104,9 @@ impl SecretSet {
     }
 
     /// Redacts the values that must appear nowhere from a call's result.
-    pub(crate) fn redact_value(&self, told: &mut impl Redactable) {
+    pub(crate) fn redact_value(&self, value: &mut impl Redactable) {
         if let Some(values) = &self.hidden {
-            told.redact_with(values);
+            value.redact_with(values);
         }
     }
 
@@ -114,8 +114,8 @@ impl SecretSet {
     pub(crate) fn redact_events(&self, events: &EventSink) -> (EventSink, RedactionGuard) {
         match &self.hidden {
             Some(values) if events.has_receiver() => {
-                let veil = RedactingSink::new(values.clone(), events.clone());
-                (veil.sink(), RedactionGuard(Some(veil)))
+                let redacting_sink = RedactingSink::new(values.clone(), events.clone());
+                (redacting_sink.sink(), RedactionGuard(Some(redacting_sink)))
             }
             Some(_) | None => (events.clone(), RedactionGuard(None)),
         }
@@ -131,16 +131,16 @@ impl SecretSet {
     /// A call without secrets copies nothing.
     pub(crate) fn call_secrets(&self, input: &Value) -> CallSecrets {
         let mut named = NamedSecrets::new(&self.names);
-        let within = named.collect(input, DEPTH_MAX);
-        named.into_call_secrets(within)
+        let result = named.collect(input, DEPTH_MAX);
+        named.into_call_secrets(result)
     }
 
     /// Collects the secrets that the arguments of a prompt name.
     pub(crate) fn argument_secrets(&self, arguments: &PromptArguments) -> CallSecrets {
         let mut named = NamedSecrets::new(&self.names);
         let mut secret = arguments.iter().filter(|(name, _)| self.names.is_secret(name));
-        let within = secret.try_for_each(|(_, value)| named.add(value));
-        named.into_call_secrets(within)
+        let result = secret.try_for_each(|(_, value)| named.add(value));
+        named.into_call_secrets(result)
     }
 
     /// Redacts these secrets, and those of the call, from `error`.
@@ -163,13 +163,15 @@ impl SecretSet {
                 ValidationProblem { pointer: or_else(pointer, ""), message: clean(message) }
             });
             // Withheld problems are all alike, so one is enough.
-            let told = if of_call.too_many { 1 } else { usize::MAX };
-            problems.take(told).collect::<Vec<_>>()
+            let count_max = if of_call.too_many { 1 } else { usize::MAX };
+            problems.take(count_max).collect::<Vec<_>>()
         };
         match error {
-            CallError::UnknownTool { name, nearest } => {
-                CallError::UnknownTool { name: clean_name(name), nearest }
-            }
+            CallError::UnknownTool { name, nearest, unavailable } => CallError::UnknownTool {
+                name: clean_name(name),
+                nearest,
+                unavailable: unavailable.map(clean),
+            },
             CallError::InvalidInput { problems } => {
                 CallError::InvalidInput { problems: all_clean(problems) }
             }
@@ -240,8 +242,8 @@ impl<'v> NamedSecrets<'v> {
         if fit { Ok(()) } else { Err(TooManySecrets) }
     }
 
-    fn into_call_secrets(self, within: Result<(), TooManySecrets>) -> CallSecrets {
-        match within {
+    fn into_call_secrets(self, result: Result<(), TooManySecrets>) -> CallSecrets {
+        match result {
             Ok(()) => CallSecrets { secrets: SecretSet::from_values(self.values), too_many: false },
             Err(TooManySecrets) => CallSecrets { secrets: SecretSet::default(), too_many: true },
         }

@@ -1,4 +1,4 @@
-//! The host, asked as a dialect asks it: what it answers, and what it leaves on record.
+//! The host, asked like a dialect asks it: its answers and its audit records.
 #![allow(clippy::disallowed_methods, reason = "a test looks at the files it made")]
 
 mod rounds;
@@ -28,13 +28,13 @@ use crate::{
     job_resources,
 };
 
-/// A host in a folder of its own.
-struct House {
+/// A host with its own folder.
+struct TestHost {
     host: Host,
     folder: Arc<TempDir>,
 }
 
-/// What a house is built of.
+/// Parts of a [`TestHost`].
 struct Plan {
     folder: Arc<TempDir>,
     tools: Vec<Arc<dyn AnyTool>>,
@@ -70,7 +70,7 @@ impl Plan {
         }
     }
 
-    fn build(self) -> House {
+    fn build(self) -> TestHost {
         let Self { folder, tools, mut library, deny, confirm, rules, settings, limits, handle } =
             self;
         let policy = ToolPolicy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
@@ -99,28 +99,28 @@ impl Plan {
             mark: 1,
             end_leftovers: Arc::new(|_| {}),
         };
-        House { host: Host::new(gate, Some(jobs)).with_job_tools(&handle), folder }
+        TestHost { host: Host::new(gate, Some(jobs)).with_job_tools(&handle), folder }
     }
 }
 
-impl House {
+impl TestHost {
     async fn ask(&self, request: HostRequest) -> Result<HostAnswer, CallError> {
         self.host.answer(asked(request)).await
     }
 
-    /// What is on record, a line a call: its tool and its outcome.
+    /// Returns the audit records, one line per call: tool and outcome.
     fn records(&self) -> Vec<String> {
         self.host.flush();
         let log = std::fs::read_to_string(self.folder.path().join("audit.jsonl")).expect("a log");
         let line = |line: &str| {
             let record: Value = serde_json::from_str(line).expect("JSON");
-            let of = |name: &str| record[name].as_str().expect("text").to_owned();
-            format!("{} {}", of("tool"), of("outcome"))
+            let field = |name: &str| record[name].as_str().expect("text").to_owned();
+            format!("{} {}", field("tool"), field("outcome"))
         };
         log.lines().map(line).collect()
     }
 
-    /// Starts `tool` as a job of somebody who can be asked.
+    /// Starts `tool` as a job of a caller that can answer questions.
     async fn start(&self, tool: &str, input: Value) -> JobSnapshot {
         let tool = tool.to_owned();
         let terms = JobOptions::default();
@@ -129,8 +129,8 @@ impl House {
         job(self.host.answer(IncomingRequest { asker, ..asked(request) }).await)
     }
 
-    /// The job once it is as `wanted`, looked at whenever something happens to it.
-    async fn once(&self, id: &str, wanted: impl Fn(&JobSnapshot) -> bool) -> JobSnapshot {
+    /// Returns the job once `wanted` is true for it. It is checked after each event.
+    async fn wait_for(&self, id: &str, wanted: impl Fn(&JobSnapshot) -> bool) -> JobSnapshot {
         let jobs = self.host.jobs().expect("jobs");
         let (_, mut watch) = jobs.watch(None, id, 0).await.expect("a watch");
         let found = async {
@@ -139,14 +139,14 @@ impl House {
                 if wanted(&job) {
                     return job;
                 }
-                watch.next().await.expect("it has not ended otherwise");
+                watch.next().await.expect("the job has not ended");
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), found).await.expect("it comes to that")
+        tokio::time::timeout(Duration::from_secs(20), found).await.expect("it happens in time")
     }
 
     async fn ended(&self, id: &str) -> JobSnapshot {
-        self.once(id, |job| job.state.is_terminal()).await
+        self.wait_for(id, |job| job.state.is_terminal()).await
     }
 }
 
@@ -169,16 +169,16 @@ fn read(uri: &str) -> HostRequest {
 fn job(answer: Result<HostAnswer, CallError>) -> JobSnapshot {
     match answer {
         Ok(HostAnswer::Job(job)) => *job,
-        Ok(_) => panic!("it answers with something else"),
+        Ok(_) => panic!("the answer is of another kind"),
         Err(err) => panic!("{err}"),
     }
 }
 
-/// What was shown.
+/// Returns the text of the output.
 fn text(answer: Result<HostAnswer, CallError>) -> String {
     match answer {
         Ok(HostAnswer::Output(output)) => output.content[0].as_text(),
-        Ok(_) => panic!("it answers with something else"),
+        Ok(_) => panic!("the answer is of another kind"),
         Err(err) => panic!("{err}"),
     }
 }
@@ -192,16 +192,16 @@ fn accepted(value: &str) -> ClientAnswer {
     ClientAnswer::Choice(PersonChoice::Accepted(content.as_object().expect("an object").clone()))
 }
 
-/// A yes, and no more.
+/// An accepted confirmation without content.
 fn agreed() -> ClientAnswer {
     ClientAnswer::Choice(PersonChoice::Accepted(serde_json::Map::new()))
 }
 
 fn given<const N: usize>(answers: [(&str, ClientAnswer); N]) -> ClientAnswers {
-    answers.into_iter().map(|(key, told)| (key.to_owned(), told)).collect()
+    answers.into_iter().map(|(key, answer)| (key.to_owned(), answer)).collect()
 }
 
-/// Asks, round by round, all of a round at once.
+/// A tool that asks questions in rounds, all of a round at once.
 struct Asks;
 
 #[derive(Deserialize, JsonSchema)]
@@ -212,7 +212,7 @@ struct Rounds {
 impl Tool for Asks {
     const NAME: &'static str = "t.asks";
     const TITLE: &'static str = "Asks";
-    const DESCRIPTION: &'static str = "Asks and tells the answers.";
+    const DESCRIPTION: &'static str = "Asks questions and returns the answers.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Rounds;
@@ -229,7 +229,7 @@ impl Tool for Asks {
             };
             let given =
                 ctx.asker.ask(keys.into_iter().map(form).collect::<ClientQuestions>()).await?;
-            answers.extend(given.into_iter().map(|(key, told)| match told {
+            answers.extend(given.into_iter().map(|(key, answer)| match answer {
                 ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
                     format!("{key}={}", content["v"])
                 }
@@ -240,7 +240,7 @@ impl Tool for Asks {
     }
 }
 
-/// Prints, leaves a file, and asks before it ends if it is to wait.
+/// A tool that prints, leaves files and, on request, asks before it ends.
 struct Prints;
 
 #[derive(Deserialize, JsonSchema)]
@@ -276,7 +276,7 @@ impl Tool for Prints {
     }
 }
 
-/// Looks before it begins.
+/// A tool with a check before the call.
 struct Looks;
 
 #[derive(Deserialize, JsonSchema)]
@@ -287,7 +287,7 @@ struct How {
 impl Tool for Looks {
     const NAME: &'static str = "t.looks";
     const TITLE: &'static str = "Looks";
-    const DESCRIPTION: &'static str = "Looks before it begins.";
+    const DESCRIPTION: &'static str = "Checks the call before it begins.";
     const EFFECTS: Effects = Effects::Reads;
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(5));
     const HAS_PREPARE: bool = true;
@@ -296,7 +296,7 @@ impl Tool for Looks {
 
     async fn prepare(&self, ctx: &ToolContext, input: &How) -> Result<(), ToolError> {
         match input.how.as_str() {
-            "panics" => panic!("as it was told"),
+            "panics" => panic!("as requested"),
             "hangs" => std::future::pending().await,
             "asks" => ctx.ask_form("sure", "Sure?", json!({ "type": "object" })).await.map(drop),
             _ => Ok(()),
@@ -308,7 +308,7 @@ impl Tool for Looks {
     }
 }
 
-/// Has an argument that is said twice.
+/// A tool with an argument that clients repeat in a header.
 struct Mirrors;
 
 #[derive(Deserialize, JsonSchema)]
@@ -320,7 +320,7 @@ struct Region {
 impl Tool for Mirrors {
     const NAME: &'static str = "t.mirrors";
     const TITLE: &'static str = "Mirrors";
-    const DESCRIPTION: &'static str = "Has an argument that is said twice.";
+    const DESCRIPTION: &'static str = "Has an argument that is repeated in a header.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Region;
     type Output = ContentOnly;
@@ -331,12 +331,12 @@ impl Tool for Mirrors {
 }
 
 #[tokio::test]
-async fn what_a_call_needs_while_it_is_answered_is_small() {
-    let house = Plan::new().build();
+async fn the_future_of_a_call_is_small() {
+    let test_host = Plan::new().build();
     let request = HostRequest::CallTool { tool: "t.looks".to_owned(), input: Value::Null };
     let answering =
-        house.host.answer(IncomingRequest::without_client(request, Caller::local(), "mcp"));
-    // It is moved, whole, for each call.
+        test_host.host.answer(IncomingRequest::without_client(request, Caller::local(), "mcp"));
+    // The whole future is moved for each call.
     let bytes = size_of_val(&answering);
     assert!(bytes <= 4096, "{bytes} bytes");
 }

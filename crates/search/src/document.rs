@@ -99,14 +99,14 @@ fn remove_ranges<'t>(
     if left_out.is_empty() {
         return Cow::Borrowed(whole);
     }
-    let mut kept = String::with_capacity(whole.len());
+    let mut remaining = String::with_capacity(whole.len());
     let mut at = bytes.start;
     for gap in left_out {
-        kept.push_str(text.get(at..gap.start.clamp(at, bytes.end)).unwrap_or_default());
+        remaining.push_str(text.get(at..gap.start.clamp(at, bytes.end)).unwrap_or_default());
         at = gap.end.clamp(at, bytes.end);
     }
-    kept.push_str(text.get(at..bytes.end).unwrap_or_default());
-    Cow::Owned(kept)
+    remaining.push_str(text.get(at..bytes.end).unwrap_or_default());
+    Cow::Owned(remaining)
 }
 
 /// Description of a chunk, available without reading its file.

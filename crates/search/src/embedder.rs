@@ -63,14 +63,14 @@ const TEXT_BYTES_MAX: usize = 2_000;
 /// plain words, then the doc comment and the body.
 pub fn embedding_text(texts: &crate::fields::ChunkTexts<'_>) -> String {
     let [names, within, _, _, doc, body] = texts;
-    let mut told = plain_words(names);
+    let mut text = plain_words(names);
     for part in [plain_words(within).as_str(), doc, body] {
-        if !part.is_empty() && told.len() < TEXT_BYTES_MAX {
-            told.push('\n');
-            told.push_str(part);
+        if !part.is_empty() && text.len() < TEXT_BYTES_MAX {
+            text.push('\n');
+            text.push_str(part);
         }
     }
-    let end = (0..=TEXT_BYTES_MAX.min(told.len())).rev().find(|at| told.is_char_boundary(*at));
-    told.truncate(end.unwrap_or_default());
-    told
+    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or_default());
+    text
 }

@@ -64,19 +64,19 @@ pub enum IndexOpenOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// The index on disk is damaged. Call [`SearchIndex::remove`], open it again and refill it.
-    #[error("the search index is damaged ({0}): it is to be made anew")]
+    #[error("the search index is damaged ({0}) and must be rebuilt")]
     Damaged(String),
     /// The index must be rebuilt, but another process is writing it. Contains its path.
-    #[error("the search index is written by another process: try again later")]
+    #[error("another process is writing the search index; try again later")]
     Busy(String),
     /// The input is not acceptable.
     #[error("{0}")]
     Refused(String),
     /// The caller canceled the operation.
-    #[error("the search was given up")]
+    #[error("the search was cancelled")]
     Canceled,
     /// The disk or another resource failed.
-    #[error("the search index could not be used: {0}")]
+    #[error("cannot use the search index: {0}")]
     Failed(String),
 }
 
@@ -161,7 +161,7 @@ impl SearchIndex {
 /// Exclusive right to write.
 enum WriteLock {
     /// Lock on a file, which ends with the process.
-    Folder(#[allow(dead_code, reason = "held, not read")] File),
+    Folder(#[allow(dead_code, reason = "kept, not read")] File),
     /// Flag of an index in memory.
     Memory(Arc<Mutex<bool>>),
 }
@@ -241,7 +241,7 @@ fn open_words(folder: &Path, model: Option<&VectorSpace>) -> Result<SearchIndex,
     let directory = IndexDirectory::open_or_create(&folder.join(header::WORDS_FOLDER))?;
     let mut words = tantivy::Index::open(directory.clone())?;
     if words.schema() != schema {
-        return Err(IndexError::Damaged("its fields are of another version".to_owned()));
+        return Err(IndexError::Damaged("its fields have another version".to_owned()));
     }
     words.set_tokenizers(schema::tokenizers());
     let at = folder.join(header::STATIC_FOLDER);
@@ -275,7 +275,7 @@ fn catch_panics<T>(ask: impl FnOnce() -> Result<T, IndexError>) -> Result<T, Ind
     catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(IndexError::Damaged(text.unwrap_or("its reading broke off").to_owned()))
+        Err(IndexError::Damaged(text.unwrap_or("reading it failed").to_owned()))
     })
 }
 
@@ -296,8 +296,8 @@ impl From<OpenReadError> for IndexError {
                 Self::Damaged(format!("`{}` is missing", path.display()))
             }
             OpenReadError::IoError { io_error, filepath } => {
-                let told = format!("`{}`: {io_error}", filepath.display());
-                Self::from(std::io::Error::new(io_error.kind(), told))
+                let message = format!("`{}`: {io_error}", filepath.display());
+                Self::from(std::io::Error::new(io_error.kind(), message))
             }
             OpenReadError::IncompatibleIndex(why) => Self::Damaged(format!("{why:?}")),
         }
@@ -326,7 +326,7 @@ impl From<VectorsError> for IndexError {
             VectorsError::Refused(why) => Self::Refused(why),
             VectorsError::Canceled => Self::Canceled,
             VectorsError::Disk { cause, .. } => {
-                Self::Failed(format!("its vectors cannot be kept: {cause}"))
+                Self::Failed(format!("its vectors cannot be stored: {cause}"))
             }
         }
     }

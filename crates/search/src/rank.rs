@@ -105,16 +105,18 @@ fn fused_scores(
     candidates: &[Candidate],
 ) -> Vec<f32> {
     let words = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
-    let mut ways = vec![relative_to_best(candidates.iter().map(words))];
-    ways.push(relative_to_best(candidates.iter().map(|it| it.static_cosine)));
+    let mut scores_by_method = vec![relative_to_best(candidates.iter().map(words))];
+    scores_by_method.push(relative_to_best(candidates.iter().map(|it| it.static_cosine)));
     if candidates.iter().any(|it| it.model_cosine.is_some()) {
-        ways.push(relative_to_best(
+        scores_by_method.push(relative_to_best(
             candidates.iter().map(|it| it.model_cosine.unwrap_or_default()),
         ));
     }
     #[allow(clippy::cast_precision_loss, reason = "two or three")]
-    let count = ways.len() as f32;
-    (0..candidates.len()).map(|at| ways.iter().map(|way| way[at]).sum::<f32>() / count).collect()
+    let count = scores_by_method.len() as f32;
+    (0..candidates.len())
+        .map(|at| scores_by_method.iter().map(|way| way[at]).sum::<f32>() / count)
+        .collect()
 }
 
 fn relative_to_best(scores: impl Iterator<Item = f32>) -> Vec<f32> {

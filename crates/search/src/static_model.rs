@@ -15,7 +15,7 @@ use crate::fields::{ChunkField, ChunkTexts, FIELDS};
 /// The built-in model.
 static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
     StaticModel::parse(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
-        .expect("the built-in table of words is whole")
+        .expect("the built-in word table is valid")
 });
 
 /// First bytes of the file; the last one is the version.

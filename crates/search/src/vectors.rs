@@ -40,10 +40,10 @@ pub enum VectorsError {
     #[error("{0}")]
     Refused(String),
     /// The caller canceled the search.
-    #[error("the search was given up")]
+    #[error("the search was cancelled")]
     Canceled,
     /// The folder could not be read or written.
-    #[error("the vectors in `{}` cannot be kept: {cause}", folder.display())]
+    #[error("cannot store the vectors in `{}`: {cause}", folder.display())]
     Disk {
         /// Folder of the vectors.
         folder: PathBuf,
@@ -97,8 +97,8 @@ impl VectorStore {
     ) -> Result<(Self, Vec<String>), VectorsError> {
         let store = Self::new(Some(folder.to_owned()), space, precision)?;
         std::fs::create_dir_all(folder).map_err(|cause| store.inner.disk_error(cause))?;
-        let told = store.refresh()?;
-        Ok((store, told))
+        let messages = store.refresh()?;
+        Ok((store, messages))
     }
 
     /// Creates an empty store in memory.
@@ -116,7 +116,7 @@ impl VectorStore {
         if has == 0 || has > most {
             let model = &space.model;
             return Err(VectorsError::Refused(format!(
-                "vectors of `{model}` have {has} numbers; from 1 to {most} can be kept"
+                "vectors of `{model}` have {has} numbers; 1 to {most} are supported"
             )));
         }
         let now = VectorSnapshot::new(space, Vec::new());
@@ -228,10 +228,10 @@ impl VectorStoreInner {
 
     fn refresh(&self, state: &mut VectorStoreState) -> Result<Vec<String>, VectorsError> {
         let Some(folder) = &self.folder else { return Ok(Vec::new()) };
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         for block in state.snapshot.blocks().iter().filter(|block| block.is_damaged()) {
             state.ignored_files.insert(block.name);
-            told.push(unusable_message(folder, block.name, "a row's checksum is wrong"));
+            messages.push(unusable_message(folder, block.name, "a row's checksum is wrong"));
         }
         for _ in 0..READ_ATTEMPTS_MAX {
             let there = block_names(folder).map_err(|cause| self.disk_error(cause))?;
@@ -239,17 +239,17 @@ impl VectorStoreInner {
                 state.snapshot.blocks().iter().map(|it| it.name).collect();
             state.ignored_files.retain(|name| there.contains(name));
             if there.iter().filter(|name| !state.ignored_files.contains(name)).eq(&held) {
-                return Ok(told);
+                return Ok(messages);
             }
-            if let Some(blocks) = self.read_blocks(folder, &there, state, &mut told)? {
+            if let Some(blocks) = self.read_blocks(folder, &there, state, &mut messages)? {
                 let last = blocks.iter().map(|block| block.name.last).max().unwrap_or_default();
                 state.next_append = state.next_append.max(last + 1);
                 state.snapshot = VectorSnapshot::new(&self.space, blocks);
-                return Ok(told);
+                return Ok(messages);
             }
         }
         // The folder changes faster than it can be read. The previous snapshot stays valid.
-        Ok(told)
+        Ok(messages)
     }
 
     /// Opens the usable blocks of `there`, in order. Returns `None` if one has vanished meanwhile.
@@ -258,7 +258,7 @@ impl VectorStoreInner {
         folder: &Path,
         there: &BTreeSet<BlockName>,
         state: &mut VectorStoreState,
-        told: &mut Vec<String>,
+        messages: &mut Vec<String>,
     ) -> Result<Option<Vec<Arc<VectorBlock>>>, VectorsError> {
         // The widest blocks come first, because blocks that they supersede need not be opened.
         let mut names: Vec<BlockName> = there.iter().copied().collect();
@@ -281,7 +281,7 @@ impl VectorStoreInner {
                 Err(BlockError::Missing) => return Ok(None),
                 Err(BlockError::Invalid(why)) => {
                     state.ignored_files.insert(name);
-                    told.push(unusable_message(folder, name, &why));
+                    messages.push(unusable_message(folder, name, &why));
                 }
                 Err(BlockError::Disk(cause)) => return Err(self.disk_error(cause)),
             }
@@ -339,5 +339,5 @@ fn block_names(folder: &Path) -> io::Result<BTreeSet<BlockName>> {
 
 fn unusable_message(folder: &Path, name: BlockName, why: &str) -> String {
     let path = folder.join(name.file_name());
-    format!("the vectors in `{}` are of no use and are made again: {why}", path.display())
+    format!("the vectors in `{}` are unusable and will be recreated: {why}", path.display())
 }

@@ -5,6 +5,7 @@ pub(crate) mod config_reload;
 pub(crate) mod envelope_setup;
 pub(crate) mod offer;
 pub(crate) mod protected_paths;
+mod rule_warnings;
 pub mod server_prep;
 pub(crate) mod single_answer;
 pub(crate) mod static_resources;

@@ -28,25 +28,25 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use toolgate::assembly::wiring::{self, ServedWorkspace};
-use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
+use toolgate::config::{self, Config, EffectsMax, LoadedConfig, trust};
 use toolgate_contract::WatchGuard;
 
 const EXAMPLES: &str = "\
 Examples:
   toolgate serve                               serve this folder at http://127.0.0.1:8000/mcp
-  toolgate serve ~/src/app --read-only         serve another, and let nothing change it
-  toolgate stdio ~/src/app                     serve whoever started this process
-  toolgate tools                               what is on offer
+  toolgate serve ~/src/app --read-only         serve another folder without changing it
+  toolgate stdio ~/src/app                     serve the program that started this process
+  toolgate tools                               list the available tools
   toolgate call files_read '{\"path\":\"README.md\"}'
   toolgate call exec_run '{\"command\":\"cargo\",\"args\":[\"test\"]}'
-  toolgate jobs                                calls that go on by themselves, and how far they are
+  toolgate jobs                                list background calls and their progress
 
 Every setting has a default. docs/reference/config.md lists them all.";
 
-/// Serves a folder's files and commands to AI agents, every call through one gate.
+/// Serves a folder's files and commands to AI agents, and checks every call.
 #[derive(Parser)]
 #[command(name = "toolgate", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
@@ -115,7 +115,7 @@ struct FolderArgs {
 }
 
 impl FolderArgs {
-    /// Applies changes of the configured upstreams to `workspace` while it runs, until the hold is
+    /// Applies changes of the configured upstreams to `workspace` while it runs, until the guard is
     /// dropped.
     fn follow_upstreams(
         &self,
@@ -136,17 +136,18 @@ impl FolderArgs {
             && wiring::relative_to_root(&wiring::resolve_links(root), Path::new(file)).is_some()
         {
             bail!(
-                "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
+                "server.tls_key is {file}, which lies in the workspace: tools could read it; move it \
+                 elsewhere"
             );
         }
-        let holds_home = |(name, value): (OsString, OsString)| {
+        let contains_home = |(name, value): (OsString, OsString)| {
             name == "HOME"
                 && wiring::resolve_links(Path::new(&value)).starts_with(wiring::resolve_links(root))
         };
-        if config::environment().into_iter().any(holds_home) {
+        if config::environment().into_iter().any(contains_home) {
             tracing::warn!(
-                "this serves your whole home folder: what lies in it (keys, mail, profiles) can be \
-                 read through it; serve the folder that you work in"
+                "the workspace is your whole home folder: tools can read everything in it, such as \
+                 keys, mail and profiles; serve the folder that you work in"
             );
         }
         Ok(loaded)
@@ -154,7 +155,36 @@ impl FolderArgs {
 
     /// Loads the settings for `root` and starts the log.
     fn load(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
-        let mut loaded = config::load(root, self.config.as_deref(), &config::environment())?;
+        self.load_file(root, self.config.as_deref())
+    }
+
+    /// Loads the settings for `root` in order to check them. Their file need not be trusted yet; if
+    /// it is not, a message says so.
+    fn load_to_check(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
+        let file = root.join(config::SETTINGS_FILE_NAME);
+        if self.config.is_some() || file.symlink_metadata().is_err() {
+            return self.load(root);
+        }
+        let text = trust::read_settings_text(&file)
+            .with_context(|| format!("cannot read the configuration {}", file.display()))?;
+        let loaded = self.load_file(root, Some(&file))?;
+        if let Some(first) = trust::owner_settings(&text).first()
+            && !trust::is_trusted(&file, &text)
+        {
+            complain(&format!(
+                "{} is not trusted yet, and the server refuses it: `{}` in line {} does more than \
+                 restrict tools. Read the file, then run `toolgate trust {}`",
+                file.display(),
+                first.name,
+                first.line,
+                root.display()
+            ));
+        }
+        Ok(loaded)
+    }
+
+    fn load_file(&self, root: &Path, file: Option<&Path>) -> anyhow::Result<LoadedConfig> {
+        let mut loaded = config::load(root, file, &config::environment())?;
         if self.read_only {
             loaded.config.tools.effects = EffectsMax::Reads;
         }
@@ -212,7 +242,7 @@ fn command_line_words() -> impl Iterator<Item = OsString> {
 }
 
 /// Prints an error message to standard error.
-#[allow(clippy::print_stderr, reason = "this is where a command speaks to the person who gave it")]
+#[allow(clippy::print_stderr, reason = "messages of a command go to the person who ran it")]
 fn complain(message: &str) {
     eprintln!("toolgate: {message}");
 }

@@ -263,12 +263,13 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
     port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
         .or_else(|_| text.parse())
-        .map_err(|_| "write an address and a port such as 127.0.0.1:8000, or a port".to_owned())
+        .map_err(|_| "write an address with a port such as 127.0.0.1:8000, or a port".to_owned())
 }
 
 fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::Error> {
     let text = String::deserialize(text)?;
-    parse_address(&text).map_err(|why| D::Error::custom(format!("`{text}` is no address; {why}")))
+    parse_address(&text)
+        .map_err(|why| D::Error::custom(format!("`{text}` is not an address; {why}")))
 }
 
 /// Selection of the available tools.

@@ -108,11 +108,11 @@ impl Authenticator {
         if !self.requires_credential() {
             return RequestSender::Known(Caller::anonymous());
         }
-        let said = self.find_credential(dialect, head);
-        let mut verdict = self.judge(&said, peer, false);
+        let credential = self.find_credential(dialect, head);
+        let mut verdict = self.judge(&credential, peer, false);
         if let CredentialVerdict::NeedsKeys(token) = verdict {
             token.refresh_keys().await;
-            verdict = self.judge(&said, peer, true);
+            verdict = self.judge(&credential, peer, true);
         }
         match verdict {
             CredentialVerdict::Known(caller) => RequestSender::Known(caller),
@@ -129,7 +129,7 @@ impl Authenticator {
     /// Returns the one credential of `head` that is examined: the first found. A request counts as
     /// one guess.
     fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameHead) -> Credential {
-        let plain =
+        let keys =
             self.headers.iter().map(|name| single_credential(head.header(name), Credential::Key));
         let bearer = head.header("authorization").filter_map(|value| {
             let (scheme, secret) = value.split_at_checked("bearer ".len())?;
@@ -138,11 +138,11 @@ impl Authenticator {
         let own = dialect.and_then(|dialect| dialect.credential(head)).map(String::into_bytes);
         let own = single_credential(own.as_deref().into_iter(), Credential::Key);
         let mut first = Credential::Missing;
-        for said in plain.chain([single_credential(bearer, Credential::Bearer), own]) {
-            match (said, &first) {
+        for credential in keys.chain([single_credential(bearer, Credential::Bearer), own]) {
+            match (credential, &first) {
                 (Credential::Multiple, _) => return Credential::Multiple,
-                (said @ (Credential::Key(_) | Credential::Bearer(_)), Credential::Missing) => {
-                    first = said;
+                (found @ (Credential::Key(_) | Credential::Bearer(_)), Credential::Missing) => {
+                    first = found;
                 }
                 (Credential::Missing | Credential::Key(_) | Credential::Bearer(_), _) => {}
             }
@@ -150,10 +150,9 @@ impl Authenticator {
         first
     }
 
-    /// Judges the credential `said` from `peer`. `asked` is true after the issuer's keys were
-    /// fetched.
-    fn judge(&self, said: &Credential, peer: IpAddr, asked: bool) -> CredentialVerdict {
-        let secret = match said {
+    /// Judges `credential` from `peer`. `fetched` is true after the issuer's keys were fetched.
+    fn judge(&self, credential: &Credential, peer: IpAddr, fetched: bool) -> CredentialVerdict {
+        let secret = match credential {
             // A request without a credential is not a guess.
             Credential::Missing => {
                 return CredentialVerdict::Rejected(RequestSender::Unauthenticated { said: false });
@@ -178,7 +177,7 @@ impl Authenticator {
                 }
                 KeyLookup::Unknown => {}
             }
-            match self.judge_token(said, secret, &digest, asked) {
+            match self.judge_token(credential, secret, &digest, fetched) {
                 Some(TokenVerdict::Valid(caller)) => {
                     let bearer = std::str::from_utf8(secret).ok().map(BearerToken::new);
                     return CredentialVerdict::Known(Caller { bearer, ..caller });
@@ -190,7 +189,7 @@ impl Authenticator {
                 }
                 Some(TokenVerdict::NeedsKeys(token)) => return CredentialVerdict::NeedsKeys(token),
                 Some(TokenVerdict::Rejected(why)) => {
-                    tracing::info!("a token from {peer} was refused: {why}");
+                    tracing::info!("refused a token from {peer}: {why}");
                 }
                 None => {}
             }
@@ -198,7 +197,9 @@ impl Authenticator {
         let count = throttle.record_failure(peer, now);
         drop(throttle);
         if count == FAILURES_MAX {
-            tracing::warn!("{peer} said {FAILURES_MAX} wrong keys within a minute, and is to wait");
+            tracing::warn!(
+                "{peer} sent {FAILURES_MAX} invalid credentials within a minute; throttling it"
+            );
         }
         CredentialVerdict::Rejected(match count >= FAILURES_MAX {
             true => THROTTLED_SENDER,
@@ -210,15 +211,15 @@ impl Authenticator {
     /// Judges `secret` as a token, if it came in `Authorization` and has the form of one.
     fn judge_token(
         &self,
-        said: &Credential,
+        credential: &Credential,
         secret: &[u8],
         digest: &KeyDigest,
-        asked: bool,
+        fetched: bool,
     ) -> Option<TokenVerdict> {
         let tokens = self.tokens.as_ref()?;
-        match said {
+        match credential {
             Credential::Bearer(_) if TokenValidator::is_token(secret) => {
-                Some(tokens.judge(secret, digest, asked))
+                Some(tokens.judge(secret, digest, fetched))
             }
             Credential::Bearer(_)
             | Credential::Key(_)

@@ -50,18 +50,18 @@ pub async fn serve_http(
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let HttpListeners { shared: all, dedicated: own, security: front, workers } = listeners.into();
-    let front = front.map_or_else(|| ListenerSecurity::from_config(config), Ok);
-    let ListenerSecurity { identity, tls: secure } = front.map_err(io::Error::other)?;
+    let HttpListeners { shared, dedicated, security, workers } = listeners.into();
+    let security = security.map_or_else(|| ListenerSecurity::from_config(config), Ok);
+    let ListenerSecurity { identity, tls } = security.map_err(io::Error::other)?;
     shutdown::log_when_stopping(shutdown.clone());
     let host = &served.host;
-    let desk = ServerState::new(host.clone());
-    let tending = spawn_maintenance(&desk);
+    let state = ServerState::new(host.clone());
+    let maintenance = spawn_maintenance(&state);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
     let bounds = wiring::session_bounds(config);
-    let connected = ConnectionCounts {
-        connections_max: config.server.connections_max * (1 + own.len()),
-        streams_max: wiring::http_bounds(config).streams_max * (1 + own.len()),
+    let limits = ConnectionCounts {
+        connections_max: config.server.connections_max * (1 + dedicated.len()),
+        streams_max: wiring::http_bounds(config).streams_max * (1 + dedicated.len()),
         sessions_max: config.server.sessions_max,
         ..ConnectionCounts::default()
     };
@@ -70,50 +70,50 @@ pub async fn serve_http(
         telemetry: served.telemetry.clone(),
         host: host.clone(),
         occupancy: occupancy.clone(),
-        bounds: connected,
+        bounds: limits,
     });
-    let sealed = Arc::new(wiring::session_sealer(config).map_err(io::Error::other)?);
+    let sealer = Arc::new(wiring::session_sealer(config).map_err(io::Error::other)?);
     let endpoints =
-        HttpEndpoints::new(desk.clone(), dialects, identity.clone(), sealed.clone(), bounds)
+        HttpEndpoints::new(state.clone(), dialects, identity.clone(), sealer.clone(), bounds)
             .with_metrics(metrics);
     let drain = Duration::from_millis(config.server.drain_ms);
-    let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
-    let own = own.into_iter().map(|(listener, dialect)| {
+    let stopping = tokio::spawn(state.clone().stop_after(shutdown.clone(), drain));
+    let dedicated = dedicated.into_iter().map(|(listener, dialect)| {
         let bounds = wiring::session_bounds(config);
-        let desk = desk.clone();
+        let state = state.clone();
         let identity = identity.clone();
-        (listener, HttpEndpoints::for_dialect(desk, dialect, identity, sealed.clone(), bounds))
+        (listener, HttpEndpoints::for_dialect(state, dialect, identity, sealer.clone(), bounds))
     });
-    let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
+    let serving = dedicated.chain([(shared, endpoints)]).map(|(listener, endpoints)| {
         let shutdown = shutdown.clone();
-        let secure = secure.clone();
+        let tls = tls.clone();
         let workers = workers.clone();
         let occupancy = occupancy.clone();
-        let asks = identity.requires_credential();
+        let requires_credential = identity.requires_credential();
         async move {
             let server = &config.server;
             let addr = listener.local_addr()?;
-            config::check_reach(addr, server, asks).map_err(io::Error::other)?;
+            config::check_reach(addr, server, requires_credential).map_err(io::Error::other)?;
             let admission =
                 AdmissionRules::new(addr, &server.allowed_hosts, &server.allowed_origins);
-            let (entrance, admission) = match secure {
+            let (listener, admission) = match tls {
                 None => (HttpListener::from(listener), admission),
                 Some(tls) => (HttpListener::with_tls(listener, tls), admission.with_tls(addr)),
             };
             let bounds = http::HttpBounds { occupancy, ..wiring::http_bounds(config) };
-            let entrance = entrance.with_workers(workers);
-            serve(entrance, Arc::new(endpoints), admission, bounds, shutdown).await
+            let listener = listener.with_workers(workers);
+            serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await
         }
     });
-    let over = try_join_all(serving).await.map(drop);
+    let result = try_join_all(serving).await.map(drop);
     // Calls of disconnected clients run until they finish or the drain time ends.
-    desk.wait_idle().await;
+    state.wait_idle().await;
     stopping.abort();
     host.stop_jobs().await;
-    tending.abort();
+    maintenance.abort();
     host.flush();
     served.telemetry.close().await;
-    over
+    result
 }
 
 /// Serves `served` on standard input and output in the dialect named `dialect` (such as `mcp`).
@@ -131,23 +131,23 @@ pub async fn serve_stdio(
     let dialect = served.dialect(dialect)?;
     shutdown::log_when_stopping(shutdown.clone());
     let host = &served.host;
-    let desk = ServerState::new(host.clone());
-    let tending = spawn_maintenance(&desk);
+    let state = ServerState::new(host.clone());
+    let maintenance = spawn_maintenance(&state);
     let streams = (stdio::stdin(), stdio::stdout());
-    let over = serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;
+    let result = serve_lines(state, dialect, streams, wiring::line_bounds(config), shutdown).await;
     host.stop_jobs().await;
-    tending.abort();
+    maintenance.abort();
     host.flush();
     served.telemetry.close().await;
-    Ok(over?)
+    Ok(result?)
 }
 
 /// Spawns the task that maintains jobs and releases unused memory while the server is idle.
-fn spawn_maintenance(desk: &Arc<ServerState>) -> JoinHandle<()> {
-    let desk = desk.clone();
+fn spawn_maintenance(state: &Arc<ServerState>) -> JoinHandle<()> {
+    let state = state.clone();
     tokio::spawn(async move {
         // Startup uses much memory that is not needed again.
-        desk.idle_tracker.note_activity();
-        tokio::join!(desk.host.maintain_jobs(), desk.idle_tracker.release_when_idle());
+        state.idle_tracker.note_activity();
+        tokio::join!(state.host.maintain_jobs(), state.idle_tracker.release_when_idle());
     })
 }

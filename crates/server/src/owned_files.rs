@@ -2,7 +2,7 @@
 //! written them.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the owner's own files, named in the configuration, outside what is served"
+    reason = "the owner's own files, named in the configuration, outside the workspace"
 )]
 
 use std::fs::{File, OpenOptions};
@@ -58,8 +58,8 @@ pub(crate) fn read_owned(
 pub(crate) fn read_text(path: &Path, links: LinkPolicy, bytes_max: u64) -> anyhow::Result<String> {
     let file = open_file(path, links)?;
     let shown = path.display();
-    if !file.metadata().with_context(|| format!("{shown} cannot be looked at"))?.is_file() {
-        bail!("{shown} is no file");
+    if !file.metadata().with_context(|| format!("cannot examine {shown}"))?.is_file() {
+        bail!("{shown} is not a regular file");
     }
     let bytes = read_bounded(&file, path, bytes_max)?;
     String::from_utf8(bytes).with_context(|| format!("{shown} is not UTF-8"))
@@ -75,8 +75,8 @@ fn open_file(path: &Path, links: LinkPolicy) -> anyhow::Result<File> {
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     opened.map_err(|err| {
         let is_link = err.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-        let why = if is_link { ", since it is a link; name the file itself" } else { "" };
-        anyhow::Error::from(err).context(format!("{} cannot be read{why}", path.display()))
+        let why = if is_link { ", because it is a link; name the file itself" } else { "" };
+        anyhow::Error::from(err).context(format!("cannot read {}{why}", path.display()))
     })
 }
 
@@ -84,7 +84,7 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
-    let read = read.with_context(|| format!("{shown} cannot be read"))?;
+    let read = read.with_context(|| format!("cannot read {shown}"))?;
     if read as u64 > bytes_max {
         bail!("{shown} is larger than {bytes_max} bytes");
     }
@@ -94,24 +94,29 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
 /// Returns the stamp of `file`, if only its owner can write it and the owner is this user or root.
 fn check_owner(file: &File, path: &Path) -> anyhow::Result<OwnedFileStamp> {
     let shown = path.display();
-    let found = file.metadata().with_context(|| format!("{shown} cannot be looked at"))?;
-    if !found.is_file() {
-        bail!("{shown} is no file");
+    let metadata = file.metadata().with_context(|| format!("cannot examine {shown}"))?;
+    if !metadata.is_file() {
+        bail!("{shown} is not a regular file");
     }
-    let owner = found.uid();
-    let us = rustix::process::geteuid().as_raw();
-    if owner != us && owner != 0 {
-        bail!("{shown} belongs to another user ({owner}); it must be yours or root's");
+    let owner = metadata.uid();
+    let user = rustix::process::geteuid().as_raw();
+    if owner != user && owner != 0 {
+        bail!("{shown} belongs to another user ({owner}); it must belong to you or root");
     }
-    if found.mode() & 0o022 != 0 {
-        bail!("{shown} can be written by others; `chmod go-w {shown}` mends that");
+    if metadata.mode() & 0o022 != 0 {
+        bail!("{shown} can be written by others; run `chmod go-w {shown}`");
     }
-    Ok(metadata_stamp(&found))
+    Ok(metadata_stamp(&metadata))
 }
 
 /// Returns true if every user can read the file at `path`.
 pub(crate) fn is_world_readable(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o004 != 0)
+}
+
+/// Returns true if its group or every user can read the file at `path`.
+pub(crate) fn is_readable_by_others(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o044 != 0)
 }
 
 /// Returns the current stamp of `path`, or `None` if it cannot be examined.
@@ -119,12 +124,12 @@ pub(crate) fn stamp_of(path: &Path) -> Option<OwnedFileStamp> {
     Some(metadata_stamp(&std::fs::metadata(path).ok()?))
 }
 
-fn metadata_stamp(found: &std::fs::Metadata) -> OwnedFileStamp {
+fn metadata_stamp(metadata: &std::fs::Metadata) -> OwnedFileStamp {
     OwnedFileStamp {
-        inode: (found.dev(), found.ino()),
-        bytes: found.size(),
-        written: (found.mtime(), found.mtime_nsec()),
-        changed: (found.ctime(), found.ctime_nsec()),
+        inode: (metadata.dev(), metadata.ino()),
+        bytes: metadata.size(),
+        written: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
     }
 }
 
@@ -135,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_could_have_written_is_not_read() {
+    fn a_file_that_others_can_write_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("keys");
         let link = folder.path().join("link");
@@ -153,11 +158,11 @@ mod tests {
         let refused = format!("{:#}", read_owned(&link, LinkPolicy::Refused).unwrap_err());
         assert!(refused.contains("is a link"), "{refused}");
         let refused = format!("{:#}", read_owned(folder.path(), LinkPolicy::Refused).unwrap_err());
-        assert!(refused.contains("is no file"), "{refused}");
+        assert!(refused.contains("is not a regular file"), "{refused}");
     }
 
     #[test]
-    fn a_file_that_another_took_the_place_of_has_another_stamp() {
+    fn a_replaced_file_has_a_different_stamp() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("keys");
         let next = folder.path().join("next");

@@ -30,8 +30,8 @@ pub(crate) use sinks::TelemetrySinks;
 pub fn start_logging(level: &str) -> anyhow::Result<()> {
     let filter = parse_filter(level).ok_or_else(|| {
         anyhow!(
-            "log.level is `{level}`, which is neither a level (error, warn, info, debug, trace, off) \
-             nor a filter such as `info,toolgate_host=debug`"
+            "log.level is `{level}`; write a level (error, warn, info, debug, trace, off) or a filter \
+             such as `info,toolgate_host=debug`"
         )
     })?;
     let log = tracing_subscriber::fmt()
@@ -54,10 +54,10 @@ static SECRETS: LazyLock<RwLock<SecretSet>> =
 /// When a configured secret is missing or too short.
 pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let variables = environment();
-    let named = &config.secrets;
-    let theirs = crate::config::secrets::upstream_secrets(&config.upstream, &variables);
-    let secrets = secret_variables(&variables, &named.names).with_values(&theirs);
-    let secrets = secrets.with_hidden_values(&named.read_values(&variables)?);
+    let configured = &config.secrets;
+    let of_upstreams = crate::config::secrets::upstream_secrets(&config.upstream, &variables);
+    let secrets = secret_variables(&variables, &configured.names).with_values(&of_upstreams);
+    let secrets = secrets.with_hidden_values(&configured.read_values(&variables)?);
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();
     Ok(secrets)
 }

@@ -62,14 +62,14 @@ pub(crate) fn open_upstreams(
     let world = upstream_world(root, processes, config);
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
-        let of = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
-        folder.join(&of[..16])
+        let hash = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
+        folder.join(&hash[..16])
     });
     let pins = (pins_file(root), config.pins.on_change);
-    let memory = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
-    let keeps: Arc<dyn UpstreamHost> = memory.clone();
-    let upstreams = Upstreams::new(&config.upstream, world, keeps, changes.clone());
-    Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
+    let cache = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
+    let host: Arc<dyn UpstreamHost> = cache.clone();
+    let upstreams = Upstreams::new(&config.upstream, world, host, changes.clone());
+    Ok((upstreams.map_err(|why| anyhow!(why))?, cache))
 }
 
 /// Returns the [`UpstreamWorld`] of upstreams of a server of `root`.
@@ -95,15 +95,15 @@ fn pins_file(root: &Root) -> PathBuf {
 /// Adds the tools of `upstreams` to `host`.
 pub(crate) fn offer_tools(
     upstreams: &Upstreams,
-    memory: &UpstreamCache,
+    cache: &UpstreamCache,
     host: &Arc<Host>,
 ) -> UpstreamCatalog {
-    memory.set_host(host);
+    cache.set_host(host);
     host.set_readiness(Arc::new(UpstreamListings(upstreams.clone())));
     upstreams.offer();
-    let offered = UpstreamCatalog { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
-    offered.offer_results();
-    offered
+    let catalog = UpstreamCatalog { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
+    catalog.offer_results();
+    catalog
 }
 
 /// Upstreams whose tools are in a host's catalog.
@@ -123,11 +123,11 @@ impl UpstreamCatalog {
         &self,
         tables: &UpstreamTables,
     ) -> Result<Vec<(String, &'static str)>, String> {
-        let became = self.upstreams.change(tables)?;
-        if !became.is_empty() {
+        let changes = self.upstreams.change(tables)?;
+        if !changes.is_empty() {
             self.offer_results();
         }
-        Ok(became)
+        Ok(changes)
     }
 
     /// Adds the tool that reads long results while there is any upstream, and removes it otherwise.
@@ -228,7 +228,7 @@ impl UpstreamWorld for MachineAccess {
     ) -> BoxFuture<'a, Result<RunningProgram, String>> {
         Box::pin(async move {
             let ProgramToStart { command, env, keep_env, cwd, sandbox } = program;
-            let (name, args) = command.split_first().ok_or("no command is said")?;
+            let (name, args) = command.split_first().ok_or("`command` is empty")?;
             let workspace = self.open_folder_at(".")?;
             // The default folder is empty and private, so that nobody else can place files that
             // programs look for.
@@ -236,7 +236,8 @@ impl UpstreamWorld for MachineAccess {
                 Some(cwd) => (self.open_folder_at(cwd)?, None),
                 None => {
                     let empty = tempfile::tempdir();
-                    let empty = empty.map_err(|err| format!("a folder of its own: {err}"))?;
+                    let empty =
+                        empty.map_err(|err| format!("cannot create its working folder: {err}"))?;
                     (open_folder(empty.path())?, Some(empty))
                 }
             };
@@ -249,13 +250,13 @@ impl UpstreamWorld for MachineAccess {
             let mut variables = self.processes.environment(keep_env, &path);
             let own = env.iter().map(|(name, value)| (name.into(), value.into()));
             variables.extend(own.collect::<BTreeMap<OsString, OsString>>());
-            let mut inside =
+            let mut confinement =
                 self.processes.sandbox().confinement_with(sandbox_profile(sandbox)?, &self.root);
-            if let (Some(inside), Some(empty)) = (&mut inside, &empty) {
-                let seen = empty.path().canonicalize();
-                inside
-                    .visible_paths
-                    .push(seen.map_err(|err| format!("a folder of its own: {err}"))?);
+            if let (Some(confinement), Some(empty)) = (&mut confinement, &empty) {
+                let folder = empty.path().canonicalize();
+                let folder =
+                    folder.map_err(|err| format!("cannot find its working folder: {err}"))?;
+                confinement.visible_paths.push(folder);
             }
             let start = ProgramStart {
                 program: found,
@@ -269,11 +270,11 @@ impl UpstreamWorld for MachineAccess {
                     memory_bytes_max: 0,
                     spool_bytes_max: 0,
                 },
-                confinement: inside,
+                confinement,
             };
-            let spoken = self.processes.open(start).await;
-            let OpenProgram { stdin, stdout, stderr, ended, guard: runs } =
-                spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
+            let opened = self.processes.open(start).await;
+            let OpenProgram { stdin, stdout, stderr, ended, guard } =
+                opened.map_err(|err| format!("cannot start `{name}`: {err}"))?;
             let input = Box::new(stdin);
             let output = Box::new(UpstreamProgramOutput(stdout));
             let errors = Box::new(stderr);
@@ -282,7 +283,7 @@ impl UpstreamWorld for MachineAccess {
                 output,
                 errors,
                 exited: ended,
-                hold: WatchGuard::new((runs, empty)),
+                hold: WatchGuard::new((guard, empty)),
             })
         })
     }
@@ -292,18 +293,21 @@ impl UpstreamWorld for MachineAccess {
         place: &'a NetworkAddress,
     ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>> {
         Box::pin(async move {
-            let found = resolve_addresses(place).await?;
+            let addresses = resolve_addresses(place).await?;
             let mut why = format!("`{}` has no address", place.host);
-            for address in found {
+            for address in addresses {
                 let to = dial::DialAddress::Port(address.ip().to_string(), address.port());
                 match dial::dial(&to, CONNECT_TIMEOUT).await {
                     Ok(stream) if place.secure => {
                         let secure = self.tls_client().await?;
                         let stream =
                             timeout(CONNECT_TIMEOUT, secure.connect(stream, &place.host)).await;
-                        let late =
-                            |_| format!("{address}: no TLS within {} s", CONNECT_TIMEOUT.as_secs());
-                        let stream = stream.map_err(late)?.map_err(|err| err.to_string())?;
+                        let timeout_error = |_| {
+                            let seconds = CONNECT_TIMEOUT.as_secs();
+                            format!("{address}: the TLS handshake timed out after {seconds} s")
+                        };
+                        let stream =
+                            stream.map_err(timeout_error)?.map_err(|err| err.to_string())?;
                         return Ok(Box::new(stream) as Box<dyn ByteStream>);
                     }
                     Ok(stream) => return Ok(Box::new(stream) as Box<dyn ByteStream>),
@@ -337,11 +341,11 @@ impl UpstreamWorld for MachineAccess {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "a folder that the owner names, or of the server's own"
+    reason = "a folder that the owner names, or that belongs to the server"
 )]
 fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
     let opened = fs::File::open(path);
-    let opened = opened.map_err(|err| format!("the folder {}: {err}", path.display()))?;
+    let opened = opened.map_err(|err| format!("cannot open {}: {err}", path.display()))?;
     Ok(opened.into())
 }
 
@@ -351,10 +355,10 @@ impl MachineAccess {
             let at = self.root.path().join(name);
             let at = at.display();
             return match why {
-                ProgramLookupError::Absent => format!("there is no program {at}"),
-                ProgramLookupError::NotAFile => format!("{at} is no file"),
+                ProgramLookupError::Absent => format!("the program {at} does not exist"),
+                ProgramLookupError::NotAFile => format!("{at} is not a file"),
                 ProgramLookupError::NotExecutable => {
-                    format!("{at} may not be run; `chmod +x` lets it")
+                    format!("{at} is not executable; run `chmod +x {at}`")
                 }
             };
         }
@@ -372,12 +376,12 @@ impl MachineAccess {
     async fn tls_client(&self) -> Result<TlsClient, String> {
         if self.tls.get().is_none() {
             // Blocking: the system's certificates are read from files.
-            let made =
+            let client =
                 tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System)).await;
-            let made = made.map_err(|err| err.to_string())?;
-            self.tls.get_or_init(|| made);
+            let client = client.map_err(|err| err.to_string())?;
+            self.tls.get_or_init(|| client);
         }
-        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is unavailable".to_owned()))
     }
 }
 
@@ -390,49 +394,51 @@ fn is_local(address: IpAddr) -> bool {
 /// Resolves `place` to the addresses that the upstream may use. Private and loopback ones need
 /// permission.
 async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, String> {
-    let NetworkAddress { host, port, private_network, may_be_local: near, .. } = place;
+    let NetworkAddress { host, port, private_network, may_be_local, .. } = place;
     if let Ok(address) = host.parse::<IpAddr>() {
         return match address.is_loopback() || *private_network || is_public(address) {
             true => Ok(vec![SocketAddr::new(address, *port)]),
             false => Err(private_network_error(&address.to_string())),
         };
     }
-    let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-    let found = found.map_err(|err| format!("`{host}` is not known: {err}"))?;
-    let own = host == "localhost" || host.ends_with(".localhost");
+    let addresses = tokio::net::lookup_host((host.as_str(), *port)).await;
+    let addresses = addresses.map_err(|err| format!("cannot resolve `{host}`: {err}"))?;
+    let is_localhost = host == "localhost" || host.ends_with(".localhost");
     let mut refused = None;
-    let mut all: Vec<_> = found.collect();
-    all.retain(|address| {
+    let mut allowed: Vec<_> = addresses.collect();
+    allowed.retain(|address| {
         let ip = address.ip();
-        let may = match is_local(ip) {
-            true => own || *near,
+        let is_allowed = match is_local(ip) {
+            true => is_localhost || *may_be_local,
             false => *private_network || is_public(ip),
         };
-        if !may {
+        if !is_allowed {
             refused = Some(ip);
         }
-        may
+        is_allowed
     });
-    match (all.is_empty(), refused) {
+    match (allowed.is_empty(), refused) {
         (true, Some(ip)) if *private_network && is_local(ip) => {
-            Err(format!("`{host}` leads to this machine, where the upstream is not"))
+            Err(format!("`{host}` is an address of this machine, which is not allowed here"))
         }
-        (true, Some(ip)) => Err(private_network_error(&format!("{ip}, where `{host}` is"))),
-        _ => Ok(all),
+        (true, Some(ip)) => Err(private_network_error(&format!("{ip}, the address of `{host}`,"))),
+        _ => Ok(allowed),
     }
 }
 
-fn private_network_error(what: &str) -> String {
+fn private_network_error(address: &str) -> String {
     format!(
-        "{what} is in a private network; if it is meant, say `private_network = true` for this \
+        "{address} is in a private network; to allow it, set `private_network = true` for this \
          upstream"
     )
 }
 
 /// Parses the `sandbox` setting of an upstream.
 fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
-    let read = serde_json::from_value(Value::from(name));
-    read.map_err(|_| format!("`sandbox` is `{name}`; it is read-only, workspace, network or off"))
+    let profile = serde_json::from_value(Value::from(name));
+    profile.map_err(|_| {
+        format!("`sandbox` is `{name}`; it must be read-only, workspace, network or off")
+    })
 }
 
 /// Returns true if an address is globally routable.
@@ -453,15 +459,15 @@ fn is_public(address: IpAddr) -> bool {
 /// Returns the IPv4 address that an IPv6 address embeds: IPv4-mapped, NAT64 or 6to4.
 fn embedded_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = v6.segments();
-    let of = |high: u16, low: u16| {
+    let from_halves = |high: u16, low: u16| {
         let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
         Ipv4Addr::new(a, b, c, d)
     };
     match s {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            Some(of(high, low))
+            Some(from_halves(high, low))
         }
-        [0x2002, high, low, ..] => Some(of(high, low)),
+        [0x2002, high, low, ..] => Some(from_halves(high, low)),
         _ => None,
     }
 }
@@ -498,25 +504,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_here_however_it_is_spelled() {
-        for here in
+    fn addresses_of_this_machine_are_recognized_in_any_spelling() {
+        for local in
             ["127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"]
         {
-            assert!(is_local(here.parse().expect("an address")), "{here}");
+            assert!(is_local(local.parse().expect("an address")), "{local}");
         }
-        for there in ["10.0.0.1", "1.1.1.1", "::2", "::ffff:10.0.0.1"] {
-            assert!(!is_local(there.parse().expect("an address")), "{there}");
+        for other in ["10.0.0.1", "1.1.1.1", "::2", "::ffff:10.0.0.1"] {
+            assert!(!is_local(other.parse().expect("an address")), "{other}");
         }
     }
 
     #[tokio::test]
-    async fn a_name_leads_to_this_machine_only_where_that_is_meant() {
-        // Which is an address to whoever looks names up, and to nobody else.
-        let to = |host: &str, private_network, near| {
+    async fn a_name_resolves_to_this_machine_only_if_that_is_allowed() {
+        // Only the resolver reads `127.1` as an address.
+        let address = |host: &str, private_network, may_be_local| {
             let host = host.to_owned();
-            NetworkAddress { host, port: 1, secure: true, private_network, may_be_local: near }
+            NetworkAddress { host, port: 1, secure: true, private_network, may_be_local }
         };
-        for (host, private_network, near, may) in [
+        for (host, private_network, may_be_local, is_allowed) in [
             ("127.1", true, true, true),
             ("127.1", true, false, false),
             ("127.1", false, false, false),
@@ -525,13 +531,13 @@ mod tests {
             ("10.1", true, false, true),
             ("10.1", false, false, false),
         ] {
-            let place = to(host, private_network, near);
-            assert_eq!(resolve_addresses(&place).await.is_ok(), may, "{place:?}");
+            let place = address(host, private_network, may_be_local);
+            assert_eq!(resolve_addresses(&place).await.is_ok(), is_allowed, "{place:?}");
         }
     }
 
     #[test]
-    fn addresses_of_private_networks_are_told_however_they_are_spelled() {
+    fn addresses_of_private_networks_are_recognized_in_any_spelling() {
         let private = [
             "10.0.0.1",
             "172.16.3.4",

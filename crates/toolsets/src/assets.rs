@@ -25,7 +25,7 @@ mod python;
 mod backend;
 mod resources;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests change the workspace from outside")]
 mod tests;
 
 use std::sync::Arc;

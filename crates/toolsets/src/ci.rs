@@ -18,7 +18,7 @@ mod report;
 mod command_line;
 mod output_parsers;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests access the workspace from outside")]
 mod tests;
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ mod template;
 mod artefacts;
 mod run;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests access the workspace from outside")]
 mod tests;
 
 use std::sync::Arc;
@@ -39,10 +39,11 @@ pub fn tools(
     declared.into_iter().map(tool).collect()
 }
 
-/// Returns `, did you mean …?` if one of `names` is similar to `name`.
+/// Returns `; did you mean …?` if one of `names` is similar to `name`.
 fn suggestion<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
-    let near =
+    let rated =
         names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
-    let best = near.filter(|(near, _)| *near > 0.55).max_by(|a, b| a.0.total_cmp(&b.0));
-    best.map(|(_, known)| format!(", did you mean `{known}`?")).unwrap_or_default()
+    let close = rated.filter(|(similarity, _)| *similarity > 0.55);
+    let best = close.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, known)| format!("; did you mean `{known}`?")).unwrap_or_default()
 }

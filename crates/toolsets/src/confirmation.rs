@@ -15,28 +15,28 @@ pub(crate) struct ConfirmationRequest<'a> {
     pub(crate) setting: &'a str,
 }
 
-/// Asks the caller to confirm `deed`.
+/// Asks the caller to confirm `request`.
 ///
 /// # Errors
 /// Fails if the caller declines or cannot be asked, or if [`ToolContext::ask_form`] fails.
 pub(crate) async fn ask_confirmation(
     ctx: &ToolContext,
-    deed: ConfirmationRequest<'_>,
+    request: ConfirmationRequest<'_>,
 ) -> Result<(), ToolError> {
-    let ConfirmationRequest { key, question, action: what, setting } = deed;
+    let ConfirmationRequest { key, question, action, setting } = request;
     let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
-    let asked = tokio::select! {
-        asked = form => asked,
+    let answer = tokio::select! {
+        answer = form => answer,
         () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
     };
-    match asked {
+    match answer {
         Ok(PersonChoice::Accepted(_)) => Ok(()),
         Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(ToolError::not_allowed(
-            format!("a person was asked about {what} (`{setting}`) and did not agree"),
+            format!("a person was asked about {action} (`{setting}`) and did not agree"),
         )),
         Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => {
             let message = format!(
-                "{what} is to be confirmed by a person each time (`{setting}`), and this client \
+                "{action} must be confirmed by a person each time (`{setting}`), and this client \
                  offers no way to ask one"
             );
             match ctx.asker.repeats_calls() {

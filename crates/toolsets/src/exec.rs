@@ -15,7 +15,7 @@ mod output_forwarder;
 mod meter;
 mod encoding;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests access the workspace from outside")]
 mod tests;
 
 use std::sync::Arc;

@@ -136,16 +136,16 @@ pub(crate) fn split_if_any(text: &str) -> Result<MarkdownParts<'_>, FileProblem>
 }
 
 /// Parses the front matter `head` as YAML 1.2. An error about a key's value uses the text in
-/// `wishes`.
+/// `requirements`.
 pub(crate) fn parse<T: DeserializeOwned>(
     head: &str,
-    wishes: ValueRequirements,
+    requirements: ValueRequirements,
 ) -> Result<T, FileProblem> {
     serde_saphyr::from_str_with_options(head, options()).map_err(|err| {
         let line = err.location().and_then(|place| usize::try_from(place.line()).ok());
         // An error about the whole, such as a missing key, has no location.
         let line = line.filter(|&line| line > 0).unwrap_or(1);
-        FileProblem::at_line(line + HEAD_LINE - 1, errors::describe_error(&err, head, wishes))
+        FileProblem::at_line(line + HEAD_LINE - 1, errors::describe_error(&err, head, requirements))
     })
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn line_number<T>(what: &serde_saphyr::Spanned<T>) -> usize {
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "they are only read")]
+    #[allow(dead_code, reason = "the fields are only parsed")]
     struct FuzzHead {
         name: String,
         tags: Option<Vec<String>>,
@@ -193,8 +193,8 @@ pub(crate) fn check_fuzz_input(bytes: &[u8]) {
         parse::<FuzzHead>(head, &[("tags", "must be a list")]).err(),
         parse::<serde_json::Value>(head, &[]).err(),
     ];
-    for wrong in all.iter().flatten() {
-        assert!((1..=lines + 1).contains(&wrong.line), "{wrong:?}");
+    for problem in all.iter().flatten() {
+        assert!((1..=lines + 1).contains(&problem.line), "{problem:?}");
     }
 }
 
@@ -205,12 +205,12 @@ mod tests {
 
     use super::*;
 
-    fn wrong(head: &str) -> FileProblem {
-        parse::<Value>(head, &[]).expect_err("wrong YAML")
+    fn problem(head: &str) -> FileProblem {
+        parse::<Value>(head, &[]).expect_err("the YAML is invalid")
     }
 
     #[test]
-    fn a_file_is_taken_apart_at_its_two_lines_of_dashes() {
+    fn a_file_is_split_at_its_two_lines_of_dashes() {
         let parts = split("\u{feff}---\r\na: 1\r\n---\r\none\ntwo").unwrap();
         assert_eq!(parts, MarkdownParts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
         assert_eq!(split("---\n---\n").unwrap().head, "");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_front_matter_is_all_body_where_it_need_not_have_one() {
+    fn a_file_without_optional_front_matter_is_all_body() {
         let whole = MarkdownParts { head: "", body: "one\n---\n", body_line: 1 };
         assert_eq!(split_if_any("\u{feff}one\n---\n").unwrap(), whole);
         for meant in ["---\na: 1\n", " ---\na: 1\n---\n", "\n---\n---\n", "--- \n---\n"] {
@@ -231,41 +231,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_in_the_file() {
-        assert_eq!(wrong("a: 1\nb: [1\n").line, 3);
-        assert_eq!(wrong("a: 1\na: 2\n").line, 3);
-        assert_eq!(wrong("a: b: c\n").line, 2);
-        assert!(!wrong("a: b: c\n").message.contains("line"));
-        assert!(wrong("a: b: c\n").message.ends_with("; put the value in quotes"));
-        assert_eq!(wrong("a: 1\na: 2\n").message, "`a` stands twice");
+    fn an_error_has_its_line_number_in_the_file() {
+        assert_eq!(problem("a: 1\nb: [1\n").line, 3);
+        assert_eq!(problem("a: 1\na: 2\n").line, 3);
+        assert_eq!(problem("a: b: c\n").line, 2);
+        assert!(!problem("a: b: c\n").message.contains("line"));
+        assert!(problem("a: b: c\n").message.ends_with("; put the value in quotes"));
+        assert_eq!(problem("a: 1\na: 2\n").message, "`a` appears twice");
     }
 
     #[test]
-    fn words_mean_what_they_mean_in_yaml_1_2() {
+    fn scalars_are_parsed_as_in_yaml_1_2() {
         let head = "a: yes\nb: 1_000\nc: true\n<<: {d: 1}\ne:\nf: 1.50\ng: 2024-01-02\n";
-        let said = json!({"a": "yes", "b": "1_000", "c": true, "<<": {"d": 1}, "e": null,
+        let expected = json!({"a": "yes", "b": "1_000", "c": true, "<<": {"d": 1}, "e": null,
             "f": 1.5, "g": "2024-01-02"});
-        assert_eq!(parse::<Value>(head, &[]).unwrap(), said);
+        assert_eq!(parse::<Value>(head, &[]).unwrap(), expected);
     }
 
     #[test]
-    fn yaml_that_says_far_more_than_it_is_long_is_refused() {
+    fn yaml_that_expands_beyond_the_budget_is_refused() {
         let mut head = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
         for n in 1..20 {
             let before = vec![format!("*a{}", n - 1); 10].join(",");
             head += &format!("a{n}: &a{n} [{before}]\n");
         }
-        assert!(wrong(&head).message.contains("budget"));
+        assert!(problem(&head).message.contains("budget"));
         assert!(parse::<Value>(&"[".repeat(100_000), &[]).is_err());
         // Few nodes, each of them long.
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 20].join(","));
-        let said = parse::<Value>(&long, &[]).map(|said| said.to_string().len());
-        assert!(said.is_err(), "{said:?}");
+        let parsed = parse::<Value>(&long, &[]).map(|value| value.to_string().len());
+        assert!(parsed.is_err(), "{parsed:?}");
     }
 
     proptest! {
         #[test]
-        fn no_text_breaks_it(text in "(---\n)?[-a-z:\\[\\]{}&*!|>'\"#%@,? \n\t\r]{0,200}(\n---\n)?.{0,50}") {
+        fn any_text_is_parsed_without_a_panic(text in "(---\n)?[-a-z:\\[\\]{}&*!|>'\"#%@,? \n\t\r]{0,200}(\n---\n)?.{0,50}") {
             if let Ok(parts) = split(&text) {
                 let _ = parse::<Value>(parts.head, &[]);
                 prop_assert!(text.ends_with(parts.body));

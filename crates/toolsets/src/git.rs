@@ -30,7 +30,7 @@ mod commits;
 mod quoting;
 mod staged;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the repositories from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests access the repositories from outside")]
 mod tests;
 
 use std::sync::Arc;

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_toolset_has_a_small_picture_without_scripts() {
+    fn every_toolset_has_a_small_icon_without_scripts() {
         for toolset in [
             "files",
             "exec",

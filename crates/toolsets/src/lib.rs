@@ -1,6 +1,7 @@
 //! Built-in tools: each folder is a toolset, each file a tool.
 
 mod confirmation;
+mod counted;
 pub mod exec;
 pub mod git;
 pub mod ci;

@@ -47,8 +47,10 @@ fn guess_type(name: &str) -> Option<Mime> {
 }
 
 fn is_ambiguous(name: &str) -> bool {
-    let end = Path::new(name).extension().and_then(|end| end.to_str());
-    end.is_some_and(|end| AMBIGUOUS_EXTENSIONS.iter().any(|one| end.eq_ignore_ascii_case(one)))
+    let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| {
+        AMBIGUOUS_EXTENSIONS.iter().any(|one| extension.eq_ignore_ascii_case(one))
+    })
 }
 
 /// Checks whether a file of this type is always binary.
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_never_called_a_video() {
+    fn a_text_file_never_has_a_video_media_type() {
         assert_eq!(media_type("a.ts", true), "text/plain");
         assert_eq!(media_type("SKILL.md", true), "text/markdown");
         assert_eq!(media_type("a.png", false), "image/png");
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_text_says_so_by_its_name_and_its_bytes() {
+    fn a_file_is_text_if_its_name_and_its_bytes_agree() {
         let texts = "a.json a.xml a.js a.mjs a.toml a.yaml a.svg a.sh a.sql a.php a.tex a.ts go.mod \
                      a.M3U8 a.xhtml Makefile a.unknown a.rs a.ipynb .env a.dump";
         for name in texts.split(' ') {

@@ -5,7 +5,7 @@
 //! ```text
 //! ---
 //! title: Explain a file
-//! description: Says what a file is for and how it works.
+//! description: Explain what a file is for and how it works.
 //! arguments:
 //!   - name: path
 //!     description: The file.
@@ -14,7 +14,7 @@
 //!   - name: depth
 //!     values: [brief, thorough]   # offered, not enforced
 //! ---
-//! Explain this file to somebody new here.
+//! Explain this file to a newcomer.
 //! Be {{depth}}.
 //!
 //! ![[{{path}}]]
@@ -40,7 +40,7 @@ mod included_file;
 mod path_completion;
 mod folder;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests change the workspace from outside")]
 mod tests;
 
 use std::sync::Arc;
@@ -80,10 +80,10 @@ pub fn sources(root: &Root, settings: &PromptSettings) -> Vec<Arc<dyn PromptSour
 /// Returns the built-in prompts, for the workspace `root`.
 pub fn shipped(root: &Root) -> Vec<Arc<dyn AnyPrompt>> {
     let prompt = |(name, text)| {
-        // A test reads all of them.
-        let sheet =
-            PromptFile::parse(name, text).unwrap_or_else(|wrong| panic!("{name}: {wrong:?}"));
-        Arc::new(FileBackedPrompt::new(root, &Arc::new(sheet))) as Arc<dyn AnyPrompt>
+        // A test parses all of them.
+        let file =
+            PromptFile::parse(name, text).unwrap_or_else(|problem| panic!("{name}: {problem:?}"));
+        Arc::new(FileBackedPrompt::new(root, &Arc::new(file))) as Arc<dyn AnyPrompt>
     };
     SHIPPED.into_iter().map(prompt).collect()
 }

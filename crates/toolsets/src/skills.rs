@@ -11,7 +11,7 @@ mod entry;
 mod search;
 mod library;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+#[allow(clippy::disallowed_methods, reason = "the tests change the workspace from outside")]
 mod tests;
 
 pub use entry::front_matter;

@@ -50,13 +50,15 @@ pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
         }
         Component::RootDir | Component::Prefix(_) => false,
     });
-    let wish = "name a folder inside the workspace by its path from there, e.g. `docs/it`";
+    let advice = "give the relative path of a folder inside the workspace, e.g. `docs/prompts`";
     match folder {
-        _ if folder.trim().is_empty() => Err(format!("`{setting}` names an empty path; {wish}")),
-        _ if folder.contains('\0') => Err(format!("`{setting}` has a NUL character in it; {wish}")),
+        _ if folder.trim().is_empty() => Err(format!("`{setting}` is empty; {advice}")),
+        _ if folder.contains('\0') => {
+            Err(format!("`{setting}` contains a NUL character; {advice}"))
+        }
         _ if !is_inside => {
             let folder = folder.escape_debug();
-            Err(format!("`{setting}` names `{folder}`, which is outside the workspace; {wish}"))
+            Err(format!("`{setting}` is `{folder}`, which is outside the workspace; {advice}"))
         }
         _ => Ok(()),
     }
@@ -76,13 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_the_workspace_is_named_by_its_path_from_there() {
+    fn only_a_relative_path_inside_the_workspace_is_valid() {
         for folder in ["skills", ".claude/skills/", "./a", ".", "a/../b", "a b"] {
             check_folder("prompts.folder", folder).unwrap();
         }
         for folder in ["", " ", "/", "/etc", "..", "../x", "a/../../x", "./..", "a\0"] {
-            let wrong = check_folder("prompts.folder", folder).unwrap_err();
-            assert!(wrong.starts_with("`prompts.folder` ") && wrong.contains("inside"), "{wrong}");
+            let message = check_folder("prompts.folder", folder).unwrap_err();
+            assert!(message.starts_with("`prompts.folder` "), "{message}");
+            assert!(message.contains("inside"), "{message}");
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct WorkspaceScan<T, F> {
     latest: Mutex<Option<Arc<F>>>,
     /// The items that the latest scan left out.
     left_out: Mutex<Arc<[SkippedFile]>>,
-    patrol: SharedTask,
+    poll_task: SharedTask,
 }
 
 /// A function that scans a workspace.
@@ -67,18 +67,18 @@ where
 {
     pub(crate) fn new(
         root: &Root,
-        look: impl Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError>
+        scan_fn: impl Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError>
         + Send
         + Sync
         + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             root: root.clone(),
-            scan_fn: Box::new(look),
+            scan_fn: Box::new(scan_fn),
             memory: Arc::default(),
             latest: Mutex::new(None),
             left_out: Mutex::default(),
-            patrol: SharedTask::default(),
+            poll_task: SharedTask::default(),
         })
     }
 
@@ -111,40 +111,40 @@ where
             memory = self.memory.clone().lock_owned() => memory,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        let looked = self.clone();
-        let look = move |root: &Root, watch: &WorkMonitor| {
-            let found = (looked.scan_fn)(root, &mut memory, watch)?;
-            *looked.left_out.lock().unwrap_or_else(PoisonError::into_inner) =
-                memory.left_out.clone();
-            Ok(looked.store_latest(found))
+        let this = self.clone();
+        let scan = move |root: &Root, watch: &WorkMonitor| {
+            let found = (this.scan_fn)(root, &mut memory, watch)?;
+            *this.left_out.lock().unwrap_or_else(PoisonError::into_inner) = memory.left_out.clone();
+            Ok(this.store_latest(found))
         };
-        self.root.run_blocking(ctx, look).await
+        self.root.run_blocking(ctx, scan).await
     }
 
-    /// Scans without a caller. Returns `None` if the scan fails or takes longer than [`PATIENCE`].
+    /// Scans without a caller. Returns `None` if the scan fails or takes longer than
+    /// [`SCAN_TIMEOUT`].
     pub(crate) async fn scan_in_background(self: &Arc<Self>) -> Option<Arc<F>> {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + SCAN_TIMEOUT);
-        let _stops = ctx.cancel.clone().drop_guard();
+        let _cancel_on_drop = ctx.cancel.clone().drop_guard();
         let found = tokio::time::timeout(SCAN_TIMEOUT, self.scan(&ctx)).await.ok()?;
         found.ok()
     }
 
-    /// Scans repeatedly while the returned [`WatchGuard`] lives, and calls `tell` with the old and
-    /// the new result after each change. Only the `tell` of the first subscriber is used.
+    /// Scans repeatedly while the returned [`WatchGuard`] lives, and calls `notify` with the old
+    /// and the new result after each change. Only the `notify` of the first subscriber is used.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
-        tell: impl Fn(&F, &F) + Send + Sync + 'static,
+        notify: impl Fn(&F, &F) + Send + Sync + 'static,
     ) -> WatchGuard {
-        self.patrol.join_or_start(|| self.clone().poll_changes(tell))
+        self.poll_task.join_or_start(|| self.clone().poll_changes(notify))
     }
 
-    async fn poll_changes(self: Arc<Self>, tell: impl Fn(&F, &F) + Send + Sync + 'static) {
+    async fn poll_changes(self: Arc<Self>, notify: impl Fn(&F, &F) + Send + Sync + 'static) {
         let mut known = self.latest();
         loop {
             let begun = Instant::now();
             if let Some(found) = self.scan_in_background().await {
                 if let Some(known) = known.filter(|known| *known != found) {
-                    tell(&known, &found);
+                    notify(&known, &found);
                 }
                 known = Some(found);
             }

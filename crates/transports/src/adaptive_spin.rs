@@ -58,19 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_late_once_is_not_looked_for_until_it_has_come_soon_often() {
-        let mut rhythm = SpinHistory { is_enabled: true, gap_max: GAP_MAX, quick_arrivals: 0 };
+    fn a_late_arrival_stops_spinning_until_enough_quick_arrivals() {
+        let mut history = SpinHistory { is_enabled: true, gap_max: GAP_MAX, quick_arrivals: 0 };
         for _ in 0..QUICK_ARRIVALS_MIN {
-            assert!(!rhythm.is_quick());
-            rhythm.record_arrival(GAP_MAX);
+            assert!(!history.is_quick());
+            history.record_arrival(GAP_MAX);
         }
-        assert!(rhythm.is_quick());
-        rhythm.record_arrival(GAP_MAX + Duration::from_nanos(1));
-        assert!(!rhythm.is_quick());
+        assert!(history.is_quick());
+        history.record_arrival(GAP_MAX + Duration::from_nanos(1));
+        assert!(!history.is_quick());
     }
 
     #[test]
-    fn a_single_processor_looks_for_nothing() {
+    fn a_single_processor_never_spins() {
         assert!(
             !SpinHistory {
                 is_enabled: false,

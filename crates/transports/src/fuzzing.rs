@@ -25,8 +25,8 @@ fn http_heads(bytes: &[u8]) {
 /// Checks line reading against a simple split of the whole input.
 fn lines(bytes: &[u8]) {
     const LINE_BYTES_MAX: usize = 64;
-    let taken = Mutex::new(Vec::new());
-    let all = || taken.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines_read = Mutex::new(Vec::new());
+    let all = || lines_read.lock().unwrap_or_else(PoisonError::into_inner);
     let take = |line| {
         all().push(line);
         std::future::ready(())
@@ -42,10 +42,10 @@ fn lines(bytes: &[u8]) {
             false => model.push(Some(line)),
         }
     }
-    let taken = all();
-    let taken = taken.iter().map(|line| match line {
+    let lines_read = all();
+    let lines_read = lines_read.iter().map(|line| match line {
         InputLine::Whole(line) => Some(&line[..]),
         InputLine::TooLong => None,
     });
-    assert_eq!(taken.collect::<Vec<_>>(), model);
+    assert_eq!(lines_read.collect::<Vec<_>>(), model);
 }

@@ -107,14 +107,14 @@ impl UnreadReason {
         match self {
             Self::TooLarge { limit } => format!("the body is larger than {limit} bytes"),
             Self::TimedOut => "the body did not arrive in time".to_owned(),
-            Self::Incomplete => "the body did not arrive whole".to_owned(),
+            Self::Incomplete => "the body is incomplete".to_owned(),
             Self::Unsupported(why) => why.clone(),
             Self::TooManyStreams => {
-                "as many streams and conversations as may be are open; close one, or come back later"
+                "too many streams and conversations are open; close one, or try again later"
                     .to_owned()
             }
             Self::NoBodyRoom => {
-                "as much is being read as there is room for; send it again in a moment".to_owned()
+                "the server has no room for the body now; send it again in a moment".to_owned()
             }
         }
     }
@@ -290,7 +290,7 @@ pub async fn serve(
                     None => drop(connections.spawn(serve(stream))),
                     Some(workers) => {
                         if let Err(err) = workers.serve(stream, &connections, serve) {
-                            tracing::warn!("a connection was not accepted: {err}");
+                            tracing::warn!("cannot accept a connection: {err}");
                         }
                     }
                 }
@@ -298,7 +298,7 @@ pub async fn serve(
             Err(err) => {
                 // Out of file descriptors, or the client has left already. The next attempt may
                 // succeed.
-                tracing::warn!("a connection was not accepted: {err}");
+                tracing::warn!("cannot accept a connection: {err}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -325,16 +325,16 @@ async fn serve_connection(
     let stream = match secure {
         None => ClientStream::Plain(stream),
         Some(secure) => {
-            let agreed = secure.accept(stream, door.bounds.head_time_max);
-            let Some(wire) = shutdown.run_until_cancelled(agreed).await.flatten() else { return };
+            let pending = secure.accept(stream, door.bounds.head_time_max);
+            let Some(wire) = shutdown.run_until_cancelled(pending).await.flatten() else { return };
             wire
         }
     };
-    let patience = door.bounds.write_time_max;
+    let write_timeout = door.bounds.write_time_max;
     let owed = client.unsent.clone();
-    let stream = WriteTimeoutStream::new(stream, patience, owed, door.spin_permit.clone());
-    let agreed = serve_requests(&door, stream, client.clone(), &shutdown).await;
-    let Some(PendingSocket { talk, upgrade, stream_slot: lasting }) = agreed else { return };
+    let stream = WriteTimeoutStream::new(stream, write_timeout, owed, door.spin_permit.clone());
+    let pending = serve_requests(&door, stream, client.clone(), &shutdown).await;
+    let Some(PendingSocket { talk, upgrade, stream_slot: lasting }) = pending else { return };
     let turn = client.slot.begin_turn();
     if lasting.is_authenticated() {
         turn.mark_authenticated();
@@ -344,7 +344,9 @@ async fn serve_connection(
         .map(|upgraded| upgraded.downcast::<TokioIo<HeadCheckedStream<WriteTimeoutStream>>>())
     {
         Ok(Ok(parts)) => parts,
-        Ok(Err(_)) | Err(_) => return tracing::debug!("a client left before it was talked with"),
+        Ok(Err(_)) | Err(_) => {
+            return tracing::debug!("a client left before its WebSocket conversation started");
+        }
     };
     let stream = parts.io.into_inner().into_inner();
     let early = parts.read_buf.to_vec();
@@ -371,14 +373,14 @@ async fn serve_requests(
         .with_upgrades();
     let connection = std::pin::pin!(connection);
     let mut connection = SelfWakingFuture::new(connection);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
+    let result = tokio::select! {
+        result = &mut connection => result,
         () = shutdown.cancelled() => {
             connection.future.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    if let Err(err) = ended {
+    if let Err(err) = result {
         tracing::debug!("a connection ended: {err}");
         return None;
     }

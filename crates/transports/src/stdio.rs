@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_at_the_cap_is_whole_and_one_beyond_is_skipped_and_the_next_is_served() {
+    async fn a_line_at_the_limit_is_read_and_a_longer_one_is_skipped() {
         let input = [vec![b'a'; 100], b"\n".to_vec(), vec![b'b'; 101], b"\nc\n".to_vec()].concat();
         let lines = lines_of(vec![input], 100).await;
         let whole = |bytes: &[u8]| InputLine::Whole(Bytes::copy_from_slice(bytes));
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_lines_are_cut_into_chunks_they_come_out_the_same(
+        fn chunk_boundaries_do_not_change_the_lines(
             lines in proptest::collection::vec("[a-z]{1,30}", 0..20),
             cuts in proptest::collection::vec(0usize..600, 0..8),
         ) {

@@ -1,4 +1,4 @@
-//! What many quiet clients cost; alone in its process, for the memory is that of all of it.
+//! The memory of many quiet clients. It runs alone in its process, whose whole memory it measures.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ impl HttpApplication for Listens {
     }
 }
 
-/// A client that says hello, hears it said back, and is quiet.
-async fn greeted(addr: SocketAddr) -> TcpStream {
+/// Connects a client, exchanges one message, and stays quiet.
+async fn connect_and_greet(addr: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(addr).await.expect("a connection");
     let head = format!(
         "GET / HTTP/1.1\r\nhost: {addr}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -61,15 +61,15 @@ async fn greeted(addr: SocketAddr) -> TcpStream {
     );
     let packet = [head.as_bytes(), b"\x81\x82\0\0\0\0hi"].concat();
     stream.write_all(&packet).await.expect("sent");
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"\x81\x02hi") {
-        heard.push(stream.read_u8().await.expect("a greeting"));
+    let mut received = Vec::new();
+    while !received.ends_with(b"\x81\x02hi") {
+        received.push(stream.read_u8().await.expect("a greeting"));
     }
     stream
 }
 
-/// The memory this process holds, in KiB.
-#[allow(clippy::disallowed_methods, reason = "the test looks at its own process")]
+/// Returns the resident memory of this process, in KiB.
+#[allow(clippy::disallowed_methods, reason = "the test reads its own process status")]
 fn resident_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
@@ -77,7 +77,7 @@ fn resident_kib() -> usize {
 }
 
 #[tokio::test]
-async fn a_thousand_quiet_clients_cost_little() {
+async fn a_thousand_quiet_clients_use_little_memory() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let addr = listener.local_addr().expect("an address");
     let shutdown = CancellationToken::new();
@@ -100,11 +100,11 @@ async fn a_thousand_quiet_clients_cost_little() {
     let admission = AdmissionRules::new(addr, &[], &[]);
     let server =
         tokio::spawn(serve(listener, Arc::new(Listens), admission, bounds, shutdown.clone()));
-    // The first ones pay for what all share.
-    let mut clients = vec![greeted(addr).await];
+    // The first client also pays for everything that is shared.
+    let mut clients = vec![connect_and_greet(addr).await];
     let before = resident_kib();
     while clients.len() <= SOCKETS {
-        clients.push(greeted(addr).await);
+        clients.push(connect_and_greet(addr).await);
     }
     let each = (resident_kib() - before) as f64 / SOCKETS as f64;
     println!("{each:.1} KiB a socket, both ends");

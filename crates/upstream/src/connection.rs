@@ -90,20 +90,20 @@ impl<'a> UpstreamRequest<'a> {
 }
 
 impl UpstreamConnection {
-    /// Agrees on a protocol revision over `wire`: `wanted`, or the newest that both sides support.
-    /// The handshake offers the capabilities `can`.
+    /// Agrees on a protocol revision over `transport`: `wanted`, or the newest that both sides
+    /// support. The handshake offers `capabilities`.
     pub(crate) async fn negotiate(
-        wire: Arc<dyn TransportConnection>,
+        transport: Arc<dyn TransportConnection>,
         wanted: Option<&'static Revision>,
-        can: QuestionSupport,
-        hears: &Arc<dyn MessageReceiver>,
+        capabilities: QuestionSupport,
+        receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<Self, RequestFailure> {
-        let link = |revision, said| Self {
-            transport: wire.clone(),
+        let new_connection = |revision, server_info| Self {
+            transport: transport.clone(),
             revision,
-            server_info: said,
+            server_info,
             since: Instant::now(),
-            receiver: hears.clone(),
+            receiver: receiver.clone(),
             ids: AtomicU64::new(10),
             requests_in_use: AtomicUsize::new(0),
             is_troubled: AtomicBool::new(false),
@@ -113,18 +113,18 @@ impl UpstreamConnection {
         };
         let stateless = Revision::newest(ProtocolEra::Stateless);
         if wanted.is_none_or(|wanted| wanted.era == ProtocolEra::Stateless) {
-            wire.set_revision(Some(stateless));
+            transport.set_revision(Some(stateless));
             let probe =
                 || new_message(Some(1), "server/discover", None, &discover_params(stateless));
             let found = async {
-                match wire.request(probe(), hears.clone()).await {
+                match transport.request(probe(), receiver.clone()).await {
                     // Some servers both refuse and list the revision in one answer. A second try
                     // decides.
                     Err(RequestFailure::Refused(error))
                         if error.code == UNSUPPORTED_VERSION
                             && lists_revision(&error, stateless) =>
                     {
-                        wire.request(probe(), hears.clone()).await
+                        transport.request(probe(), receiver.clone()).await
                     }
                     found => found,
                 }
@@ -133,7 +133,7 @@ impl UpstreamConnection {
                 Ok(Ok(found)) => {
                     let found = serde_json::from_str(found.get()).unwrap_or_default();
                     if supports_revision(&found, stateless) {
-                        return Ok(link(stateless, found));
+                        return Ok(new_connection(stateless, found));
                     }
                     if wanted.is_some() {
                         return Err(unsupported_revision(&found));
@@ -141,7 +141,7 @@ impl UpstreamConnection {
                 }
                 Ok(Err(trouble))
                     if wanted.is_some()
-                        || wire.closed().is_cancelled()
+                        || transport.closed().is_cancelled()
                         || matches!(trouble, RequestFailure::Unauthorized(_)) =>
                 {
                     return Err(trouble);
@@ -150,36 +150,38 @@ impl UpstreamConnection {
                 Ok(Err(_)) => {}
                 Err(_) if wanted.is_some() => {
                     return Err(RequestFailure::Lost(
-                        "it does not answer `server/discover`".to_owned(),
+                        "it did not answer `server/discover`".to_owned(),
                     ));
                 }
                 Err(_) => {}
             }
-            wire.set_revision(None);
+            transport.set_revision(None);
         }
         let revision = wanted.unwrap_or(&NEWEST_SESSION);
-        let begin = new_message(Some(2), "initialize", None, &initialize_params(can, revision));
-        let said = match wire.request(begin, hears.clone()).await {
+        let begin =
+            new_message(Some(2), "initialize", None, &initialize_params(capabilities, revision));
+        let answer = match transport.request(begin, receiver.clone()).await {
             Err(RequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
                 return Err(unsupported_revision(error.data.as_ref().unwrap_or(&Value::Null)));
             }
-            said => said?,
+            answer => answer?,
         };
-        let said: Value = serde_json::from_str(said.get()).unwrap_or_default();
-        let name = said["protocolVersion"].as_str().unwrap_or_default();
+        let server_info: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+        let name = server_info["protocolVersion"].as_str().unwrap_or_default();
         let Some(revision) = Revision::find(name, ProtocolEra::Session) else {
             return Err(RequestFailure::Refused(RpcError::new(
                 -32603,
-                format!("it speaks the revision `{name}`, which nobody here knows"),
+                format!("it uses the protocol revision `{name}`, which is unknown here"),
             )));
         };
-        wire.set_revision(Some(revision));
-        wire.send_notification(new_message(None, "notifications/initialized", None, &Value::Null))
+        transport.set_revision(Some(revision));
+        transport
+            .send_notification(new_message(None, "notifications/initialized", None, &Value::Null))
             .await?;
-        wire.start_listening();
-        let link = link(revision, said);
-        link.set_log_level(Some(LogLevel::Info)).await;
-        Ok(link)
+        transport.start_listening();
+        let connection = new_connection(revision, server_info);
+        connection.set_log_level(Some(LogLevel::Info)).await;
+        Ok(connection)
     }
 
     /// Lowers the server's log level to `least` if it is higher. The caller's own filter decides
@@ -194,10 +196,10 @@ impl UpstreamConnection {
             *logs = Some(least);
         }
         let level = Map::from_iter([("level".to_owned(), json!(least))]);
-        // A server that refuses logs at the level that it likes.
-        let asks = UpstreamRequest::new("logging/setLevel", level);
+        // A server that refuses keeps its own log level.
+        let request = UpstreamRequest::new("logging/setLevel", level);
         let _ =
-            tokio::time::timeout(PROBE_TIMEOUT, self.request(asks, self.receiver.clone())).await;
+            tokio::time::timeout(PROBE_TIMEOUT, self.request(request, self.receiver.clone())).await;
     }
 
     /// Returns true if the server declared `capability`.
@@ -205,35 +207,33 @@ impl UpstreamConnection {
         self.server_info["capabilities"].get(capability).is_some_and(Value::is_object)
     }
 
-    /// Returns true if the server declared the option `more` of `capability`.
-    pub(crate) fn has_option(&self, capability: &str, more: &str) -> bool {
-        self.server_info["capabilities"][capability][more].as_bool().unwrap_or(false)
+    /// Returns true if the server declared the option `option` of `capability`.
+    pub(crate) fn has_option(&self, capability: &str, option: &str) -> bool {
+        self.server_info["capabilities"][capability][option].as_bool().unwrap_or(false)
     }
 
     /// Sends a request and returns its result.
     pub(crate) async fn request(
         &self,
-        asks: UpstreamRequest<'_>,
-        hears: Arc<dyn MessageReceiver>,
+        request: UpstreamRequest<'_>,
+        receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Value, RequestFailure> {
         let UpstreamRequest {
             method,
             params,
-            target: name,
-            meta: beside,
-            wants_progress: tells,
-            header_params: mirrored,
-            keeps_in_use: uses,
-        } = asks;
+            target,
+            meta,
+            wants_progress,
+            header_params,
+            keeps_in_use,
+        } = request;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let beside = RequestMetadata { progress_token: tells.then_some(id), ..beside };
-        let params = request_params(params, &beside, self.revision);
-        let message = OutgoingMessage {
-            header_params: mirrored,
-            ..new_message(Some(id), method, name, &params)
-        };
-        let _busy = uses.then(|| BusyGuard::new(self));
-        let answered = self.transport.request(message, hears).await;
+        let meta = RequestMetadata { progress_token: wants_progress.then_some(id), ..meta };
+        let params = request_params(params, &meta, self.revision);
+        let message =
+            OutgoingMessage { header_params, ..new_message(Some(id), method, target, &params) };
+        let _busy = keeps_in_use.then(|| BusyGuard::new(self));
+        let answered = self.transport.request(message, receiver).await;
         let trouble = matches!(
             answered,
             Err(RequestFailure::NotSent(_)
@@ -266,9 +266,9 @@ impl UpstreamConnection {
 struct BusyGuard<'a>(&'a UpstreamConnection);
 
 impl<'a> BusyGuard<'a> {
-    fn new(link: &'a UpstreamConnection) -> Self {
-        link.requests_in_use.fetch_add(1, Ordering::AcqRel);
-        Self(link)
+    fn new(connection: &'a UpstreamConnection) -> Self {
+        connection.requests_in_use.fetch_add(1, Ordering::AcqRel);
+        Self(connection)
     }
 }
 
@@ -305,6 +305,7 @@ fn lists_revision(error: &RpcError, revision: &Revision) -> bool {
 
 fn unsupported_revision(found: &Value) -> RequestFailure {
     let all = found.get("supportedVersions").or(found.get("supported"));
-    let all = all.map_or_else(|| "others".to_owned(), Value::to_string);
-    RequestFailure::Refused(RpcError::new(UNSUPPORTED_VERSION, format!("it speaks {all}")))
+    let supported = all.map_or_else(|| "other ones".to_owned(), Value::to_string);
+    let message = format!("it does not support this protocol revision; it supports {supported}");
+    RequestFailure::Refused(RpcError::new(UNSUPPORTED_VERSION, message))
 }

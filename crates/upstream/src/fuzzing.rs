@@ -66,7 +66,7 @@ fn results(result: &Value) {
         assert!(name.to_string().len() <= 64 && name == names::tool_id("it", &definition.name));
         let instructions = entry["description"].as_str();
         let instructions =
-            instructions.and_then(|said| instructions::truncate_instructions("it", said));
+            instructions.and_then(|text| instructions::truncate_instructions("it", text));
         let accepted = UpstreamPins { instructions, tools: [definition].map(keyed_by_name).into() };
         check_lock_round_trip(&PinLock { upstreams: [("it".into(), accepted)].into() });
     }
@@ -99,9 +99,9 @@ fn pins(bytes: &[u8]) {
     for (name, after) in &after.upstreams {
         let none = UpstreamPins::default();
         let before = before.upstreams.get(name).unwrap_or(&none);
-        let Some(became) = UpstreamChanges::between(before, after) else { continue };
-        let told = render_changes("it", &became);
-        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
+        let Some(changes) = UpstreamChanges::between(before, after) else { continue };
+        let rendered = render_changes("it", &changes);
+        assert!(!rendered.contains(['\u{1b}', '\u{202e}']), "{rendered:?}");
     }
 }
 

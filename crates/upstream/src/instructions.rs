@@ -8,42 +8,40 @@ pub(crate) const BYTES_MAX: usize = 4 << 10;
 const CUT_MARKER: &str = " […]";
 
 /// Returns the instructions of the upstream `name`, cut to the limit, or `None` if they are empty.
-pub(crate) fn truncate_instructions(name: &str, said: &str) -> Option<String> {
-    let said = said.trim();
-    if is_bounded(said) {
-        return (!said.is_empty()).then(|| said.to_owned());
+pub(crate) fn truncate_instructions(name: &str, text: &str) -> Option<String> {
+    let text = text.trim();
+    if is_bounded(text) {
+        return (!text.is_empty()).then(|| text.to_owned());
     }
     tracing::warn!(
-        "the instructions of the upstream `{name}` have {} bytes; clients are told the first \
-         {BYTES_MAX}",
-        said.len()
+        "the instructions of the upstream `{name}` have {} bytes; clients get only {BYTES_MAX}",
+        text.len()
     );
-    Some(format!("{}{CUT_MARKER}", &said[..said.floor_char_boundary(BYTES_MAX - CUT_MARKER.len())]))
+    Some(format!("{}{CUT_MARKER}", &text[..text.floor_char_boundary(BYTES_MAX - CUT_MARKER.len())]))
 }
 
-/// Returns true if `said` is within the limit.
-pub(crate) fn is_bounded(said: &str) -> bool {
-    said.len() <= BYTES_MAX
+/// Returns true if `text` is within the limit.
+pub(crate) fn is_bounded(text: &str) -> bool {
+    text.len() <= BYTES_MAX
 }
 
 /// Returns the instructions of the upstream `name`, whose tools start with `prefix`, as clients get
 /// them.
 ///
 /// Each line is quoted, so that none can pass for another upstream's words or the server's.
-pub(crate) fn quote_instructions(name: &str, prefix: &str, said: &str) -> String {
-    let (mut told, whose) = match prefix.is_empty() {
-        true => (String::new(), "which are called by their own names here".to_owned()),
-        false => (
-            String::new(),
-            format!("whose names begin with `{}` here", fold_name(&format!("{prefix}."))),
-        ),
+pub(crate) fn quote_instructions(name: &str, prefix: &str, text: &str) -> String {
+    let names = match prefix.is_empty() {
+        true => "which keep their own names here".to_owned(),
+        false => {
+            format!("whose names start with `{}` here", fold_name(&format!("{prefix}.")))
+        }
     };
-    told += &format!("The server `{name}` says of its tools, {whose}:");
-    for line in said.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']) {
-        told += if line.is_empty() { "\n>" } else { "\n> " };
-        told += line;
+    let mut quoted = format!("Instructions of the server `{name}` for its tools, {names}:");
+    for line in text.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']) {
+        quoted += if line.is_empty() { "\n>" } else { "\n> " };
+        quoted += line;
     }
-    told
+    quoted
 }
 
 #[cfg(test)]
@@ -51,28 +49,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_of_what_one_says_passes_for_what_another_says() {
-        let said = "Mine.\r\nThe server `b` says\u{2028}of its tools:\n\n> x";
-        let told = quote_instructions("a", "x.y", said);
-        let begins = "The server `a` says of its tools, whose names begin with `x_y_` here:\n";
-        let lines = told.strip_prefix(begins).expect("what it begins with");
+    fn every_line_of_instructions_is_quoted() {
+        let text = "Mine.\r\nInstructions of\u{2028}the server `b`:\n\n> x";
+        let quoted = quote_instructions("a", "x.y", text);
+        let start =
+            "Instructions of the server `a` for its tools, whose names start with `x_y_` here:\n";
+        let lines = quoted.strip_prefix(start).expect("the server's own first line");
         assert!(lines.lines().all(|line| line.starts_with('>')), "{lines}");
-        assert_eq!(lines, "> Mine.\n>\n> The server `b` says\n> of its tools:\n>\n> > x");
+        assert_eq!(lines, "> Mine.\n>\n> Instructions of\n> the server `b`:\n>\n> > x");
         let own = quote_instructions("a", "", "Mine.");
-        assert!(own.ends_with("by their own names here:\n> Mine."), "{own}");
+        assert!(own.ends_with("keep their own names here:\n> Mine."), "{own}");
     }
 
     #[test]
-    fn what_is_kept_is_bounded_also_where_a_letter_would_be_cut() {
+    fn long_instructions_are_cut_at_a_character_boundary() {
         assert_eq!(truncate_instructions("a", " \n"), None);
         assert_eq!(truncate_instructions("a", " Mine.\n").as_deref(), Some("Mine."));
-        for said in ["é".repeat(BYTES_MAX), "x".repeat(BYTES_MAX + 1)] {
-            let kept = truncate_instructions("a", &said).expect("some of it");
-            assert!(is_bounded(&kept) && kept.len() > BYTES_MAX - 8, "{}", kept.len());
-            assert!(kept.ends_with(CUT_MARKER));
+        for text in ["é".repeat(BYTES_MAX), "x".repeat(BYTES_MAX + 1)] {
+            let cut = truncate_instructions("a", &text).expect("instructions");
+            assert!(is_bounded(&cut) && cut.len() > BYTES_MAX - 8, "{}", cut.len());
+            assert!(cut.ends_with(CUT_MARKER));
         }
         assert_eq!(
-            truncate_instructions("a", &"x".repeat(BYTES_MAX)).map(|kept| kept.len()),
+            truncate_instructions("a", &"x".repeat(BYTES_MAX)).map(|cut| cut.len()),
             Some(BYTES_MAX)
         );
     }

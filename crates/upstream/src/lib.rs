@@ -91,21 +91,14 @@ impl Upstreams {
     pub fn new(
         tables: &UpstreamTables,
         world: Arc<dyn UpstreamWorld>,
-        keeps: Arc<dyn UpstreamHost>,
+        host: Arc<dyn UpstreamHost>,
         changes: ChangeFeed,
     ) -> Result<Self, String> {
         check(tables)?;
-        let now = RwLock::new(Arc::default());
+        let current = RwLock::new(Arc::default());
         let results = ResultStore::default();
         let claims = UriOwnership::default();
-        let set = Self(Arc::new(UpstreamSet {
-            current: now,
-            results,
-            claims,
-            world,
-            host: keeps,
-            changes,
-        }));
+        let set = Self(Arc::new(UpstreamSet { current, results, claims, world, host, changes }));
         let all = enabled(tables).map(|(name, settings)| set.create(name, settings, None));
         set.replace(all.collect());
         Ok(set)
@@ -117,8 +110,8 @@ impl Upstreams {
         settings: &UpstreamSettings,
         before: Option<&Upstream>,
     ) -> ServedUpstream {
-        let UpstreamSet { results, claims, world, host: keeps, changes, .. } = &*self.0;
-        let handed = (world.clone(), keeps.clone(), results.clone(), claims.clone());
+        let UpstreamSet { results, claims, world, host, changes, .. } = &*self.0;
+        let handed = (world.clone(), host.clone(), results.clone(), claims.clone());
         let of = (before, InstanceOwner::Shared);
         ServedUpstream::new(Upstream::new(name, settings.clone(), handed, changes.clone(), of))
     }
@@ -145,40 +138,40 @@ impl Upstreams {
     pub fn change(&self, tables: &UpstreamTables) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
         let before = self.current();
-        let mut became = Vec::new();
-        let named = |name: &str| before.iter().find(|one| one.upstream.name == name);
+        let mut changed = Vec::new();
+        let find = |name: &str| before.iter().find(|one| one.upstream.name == name);
         let mut fresh = Vec::new();
         let all = enabled(tables).map(|(name, settings)| {
-            let known = named(name);
+            let known = find(name);
             if let Some(same) = known.filter(|one| one.upstream.has_settings(settings)) {
                 return same.clone();
             }
-            became.push((name.clone(), known.map_or("is new", |_| "is another")));
+            changed.push((name.clone(), known.map_or("is new", |_| "has new settings")));
             if let Some(known) = known {
                 known.upstream.retire();
             }
-            let begun = self.create(name, settings, known.map(|one| &*one.upstream));
-            fresh.push(begun.upstream.clone());
-            begun
+            let created = self.create(name, settings, known.map(|one| &*one.upstream));
+            fresh.push(created.upstream.clone());
+            created
         });
         let all: Vec<_> = all.collect();
         let stays = |name: &str| all.iter().any(|one| one.upstream.name == name);
-        for gone in before.iter().filter(|one| !stays(&one.upstream.name)) {
-            gone.upstream.retire();
-            self.0.host.set_tools(&gone.upstream.name, Vec::new());
-            self.0.claims.record(&gone.upstream.name, &UpstreamListing::default());
-            became.push((gone.upstream.name.clone(), "is not served any more"));
+        for removed in before.iter().filter(|one| !stays(&one.upstream.name)) {
+            removed.upstream.retire();
+            self.0.host.set_tools(&removed.upstream.name, Vec::new());
+            self.0.claims.record(&removed.upstream.name, &UpstreamListing::default());
+            changed.push((removed.upstream.name.clone(), "was removed"));
         }
         self.replace(all);
         for upstream in fresh {
             upstream.offer();
             upstream.reconnect_to_watch();
         }
-        if !became.is_empty() {
+        if !changed.is_empty() {
             self.0.changes.publish(&ServerChange::Resources);
             self.0.changes.publish(&ServerChange::Prompts);
         }
-        Ok(became)
+        Ok(changed)
     }
 
     /// Returns `tables` without new upstreams, and with the settings in use for changed ones.
@@ -246,8 +239,8 @@ impl Upstreams {
             return Vec::new();
         }
         let pinned = self.0.host.pins();
-        let said = now.iter().map(|one| &one.upstream);
-        said.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
+        let upstreams = now.iter().map(|one| &one.upstream);
+        upstreams.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
     }
 
     /// Lists each upstream whose name is `wanted`, or returns the reason why listing failed.
@@ -256,9 +249,9 @@ impl Upstreams {
         wanted: impl Fn(&str) -> bool,
     ) -> Vec<(String, Result<UpstreamListing, String>)> {
         let now = self.current();
-        let some = now.iter().map(|one| &one.upstream).filter(|it| wanted(&it.name));
-        let asked = some.map(async |upstream| (upstream.name.clone(), upstream.list().await));
-        join_all(asked).await
+        let chosen = now.iter().map(|one| &one.upstream).filter(|it| wanted(&it.name));
+        let listings = chosen.map(async |upstream| (upstream.name.clone(), upstream.list().await));
+        join_all(listings).await
     }
 
     /// Waits until the first listing of each upstream is done, or of each that may have the tool
@@ -291,9 +284,9 @@ fn enabled(tables: &UpstreamTables) -> impl Iterator<Item = (&String, &UpstreamS
 /// Checks the names and settings of `tables`.
 fn check(tables: &UpstreamTables) -> Result<(), String> {
     for (name, settings) in enabled(tables) {
-        let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        if name.is_empty() || !name.bytes().all(sound) {
-            return Err(format!("[upstream.{name}]: a name has a-z, 0-9 and `_` alone"));
+        let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if name.is_empty() || !name.bytes().all(is_allowed) {
+            return Err(format!("[upstream.{name}]: a name may only contain a-z, 0-9 and `_`"));
         }
         settings.check().map_err(|why| format!("[upstream.{name}]: {why}"))?;
     }

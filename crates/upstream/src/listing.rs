@@ -93,38 +93,38 @@ impl UpstreamListing {
         name: &str,
         link: &UpstreamConnection,
     ) -> Result<(Self, Option<Duration>), RequestFailure> {
-        let mut room = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
+        let mut budget = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
         let extensions = &link.server_info["capabilities"]["extensions"];
         let skills = extensions.get(SKILLS);
-        let said = link.server_info["instructions"].as_str();
+        let text = link.server_info["instructions"].as_str();
         let mut all = Self {
-            instructions: said.and_then(|said| instructions::truncate_instructions(name, said)),
+            instructions: text.and_then(|text| instructions::truncate_instructions(name, text)),
             tasks: extensions.get(TASKS_EXTENSION).is_some(),
             has_skills: skills.is_some(),
-            has_folders: skills.is_some_and(|said| said["directoryRead"] == true),
+            has_folders: skills.is_some_and(|skills| skills["directoryRead"] == true),
             revision: link.revision.name.to_owned(),
             ..Self::default()
         };
         if link.has("tools") {
-            all.tools = list_pages(link, &mut room, "tools/list", "tools").await?;
+            all.tools = list_pages(link, &mut budget, "tools/list", "tools").await?;
         }
         if link.has("resources") {
-            all.resources = room.list_or_none(link, "resources/list", "resources").await?;
+            all.resources = budget.list_or_none(link, "resources/list", "resources").await?;
             let method = "resources/templates/list";
-            all.templates = room.list_or_none(link, method, "resourceTemplates").await?;
+            all.templates = budget.list_or_none(link, method, "resourceTemplates").await?;
         }
         if all.has_skills {
-            all.skills = room.list_or_none(link, "skills/list", "skills").await?;
+            all.skills = budget.list_or_none(link, "skills/list", "skills").await?;
         }
         if link.has("prompts") {
-            all.prompts = room.list_or_none(link, "prompts/list", "prompts").await?;
+            all.prompts = budget.list_or_none(link, "prompts/list", "prompts").await?;
         }
         // Changes of skills are announced as changes of resources.
         let has = |kind| link.has(kind) || (kind == "resources" && all.has_skills);
-        let tells = |kind| !has(kind) || link.has_option(kind, "listChanged");
-        let good_for = match ["tools", "resources", "prompts"].into_iter().all(tells) {
+        let notifies = |kind| !has(kind) || link.has_option(kind, "listChanged");
+        let good_for = match ["tools", "resources", "prompts"].into_iter().all(notifies) {
             true => None,
-            false => Some(room.lifetime()),
+            false => Some(budget.lifetime()),
         };
         Ok((all, good_for))
     }
@@ -139,16 +139,16 @@ struct ListingBudget<'a> {
 }
 
 impl ListingBudget<'_> {
-    /// Moves `items` of the kind `of` to `all`. Returns false if there was no room for all of them.
-    fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, of: &str) -> bool {
+    /// Moves `items` of a `kind` to `all`. Returns false if there was no room for all of them.
+    fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, kind: &str) -> bool {
         for item in items {
             let Some(left) = self.bytes.checked_sub(json_bytes(&item)) else {
-                self.warn_full(all, of, &format!("its lists have more than {BYTES_MAX} bytes"));
+                self.warn_full(all, kind, &format!("its lists have more than {BYTES_MAX} bytes"));
                 return false;
             };
-            let most = if of == "skills" { SKILLS_MAX } else { ITEMS_MAX };
+            let most = if kind == "skills" { SKILLS_MAX } else { ITEMS_MAX };
             if all.len() == most {
-                self.warn_full(all, of, &format!("it has more than {most}"));
+                self.warn_full(all, kind, &format!("it has more than {most}"));
                 return false;
             }
             self.bytes = left;
@@ -164,17 +164,17 @@ impl ListingBudget<'_> {
         &mut self,
         link: &UpstreamConnection,
         method: &'static str,
-        of: &str,
+        kind: &str,
     ) -> Result<Vec<Value>, RequestFailure> {
-        match list_pages(link, self, method, of).await {
+        match list_pages(link, self, method, kind).await {
             Err(RequestFailure::Refused(why)) => {
                 // Templates are requested from every server with resources, so an unknown method is
                 // expected there.
                 if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
                     let (name, RpcError { message, code, .. }) = (self.name, why);
                     tracing::warn!(
-                        "the upstream `{name}` refuses `{method}`, so it has no {of} here: \
-                         {message} ({code})"
+                        "the upstream `{name}` refused `{method}`, so none of its {kind} are \
+                         available: {message} ({code})"
                     );
                 }
                 Ok(Vec::new())
@@ -184,14 +184,14 @@ impl ListingBudget<'_> {
     }
 
     fn lifetime(&self) -> Duration {
-        let said = self.ttl_ms.map(Duration::from_millis);
-        said.map_or(LISTING_LIFETIME, |said| said.clamp(LIFETIME_MIN, LIFETIME_MAX))
+        let lifetime = self.ttl_ms.map(Duration::from_millis);
+        lifetime.map_or(LISTING_LIFETIME, |lifetime| lifetime.clamp(LIFETIME_MIN, LIFETIME_MAX))
     }
 
-    fn warn_full(&self, all: &[Value], of: &str, why: &str) {
+    fn warn_full(&self, all: &[Value], kind: &str, why: &str) {
         let name = self.name;
         let count = all.len();
-        tracing::warn!("{count} {of} of the upstream `{name}` are taken in, and no more: {why}");
+        tracing::warn!("only {count} {kind} of the upstream `{name}` are used: {why}");
     }
 }
 
@@ -200,48 +200,48 @@ pub(crate) async fn list_tools(
     name: &str,
     link: &UpstreamConnection,
 ) -> Result<Vec<Value>, RequestFailure> {
-    let mut room = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
-    list_pages(link, &mut room, "tools/list", "tools").await
+    let mut budget = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
+    list_pages(link, &mut budget, "tools/list", "tools").await
 }
 
 async fn list_pages(
     link: &UpstreamConnection,
-    room: &mut ListingBudget<'_>,
+    budget: &mut ListingBudget<'_>,
     method: &'static str,
-    of: &str,
+    kind: &str,
 ) -> Result<Vec<Value>, RequestFailure> {
     let mut all = Vec::new();
     let mut before = None;
     let mut cursor = None::<Value>;
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
-        let asks = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
-        let mut page = link.request(asks, link.receiver.clone()).await?;
+        let request = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
+        let mut page = link.request(request, link.receiver.clone()).await?;
         let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
-        room.ttl_ms = room.ttl_ms.into_iter().chain(ttl_ms).min();
+        budget.ttl_ms = budget.ttl_ms.into_iter().chain(ttl_ms).min();
         let next = page.get_mut("nextCursor").map(Value::take);
         let next = next.filter(|next| next.as_str().is_some_and(|next| !next.is_empty()));
-        let is_again = next.is_some() && next == before;
-        if let Some(Value::Array(mut items)) = page.get_mut(of).map(Value::take) {
-            if is_again {
+        let is_repeated = next.is_some() && next == before;
+        if let Some(Value::Array(mut items)) = page.get_mut(kind).map(Value::take) {
+            if is_repeated {
                 // A server that ignores the cursor sends the first page again.
                 let known: HashSet<_> = all.iter().map(Value::to_string).collect();
                 items.retain(|item| !known.contains(&item.to_string()));
             }
-            if !room.take(&mut all, items, of) {
+            if !budget.take(&mut all, items, kind) {
                 return Ok(all);
             }
         }
         if next.is_none() {
             return Ok(all);
         }
-        if is_again {
-            room.warn_full(&all, of, &format!("`{method}` leads to the same page again"));
+        if is_repeated {
+            budget.warn_full(&all, kind, &format!("`{method}` returned the same page again"));
             return Ok(all);
         }
         (before, cursor) = (next.clone(), next);
     }
-    room.warn_full(&all, of, &format!("`{method}` has more than {PAGES_MAX} pages"));
+    budget.warn_full(&all, kind, &format!("`{method}` has more than {PAGES_MAX} pages"));
     Ok(all)
 }
 
@@ -252,18 +252,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_taken_in_than_there_is_room_for_in_bytes_and_in_number() {
+    fn items_beyond_the_limit_of_bytes_or_of_their_number_are_left_out() {
         let item = json!({ "name": "x".repeat(91) });
         assert_eq!(json_bytes(&item), 102);
-        let mut room = ListingBudget { name: "up", bytes: 250, ttl_ms: None };
+        let mut budget = ListingBudget { name: "up", bytes: 250, ttl_ms: None };
         let mut tools = Vec::new();
-        assert!(room.take(&mut tools, vec![item.clone()], "tools"));
-        assert!(!room.take(&mut tools, vec![item.clone(), item], "tools"));
-        // What is left is for whatever comes after.
-        assert_eq!((tools.len(), room.bytes), (2, 46));
-        let mut room = ListingBudget { name: "up", bytes: BYTES_MAX, ttl_ms: None };
+        assert!(budget.take(&mut tools, vec![item.clone()], "tools"));
+        assert!(!budget.take(&mut tools, vec![item.clone(), item], "tools"));
+        // The remaining bytes are for later items.
+        assert_eq!((tools.len(), budget.bytes), (2, 46));
+        let mut budget = ListingBudget { name: "up", bytes: BYTES_MAX, ttl_ms: None };
         let mut many = Vec::new();
-        assert!(!room.take(&mut many, vec![json!({}); ITEMS_MAX + 1], "tools"));
+        assert!(!budget.take(&mut many, vec![json!({}); ITEMS_MAX + 1], "tools"));
         assert_eq!(many.len(), ITEMS_MAX);
     }
 }

@@ -58,17 +58,17 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         let RawBatch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // An invalid message does not invalidate the rest of its batch.
-        let mut read = Vec::new();
-        let mut odd = None;
+        let mut parsed = Vec::new();
+        let mut first_error = None;
         for raw in all {
             match parse_message(raw.get().as_bytes()) {
-                Ok(message) => read.push(message),
-                Err(why) => odd = odd.or(Some(why)),
+                Ok(message) => parsed.push(message),
+                Err(why) => first_error = first_error.or(Some(why)),
             }
         }
-        return match odd.filter(|_| read.is_empty()) {
+        return match first_error.filter(|_| parsed.is_empty()) {
             Some(why) => Err(why),
-            None => Ok(read),
+            None => Ok(parsed),
         };
     }
     parse_message(text).map(|one| vec![one])
@@ -110,7 +110,7 @@ fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
     let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(classify);
     read.or_else(|why| match truncated::kind_of_message(text) {
         MessageKind::Answer(Some(id)) => {
-            let error = RpcError::new(-32603, format!("its answer cannot be read: {why}"));
+            let error = RpcError::new(-32603, format!("its answer is invalid: {why}"));
             Ok(UpstreamMessage::Answer(Some(id), Err(error)))
         }
         MessageKind::Answer(None) | MessageKind::Other => Err(why),
@@ -130,9 +130,7 @@ fn classify(members: RpcMembers) -> Result<UpstreamMessage, String> {
         (id, None, _, Some(error)) => {
             Ok(UpstreamMessage::Answer(parse_own_id(id.as_deref()), Err(parse_error(error.get()))))
         }
-        (_, None, None, None) => {
-            Err("it has neither a `method` nor a `result` nor an `error`".to_owned())
-        }
+        (_, None, None, None) => Err("it has no `method`, `result` or `error`".to_owned()),
     }
 }
 
@@ -141,9 +139,9 @@ fn parse_error(error: &str) -> RpcError {
     if let Ok(error) = serde_json::from_str(error) {
         return error;
     }
-    let said: Value = serde_json::from_str(error).unwrap_or_default();
-    let message = said.as_str().or(said["message"].as_str()).unwrap_or(error);
-    let code = &said["code"];
+    let value: Value = serde_json::from_str(error).unwrap_or_default();
+    let message = value.as_str().or(value["message"].as_str()).unwrap_or(error);
+    let code = &value["code"];
     let code = code.as_i64().or_else(|| code.as_str()?.parse().ok());
     RpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data: None }
 }
@@ -179,8 +177,8 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
     fn is_nothing(params: &&Value) -> bool {
         params.is_null()
     }
-    let said = OutgoingFrame { jsonrpc: "2.0", id, method, params };
-    serde_json::to_vec(&said).unwrap_or_default().into()
+    let frame = OutgoingFrame { jsonrpc: "2.0", id, method, params };
+    serde_json::to_vec(&frame).unwrap_or_default().into()
 }
 
 /// Writes the answer to a request of the server.
@@ -199,8 +197,8 @@ pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, RpcError>) -> 
         Ok(result) => (Some(result), None),
         Err(error) => (None, Some(error)),
     };
-    let said = Answer { jsonrpc: "2.0", id, result, error };
-    serde_json::to_vec(&said).unwrap_or_default().into()
+    let answer = Answer { jsonrpc: "2.0", id, result, error };
+    serde_json::to_vec(&answer).unwrap_or_default().into()
 }
 
 /// Returns the length of `value` as JSON, in bytes.
@@ -227,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_message_is_told_from_the_others() {
+    fn each_kind_of_message_is_recognized() {
         let read = |text: &str| parse_messages(text.as_bytes()).map(|mut all| all.remove(0));
         assert!(matches!(
             read(r#"{"id":7,"result":{}}"#),
@@ -244,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_cannot_be_read_fails_what_it_answers() {
-        for odd in [
+    fn an_invalid_answer_becomes_an_error_for_its_request() {
+        for text in [
             r#"{"id":7,"result":null}"#,
             r#"{"id":"7","result":null}"#,
             r#"{"jsonrpc":"2.0","id":7}"#,
@@ -254,24 +252,24 @@ mod tests {
             r#"{"id":7,"error":null}"#,
             r#"{"id":7,"error":true}"#,
         ] {
-            let read = parse_messages(odd.as_bytes()).map(|mut all| all.remove(0));
+            let read = parse_messages(text.as_bytes()).map(|mut all| all.remove(0));
             assert!(
                 matches!(read, Ok(UpstreamMessage::Answer(Some(7), Err(_)))),
-                "{odd}: {read:?}"
+                "{text}: {read:?}"
             );
         }
-        for none in [
+        for text in [
             r#"{"jsonrpc":"2.0","id":null}"#,
             r#"{"level":"info","id":7}"#,
             r#"{"id":7,"method":7}"#,
             r#"{"id":"a","result":null}"#,
         ] {
-            assert!(parse_messages(none.as_bytes()).is_err(), "{none}");
+            assert!(parse_messages(text.as_bytes()).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_refusal_is_understood_however_its_code_and_words_are_written() {
+    fn an_error_with_an_unusual_code_or_message_is_accepted() {
         let refused = |error: &str| {
             let read = parse_messages(format!(r#"{{"id":7,"error":{error}}}"#).as_bytes());
             match read.map(|mut all| all.remove(0)) {
@@ -287,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_a_batch_that_cannot_be_read_takes_no_other_along() {
+    fn an_invalid_message_in_a_batch_is_skipped() {
         let all =
             parse_messages(br#"[7,{"id":1,"result":{}},{"id":2,"result":null}]"#).expect("a batch");
         assert_eq!(all.len(), 2);
@@ -295,32 +293,34 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_more_than_anybody_says_at_once_is_not_read() {
-        let batch = |of: usize| format!("[{}]", vec![r#"{"method":"a"}"#; of].join(","));
+    fn a_batch_with_too_many_messages_is_refused() {
+        let batch = |count: usize| format!("[{}]", vec![r#"{"method":"a"}"#; count].join(","));
         assert_eq!(parse_messages(batch(BATCH_MAX).as_bytes()).map(|all| all.len()), Ok(BATCH_MAX));
         let why = parse_messages(batch(BATCH_MAX + 1).as_bytes()).expect_err("they are too many");
         assert!(why.contains("up to 10000 messages"), "{why}");
     }
 
     #[test]
-    fn whatever_was_asked_by_is_answered_by() {
+    fn the_id_of_a_request_is_returned_verbatim() {
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         for id in ["1e999", "7", "\"a\"", &deep] {
-            let asked = format!(r#"{{"id":{id},"method":"ping"}}"#);
-            let all = parse_messages(asked.as_bytes()).unwrap_or_default();
+            let request = format!(r#"{{"id":{id},"method":"ping"}}"#);
+            let all = parse_messages(request.as_bytes()).unwrap_or_default();
             for message in all {
-                let UpstreamMessage::Request { id: its, .. } = message else { panic!("{asked}") };
-                let said = encode_answer(&its, Ok(Value::Null));
+                let UpstreamMessage::Request { id: raw_id, .. } = message else {
+                    panic!("{request}")
+                };
+                let answer = encode_answer(&raw_id, Ok(Value::Null));
                 let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":null}}"#);
-                assert_eq!(said, expected.as_bytes());
-                let said = encode_answer(&its, Err(RpcError::new(-1, "no")));
-                assert!(said.starts_with(format!(r#"{{"jsonrpc":"2.0","id":{id},"#).as_bytes()));
+                assert_eq!(answer, expected.as_bytes());
+                let answer = encode_answer(&raw_id, Err(RpcError::new(-1, "no")));
+                assert!(answer.starts_with(format!(r#"{{"jsonrpc":"2.0","id":{id},"#).as_bytes()));
             }
         }
     }
 
     #[test]
-    fn a_batch_is_all_of_its_messages() {
+    fn a_batch_yields_all_its_messages() {
         let all = parse_messages(br#" [{"method":"a"},{"id":1,"result":{}}]"#).expect("a batch");
         assert_eq!(all.len(), 2);
     }

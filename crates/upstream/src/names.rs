@@ -14,8 +14,8 @@ const HASH_CHARS: usize = 8;
 /// Invalid characters become `_`. A name is cut and ends with a hash of the whole if it is too long
 /// or has characters outside ASCII.
 pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
-    let sound = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
-    let clean: String = name.chars().map(sound).collect();
+    let replaced = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+    let clean: String = name.chars().map(replaced).collect();
     // A part must not be empty, and there must be at least one.
     let parts: Vec<_> = clean.split('.').filter(|part| !part.is_empty()).collect();
     let clean = if parts.is_empty() { "_".to_owned() } else { parts.join(".") };
@@ -24,11 +24,11 @@ pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
         true => whole,
         false => {
             let hash = blake3::hash(format!("{prefix}\0{name}").as_bytes()).to_hex();
-            let kept = &whole[..whole.len().min(NAME_MAX - HASH_CHARS - 1)];
-            format!("{}_{}", kept.trim_end_matches('.'), &hash[..HASH_CHARS])
+            let start = &whole[..whole.len().min(NAME_MAX - HASH_CHARS - 1)];
+            format!("{}_{}", start.trim_end_matches('.'), &hash[..HASH_CHARS])
         }
     };
-    ToolId::foreign(&id).expect("each part has a letter of those that an id has")
+    ToolId::foreign(&id).expect("each part has a valid character")
 }
 
 /// Returns for each of `names` whether its id is spelled like no other.
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_kept_where_they_can_be() {
+    fn valid_names_are_kept() {
         let id = |prefix, name| tool_id(prefix, name).as_str().to_owned();
         assert_eq!(id("git", "git_log"), "git.git_log");
         assert_eq!(id("", "getTiny-Image"), "getTiny-Image");
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn names_in_letters_that_no_id_has_are_told_apart() {
+    fn names_with_invalid_characters_get_distinct_ids() {
         let id = |name| tool_id("p", name).as_str().to_owned();
         assert!(id("天気").starts_with("p.___") && id("größe").starts_with("p.gr__e_"));
         assert_eq!(are_unique("p", &["天気", "地図", "größe", "grüße"]), [true; 4]);
     }
 
     #[test]
-    fn of_names_that_are_spelled_alike_or_are_there_twice_none_is_alone() {
+    fn names_that_are_spelled_alike_or_repeated_are_not_unique() {
         assert_eq!(
             are_unique("p", &["a-b", "c", "a_b", "d", "d"]),
             [false, true, false, false, false]
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_is_an_id_of_at_most_64_characters(
+        fn every_name_becomes_an_id_of_at_most_64_characters(
             prefix in "[a-z0-9_]{0,40}",
             name in any::<String>(),
         ) {
@@ -88,7 +88,7 @@ mod tests {
         }
 
         #[test]
-        fn long_names_that_begin_alike_are_told_apart(a in "[a-z]{1,20}", b in "[a-z]{1,20}") {
+        fn long_names_with_the_same_start_get_distinct_ids(a in "[a-z]{1,20}", b in "[a-z]{1,20}") {
             prop_assume!(a != b);
             let long = "x".repeat(70);
             let id = |end: &str| tool_id("p", &format!("{long}{end}"));

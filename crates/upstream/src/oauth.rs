@@ -104,7 +104,7 @@ impl UpstreamCredentials {
     ) -> Result<Self, String> {
         // The metadata of a WebSocket upstream is found at its HTTP URL.
         let url = http_url(url);
-        let is_meant = settings.is_some();
+        let is_configured = settings.is_some();
         let mut settings = settings.cloned().unwrap_or_default();
         let OAuthSettings { client_id, client_secret, client_key, client_key_id, .. } =
             &mut settings;
@@ -112,7 +112,7 @@ impl UpstreamCredentials {
         for text in texts.into_iter().flatten() {
             *text = fill_variables(text, |name| world.variable(name))?;
         }
-        let proof = match (&settings.client_secret, &settings.client_key) {
+        let credential = match (&settings.client_secret, &settings.client_key) {
             (_, Some(pem)) => ClientCredential::Key(Arc::new(SigningKey::read(
                 pem,
                 settings.client_key_id.clone(),
@@ -122,26 +122,26 @@ impl UpstreamCredentials {
         };
         let fetcher =
             OAuthFetcher::new(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
-        let now = RwLock::default();
-        let asking = tokio::sync::Mutex::default();
-        let looked = Mutex::default();
-        let unkept = AtomicBool::new(false);
-        let has_looked = AtomicBool::new(settings.grant != OAuthGrant::AuthorizationCode);
+        let token_in_use = RwLock::default();
+        let requests = tokio::sync::Mutex::default();
+        let stored_checked_at = Mutex::default();
+        let is_storage_stale = AtomicBool::new(false);
+        let has_read_stored = AtomicBool::new(settings.grant != OAuthGrant::AuthorizationCode);
         let upstream = upstream.to_owned();
         Ok(Self {
             upstream,
             url,
             settings,
-            credential: proof,
-            is_configured: is_meant,
+            credential,
+            is_configured,
             fetcher,
             world,
             caller,
-            token_in_use: now,
-            has_read_stored: has_looked,
-            stored_checked_at: looked,
-            is_storage_stale: unkept,
-            requests: asking,
+            token_in_use,
+            has_read_stored,
+            stored_checked_at,
+            is_storage_stale,
+            requests,
         })
     }
 
@@ -153,7 +153,7 @@ impl UpstreamCredentials {
     pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, String> {
         self.drop_if_not_stored();
         match self.token_in_use() {
-            Some(held) if held.tokens.is_valid() => return Ok(Some(held.header.clone())),
+            Some(in_use) if in_use.tokens.is_valid() => return Ok(Some(in_use.header.clone())),
             // Without a token, discovery starts only after the upstream has refused a request.
             None if self.has_read_stored.load(Ordering::Acquire) => return Ok(None),
             Some(_) | None => {}
@@ -163,19 +163,19 @@ impl UpstreamCredentials {
     }
 
     async fn obtain_header(&self) -> Result<Option<HeaderValue>, String> {
-        let mut asking = self.requests.lock().await;
-        let held = self.token_in_use();
-        if let Some(held) = held.as_ref().filter(|held| held.tokens.is_valid()) {
-            return Ok(Some(held.header.clone()));
+        let mut state = self.requests.lock().await;
+        let in_use = self.token_in_use();
+        if let Some(in_use) = in_use.as_ref().filter(|in_use| in_use.tokens.is_valid()) {
+            return Ok(Some(in_use.header.clone()));
         }
         match self.settings.grant {
             OAuthGrant::AuthorizationCode => {
-                let kept = self.stored_or_renewed(None).await;
+                let header = self.stored_or_renewed(None).await;
                 self.has_read_stored.store(true, Ordering::Release);
-                kept
+                header
             }
             OAuthGrant::ClientCredentials | OAuthGrant::TokenExchange => {
-                self.request_token(&mut asking, &mut StepReporter::default()).await.map(Some)
+                self.request_token(&mut state, &mut StepReporter::default()).await.map(Some)
             }
         }
     }
@@ -193,9 +193,9 @@ impl UpstreamCredentials {
     ) -> Result<(), String> {
         let this = self.clone();
         let used = used.cloned();
-        let seen_to = async move { this.obtain_other(used.as_ref(), status, &challenge).await };
+        let obtained = async move { this.obtain_other(used.as_ref(), status, &challenge).await };
         // Boxed, because every request would otherwise reserve space for this future.
-        Box::pin(run_to_completion(seen_to)).await
+        Box::pin(run_to_completion(obtained)).await
     }
 
     async fn obtain_other(
@@ -204,15 +204,18 @@ impl UpstreamCredentials {
         status: u16,
         challenge: &BearerChallenge,
     ) -> Result<(), String> {
-        let mut asking = self.requests.lock().await;
-        let held = self.token_in_use();
-        if held.as_ref().is_some_and(|held| held.tokens.is_valid() && Some(&held.header) != used) {
+        let mut state = self.requests.lock().await;
+        let in_use = self.token_in_use();
+        if in_use
+            .as_ref()
+            .is_some_and(|in_use| in_use.tokens.is_valid() && Some(&in_use.header) != used)
+        {
             // Another request was refused before and has already renewed the token.
             return Ok(());
         }
         let wants_more = status == 403 && challenge.lacks_scope();
         if status == 403 && !wants_more {
-            return Err("it does not allow this to us".to_owned());
+            return Err("toolgate's credentials do not permit this request".to_owned());
         }
         if self.settings.grant == OAuthGrant::AuthorizationCode {
             if wants_more {
@@ -220,35 +223,35 @@ impl UpstreamCredentials {
             }
             return match self.stored_or_renewed(used).await? {
                 Some(_) => Ok(()),
-                None if self.is_configured => Err(self.sign_in("it wants somebody to sign in")),
+                None if self.is_configured => Err(self.sign_in("it requires a sign-in")),
                 None => Err(format!(
-                    "it wants a key, which `headers` says, or somebody to sign in, by `toolgate \
-                     login {}`",
+                    "it requires authentication: set a key in `headers`, or run `toolgate login \
+                     {}`",
                     self.upstream
                 )),
             };
         }
-        let mut wanted = asking.scopes_wanted.clone();
+        let mut wanted = state.scopes_wanted.clone();
         add_scopes(&mut wanted, &challenge.scopes);
-        if wants_more && wanted.len() == asking.scopes_wanted.len() {
-            return Err(format!("it wants a token for more than it was said: {wanted:?}"));
+        if wants_more && wanted.len() == state.scopes_wanted.len() {
+            return Err(format!("it requires more than the requested scopes {wanted:?}"));
         }
         // The upstream may have moved to another authorization server.
-        if asking.server.is_none() || (used.is_some() && !wants_more) {
-            self.check_pause(&asking)?;
+        if state.server.is_none() || (used.is_some() && !wants_more) {
+            self.check_pause(&state)?;
             let steps = &mut StepReporter::default();
             let fetcher = &self.fetcher;
             let settings = &self.settings;
             let found = discovery::discover(fetcher, &self.url, challenge, settings, steps).await;
             // The old server remains in use until another is discovered.
-            asking.server = Some(found.map_err(|why| record_failure(&mut asking, why))?);
+            state.server = Some(found.map_err(|why| record_failure(&mut state, why))?);
         }
-        add_scopes(&mut wanted, asking.server.as_ref().map_or(&[], |found| &found.scopes));
-        let before = std::mem::replace(&mut asking.scopes_wanted, wanted);
-        let granted = self.request_token(&mut asking, &mut StepReporter::default()).await;
+        add_scopes(&mut wanted, state.server.as_ref().map_or(&[], |found| &found.scopes));
+        let before = std::mem::replace(&mut state.scopes_wanted, wanted);
+        let granted = self.request_token(&mut state, &mut StepReporter::default()).await;
         if granted.is_err() {
             // Scopes that the server does not grant are not requested again.
-            asking.scopes_wanted = before;
+            state.scopes_wanted = before;
         }
         granted.map(drop)
     }
@@ -260,37 +263,38 @@ impl UpstreamCredentials {
     /// Drops the token if another process has signed the person out or in again. Storage is checked
     /// every two seconds.
     fn drop_if_not_stored(&self) {
-        let Some(held) = self.token_in_use() else { return };
-        let is_a_persons = self.settings.grant == OAuthGrant::AuthorizationCode;
-        if !is_a_persons || self.is_storage_stale.load(Ordering::Acquire) {
+        let Some(in_use) = self.token_in_use() else { return };
+        let is_sign_in = self.settings.grant == OAuthGrant::AuthorizationCode;
+        if !is_sign_in || self.is_storage_stale.load(Ordering::Acquire) {
             return;
         }
         {
-            let mut looked = self.stored_checked_at.lock().unwrap_or_else(PoisonError::into_inner);
-            if looked.is_some_and(|at| at.elapsed() < STORED_CHECK_INTERVAL) {
+            let mut checked_at =
+                self.stored_checked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if checked_at.is_some_and(|at| at.elapsed() < STORED_CHECK_INTERVAL) {
                 return;
             }
-            *looked = Some(Instant::now());
+            *checked_at = Some(Instant::now());
         }
-        let kept = self.stored().and_then(|kept| kept.tokens);
-        if kept.is_none_or(|kept| kept.access != held.tokens.access) {
-            let mut now = self.token_in_use.write().unwrap_or_else(PoisonError::into_inner);
+        let stored = self.stored().and_then(|stored| stored.tokens);
+        if stored.is_none_or(|stored| stored.access != in_use.tokens.access) {
+            let mut current = self.token_in_use.write().unwrap_or_else(PoisonError::into_inner);
             // Another token may be in use by now.
-            now.take_if(|now| Arc::ptr_eq(now, &held));
+            current.take_if(|current| Arc::ptr_eq(current, &in_use));
             self.has_read_stored.store(false, Ordering::Release);
         }
     }
 
     fn use_tokens(&self, tokens: OAuthTokens) -> Result<HeaderValue, String> {
         let header = tokens.header()?;
-        let held = Arc::new(TokenInUse { tokens, header: header.clone() });
-        *self.token_in_use.write().unwrap_or_else(PoisonError::into_inner) = Some(held);
+        let in_use = Arc::new(TokenInUse { tokens, header: header.clone() });
+        *self.token_in_use.write().unwrap_or_else(PoisonError::into_inner) = Some(in_use);
         Ok(header)
     }
 
     /// Returns the last error while the pause after a failure lasts.
-    fn check_pause(&self, asking: &TokenRequestState) -> Result<(), String> {
-        match &asking.last_failure {
+    fn check_pause(&self, state: &TokenRequestState) -> Result<(), String> {
+        match &state.last_failure {
             Some((at, why)) if at.elapsed() < FAILURE_PAUSE => Err(why.clone()),
             Some(_) | None => Ok(()),
         }
@@ -299,12 +303,12 @@ impl UpstreamCredentials {
     /// Requests a token for this server, or exchanges the caller's.
     async fn request_token(
         &self,
-        asking: &mut TokenRequestState,
+        state: &mut TokenRequestState,
         steps: &mut StepReporter<'_>,
     ) -> Result<HeaderValue, String> {
-        self.check_pause(asking)?;
+        self.check_pause(state)?;
         let OAuthSettings { client_id, audience, .. } = &self.settings;
-        let found = asking.server.as_ref().ok_or("it is not known who gives tokens")?;
+        let found = state.server.as_ref().ok_or("the authorization server is unknown")?;
         let id = client_id.clone().unwrap_or_default();
         let client = OAuthClient::with_id(&found.server, id, &self.credential);
         let mut fields = match &self.caller {
@@ -323,18 +327,18 @@ impl UpstreamCredentials {
         let fetcher = &self.fetcher;
         let server = &found.server;
         let asked =
-            tokens::request_tokens(fetcher, server, &client, &fields, &asking.scopes_wanted).await;
-        let told = match &asked {
+            tokens::request_tokens(fetcher, server, &client, &fields, &state.scopes_wanted).await;
+        let outcome = match &asked {
             Ok(tokens) => Ok(describe_tokens(tokens)),
             Err(denied) => Err(denied.reason.clone()),
         };
-        steps.report("a token", &told);
+        steps.report("token", &outcome);
         match asked {
             Ok(tokens) => {
-                asking.last_failure = None;
+                state.last_failure = None;
                 self.use_tokens(tokens)
             }
-            Err(denied) => Err(record_failure(asking, denied.reason)),
+            Err(denied) => Err(record_failure(state, denied.reason)),
         }
     }
 
@@ -343,85 +347,86 @@ impl UpstreamCredentials {
         &self,
         used: Option<&HeaderValue>,
     ) -> Result<Option<HeaderValue>, String> {
-        let usable = |kept: &StoredSignIn| -> Option<(OAuthTokens, HeaderValue)> {
-            let tokens = kept.tokens.clone().filter(OAuthTokens::is_valid)?;
+        let usable = |stored: &StoredSignIn| -> Option<(OAuthTokens, HeaderValue)> {
+            let tokens = stored.tokens.clone().filter(OAuthTokens::is_valid)?;
             let header = tokens.header().ok().filter(|header| Some(header) != used)?;
             Some((tokens, header))
         };
-        let Some(kept) = self.stored() else { return Ok(None) };
-        if let Some((tokens, _)) = usable(&kept) {
+        let Some(stored) = self.stored() else { return Ok(None) };
+        if let Some((tokens, _)) = usable(&stored) {
             return self.use_tokens(tokens).map(Some);
         }
         // Another server may renew it at the same time, and a refresh token may work only once.
-        let _held = self.lock_stored().await?;
-        let Some(kept) = self.stored() else { return Ok(None) };
-        if let Some((tokens, _)) = usable(&kept) {
+        let _lock = self.lock_stored().await?;
+        let Some(stored) = self.stored() else { return Ok(None) };
+        if let Some((tokens, _)) = usable(&stored) {
             return self.use_tokens(tokens).map(Some);
         }
-        match self.renew(kept).await {
+        match self.renew(stored).await {
             Ok(tokens) => self.use_tokens(tokens).map(Some),
             Err(TokenDenied { is_grant_invalid: false, reason: why }) => Err(why),
             Err(TokenDenied { is_grant_invalid: true, reason: why }) => Err(self.sign_in(&why)),
         }
     }
 
-    /// Renews the tokens of `kept` and stores the new ones.
-    async fn renew(&self, mut kept: StoredSignIn) -> Result<OAuthTokens, TokenDenied> {
-        let over = |why: &str| TokenDenied { is_grant_invalid: true, reason: why.to_owned() };
-        let before = kept.tokens.take().ok_or_else(|| over("nobody is signed in"))?;
+    /// Renews the tokens of `stored` and stores the new ones.
+    async fn renew(&self, mut stored: StoredSignIn) -> Result<OAuthTokens, TokenDenied> {
+        let expired = |why: &str| TokenDenied { is_grant_invalid: true, reason: why.to_owned() };
+        let before = stored.tokens.take().ok_or_else(|| expired("not signed in"))?;
         let Some(refresh) = before.refresh else {
-            return Err(over("the token is not good any more, and cannot be renewed"));
+            return Err(expired("the token has expired and cannot be renewed"));
         };
         let fields = [
             ("grant_type", "refresh_token"),
             ("refresh_token", &refresh),
-            ("resource", &kept.found.resource),
+            ("resource", &stored.found.resource),
         ];
         let OAuthSettings { issuer, client_id, .. } = &self.settings;
         if issuer
             .as_ref()
-            .is_some_and(|issuer| !discovery::is_same_issuer(issuer, &kept.found.server.issuer))
+            .is_some_and(|issuer| !discovery::is_same_issuer(issuer, &stored.found.server.issuer))
         {
-            return Err(over("the authorization server that is meant is another now"));
+            return Err(expired("the configured authorization server has changed"));
         }
-        if client_id.as_ref() == Some(&kept.client.id) {
+        if client_id.as_ref() == Some(&stored.client.id) {
             // The settings may hold a new secret or key for the client.
-            kept.client =
-                OAuthClient::with_id(&kept.found.server, kept.client.id, &self.credential);
+            stored.client =
+                OAuthClient::with_id(&stored.found.server, stored.client.id, &self.credential);
         }
-        if kept.client.lacks_its_key() {
-            return Err(over("whoever signed in did so at another client than `oauth.client_id`"));
+        if stored.client.lacks_its_key() {
+            return Err(expired("the sign-in belongs to another client than `oauth.client_id`"));
         }
-        let server = &kept.found.server;
-        let asked = tokens::request_tokens(&self.fetcher, server, &kept.client, &fields, &[]).await;
-        if asked.as_ref().is_err_and(|denied| denied.is_grant_invalid) {
+        let server = &stored.found.server;
+        let response =
+            tokens::request_tokens(&self.fetcher, server, &stored.client, &fields, &[]).await;
+        if response.as_ref().is_err_and(|denied| denied.is_grant_invalid) {
             // The spent token is dropped, but the client registration is kept.
-            let _ = self.store(&kept);
+            let _ = self.store(&stored);
         }
-        let mut tokens = asked?;
+        let mut tokens = response?;
         tokens.refresh = tokens.refresh.or(Some(refresh));
         if tokens.scopes.is_empty() {
             tokens.scopes = before.scopes;
         }
-        kept.tokens = Some(tokens.clone());
-        let is_kept = self.store(&kept);
-        self.is_storage_stale.store(is_kept.is_err(), Ordering::Release);
-        if let Err(why) = is_kept {
+        stored.tokens = Some(tokens.clone());
+        let saved = self.store(&stored);
+        self.is_storage_stale.store(saved.is_err(), Ordering::Release);
+        if let Err(why) = saved {
             // The refresh token is spent, so these tokens are all there is.
-            tracing::warn!("whoever is signed in at `{}` is not kept: {why}", self.upstream);
+            tracing::warn!("the renewed sign-in to `{}` could not be stored: {why}", self.upstream);
         }
         Ok(tokens)
     }
 
     /// Stores that a token needs `scopes`, too. Returns the instruction to sign in.
     async fn want_scopes(&self, scopes: &[String]) -> String {
-        if let Ok(_held) = self.lock_stored().await
-            && let Some(mut kept) = self.stored()
+        if let Ok(_lock) = self.lock_stored().await
+            && let Some(mut stored) = self.stored()
         {
-            add_scopes(&mut kept.wanted, scopes);
-            let _ = self.store(&kept);
+            add_scopes(&mut stored.wanted, scopes);
+            let _ = self.store(&stored);
         }
-        self.sign_in(&format!("it wants a token for `{}`, too", scopes.join(" ")))
+        self.sign_in(&format!("it also requires the scopes `{}`", scopes.join(" ")))
     }
 
     fn sign_in(&self, why: &str) -> String {
@@ -438,8 +443,8 @@ impl UpstreamCredentials {
         serde_json::from_str(&self.world.secret(&self.storage_key())?).ok()
     }
 
-    fn store(&self, kept: &StoredSignIn) -> Result<(), String> {
-        let text = serde_json::to_string(kept).map_err(|err| err.to_string())?;
+    fn store(&self, sign_in: &StoredSignIn) -> Result<(), String> {
+        let text = serde_json::to_string(sign_in).map_err(|err| err.to_string())?;
         self.world.keep_secret(&self.storage_key(), Some(&text))
     }
 
@@ -454,11 +459,11 @@ async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|err| Err(format!("asking for a token broke off: {err}")))
+    done.unwrap_or_else(|err| Err(format!("the token request was aborted: {err}")))
 }
 
-fn record_failure(asking: &mut TokenRequestState, why: String) -> String {
-    asking.last_failure = Some((Instant::now(), why.clone()));
+fn record_failure(state: &mut TokenRequestState, why: String) -> String {
+    state.last_failure = Some((Instant::now(), why.clone()));
     why
 }
 
@@ -477,13 +482,13 @@ fn add_scopes(all: &mut Vec<String>, more: &[String]) {
 /// Describes `tokens` without secrets.
 fn describe_tokens(tokens: &OAuthTokens) -> String {
     let left = match tokens.remaining() {
-        Some(left) => format!("good for {} s", left.as_secs()),
-        None => "good until it is refused".to_owned(),
+        Some(left) => format!("valid for {} s", left.as_secs()),
+        None => "valid until it is refused".to_owned(),
     };
     let renewed = if tokens.refresh.is_some() { ", then renewed" } else { "" };
     let scopes = match tokens.scopes.is_empty() {
         true => String::new(),
-        false => format!(", for `{}`", tokens.scopes.join(" ")),
+        false => format!(", with the scopes `{}`", tokens.scopes.join(" ")),
     };
     format!("{left}{renewed}{scopes}")
 }

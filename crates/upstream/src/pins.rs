@@ -26,14 +26,14 @@ pub use render::render_changes;
 
 /// Version of the lock file format.
 const VERSION: i64 = 1;
-const FILE_HEADER: &str = "# Written by toolgate: its upstreams as someone agreed to them. \
-                    Pin one again to change it; what is changed here by hand is refused.";
+const FILE_HEADER: &str = "# Written by toolgate: the approved definitions of its upstreams. \
+                    To change one, approve it again; edits by hand are refused.";
 /// Advice for a lock file that cannot be trusted.
 const REPAIR_ADVICE: &str =
-    "take the file from version control, or remove it, look at the tools and pin them again";
+    "restore the file from version control, or remove it, review the tools and pin them again";
 
-const EDITED_BY_HAND: &str = "its hash does not fit, so it was changed by hand";
-const LISTED_TWICE: &str = "it stands there twice";
+const EDITED_BY_HAND: &str = "its hash does not match, so it was edited by hand";
+const LISTED_TWICE: &str = "it is listed twice";
 
 /// The definition of an upstream's tool, as far as a model or a caller relies on it.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,47 +138,49 @@ impl PinLock {
             Some(Some(VERSION)) => {}
             Some(Some(other)) => {
                 return Err(format!(
-                    "`toolgate.lock` is of version {other} and {VERSION} is known here; \
-                     use the toolgate that wrote it, or remove it, look at the tools and pin them again"
+                    "`toolgate.lock` has version {other}, and this toolgate supports version \
+                     {VERSION}; use the toolgate that wrote it, or remove it, review the tools and \
+                     pin them again"
                 ));
             }
-            Some(None) | None => return Err(unreadable("it does not say `version = 1`")),
+            Some(None) | None => return Err(unreadable("`version = 1` is missing")),
         }
         let file: LockFile =
             table.try_into().map_err(|err: toml::de::Error| unreadable(err.message()))?;
-        let bare =
+        let without_tools =
             file.upstreams_without_tools.into_iter().map(|name| (name, UpstreamPins::default()));
-        let mut lock = Self { upstreams: bare.collect() };
+        let mut lock = Self { upstreams: without_tools.collect() };
         for entry in file.instructions {
             let LockInstructions { upstream, hash, text } = entry;
             let wrong = |why: &str| {
-                let whose = format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
-                invisible::escape_line(&format!("{whose}: {why}; {REPAIR_ADVICE}"))
+                let subject =
+                    format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
+                invisible::escape_line(&format!("{subject}: {why}; {REPAIR_ADVICE}"))
             };
             // Anyone can compute the hash, so the length limit is checked as well.
             if hash != hash_of(&text) || !is_bounded(&text) {
                 return Err(wrong(EDITED_BY_HAND));
             }
-            let accepted = lock.upstreams.entry(upstream.clone()).or_default();
-            if accepted.instructions.replace(text).is_some() {
+            let pins = lock.upstreams.entry(upstream.clone()).or_default();
+            if pins.instructions.replace(text).is_some() {
                 return Err(wrong(LISTED_TWICE));
             }
         }
         for (at, entry) in file.tool.into_iter().enumerate() {
-            let whose = match ["upstream", "name"].map(|key| entry.get(key)?.as_str()) {
+            let subject = match ["upstream", "name"].map(|key| entry.get(key)?.as_str()) {
                 [Some(upstream), Some(name)] => format!("`{name}` of upstream `{upstream}`"),
                 [None, _] | [_, None] => format!("tool number {}", at + 1),
             };
-            let told = |why: String| {
+            let error = |why: String| {
                 invisible::escape_line(&format!(
-                    "{whose} in `toolgate.lock`: {why}; {REPAIR_ADVICE}"
+                    "{subject} in `toolgate.lock`: {why}; {REPAIR_ADVICE}"
                 ))
             };
-            let (upstream, definition) = parse_tool(entry).map_err(told)?;
-            let accepted = lock.upstreams.entry(upstream).or_default();
-            match accepted.tools.entry(definition.name.clone()) {
+            let (upstream, definition) = parse_tool(entry).map_err(error)?;
+            let pins = lock.upstreams.entry(upstream).or_default();
+            match pins.tools.entry(definition.name.clone()) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(definition),
-                btree_map::Entry::Occupied(_) => return Err(told(LISTED_TWICE.into())),
+                btree_map::Entry::Occupied(_) => return Err(error(LISTED_TWICE.into())),
             }
         }
         Ok(lock)
@@ -187,17 +189,17 @@ impl PinLock {
     /// Returns the text of the file. It is the same for the same pins.
     pub fn to_text(&self) -> String {
         let mut text = format!("{FILE_HEADER}\nversion = {VERSION}\n");
-        let bare = self.upstreams.iter().filter(|(_, accepted)| accepted.tools.is_empty());
-        let bare: Vec<_> = bare.map(|(name, _)| toml_string(name)).collect();
-        if !bare.is_empty() {
-            _ = writeln!(text, "upstreams_without_tools = [{}]", bare.join(", "));
+        let without_tools = self.upstreams.iter().filter(|(_, pins)| pins.tools.is_empty());
+        let without_tools: Vec<_> = without_tools.map(|(name, _)| toml_string(name)).collect();
+        if !without_tools.is_empty() {
+            _ = writeln!(text, "upstreams_without_tools = [{}]", without_tools.join(", "));
         }
         for (upstream, UpstreamPins { instructions, tools }) in &self.upstreams {
-            if let Some(said) = instructions {
+            if let Some(instructions_text) = instructions {
                 text.push_str("\n[[instructions]]\n");
                 _ = writeln!(text, "upstream = {}", toml_string(upstream));
-                _ = writeln!(text, "hash = {}", toml_string(&hash_of(said)));
-                _ = writeln!(text, "text = {}", toml_string(said));
+                _ = writeln!(text, "hash = {}", toml_string(&hash_of(instructions_text)));
+                _ = writeln!(text, "text = {}", toml_string(instructions_text));
             }
             for definition in tools.values() {
                 write_tool(&mut text, upstream, definition);

@@ -29,7 +29,7 @@ impl PromptSource for UpstreamPrompts {
         Box::pin(async move {
             self.0.wait_listed().await;
             let title = format!("Prompts of {}", self.0.name);
-            let guard = self.0.guard_tool("prompts", title, "Makes prompts of an upstream.");
+            let guard = self.0.guard_tool("prompts", title, "Get prompts of an upstream.");
             let listing = self.0.listing();
             let prompt = |entry: &Value| -> Option<Arc<dyn AnyPrompt>> {
                 let spec = parse_prompt_spec(entry)?;
@@ -69,9 +69,10 @@ impl AnyPrompt for UpstreamPrompt {
                 ("name".to_owned(), json!(self.name)),
                 ("arguments".to_owned(), json!(arguments)),
             ]);
-            let asked = CallRequest::new("prompts/get", &self.name, params);
-            parse_prompt_text(&self.upstream.call(ctx, asked).await?).map_err(|why| {
-                let message = format!("the prompt `{}` is none: {why}", self.name);
+            let request = CallRequest::new("prompts/get", &self.name, params);
+            parse_prompt_text(&self.upstream.call(ctx, request).await?).map_err(|why| {
+                let message =
+                    format!("the upstream returned an invalid prompt `{}`: {why}", self.name);
                 ToolError::new(ToolFault::Failed, message)
             })
         })

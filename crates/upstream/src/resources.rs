@@ -30,7 +30,7 @@ pub(crate) struct UpstreamResources {
 impl UpstreamResources {
     pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
         let title = format!("Resources of {}", upstream.name);
-        let guard = upstream.guard_tool("resources", title, "Reads resources of an upstream.");
+        let guard = upstream.guard_tool("resources", title, "Read resources of an upstream.");
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
 
@@ -40,19 +40,19 @@ impl UpstreamResources {
         ctx: &ToolContext,
         uri: &str,
     ) -> Result<Vec<ResourceSpec>, ToolError> {
-        let within = format!("{}/", uri.trim_end_matches('/'));
+        let prefix = format!("{}/", uri.trim_end_matches('/'));
         let mut all = Vec::new();
         let mut cursor = None;
         let mut bytes = 0;
         for _ in 0..FOLDER_PAGES_MAX {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
-            let asked = CallRequest::new("resources/directory/read", uri, params);
-            let page = self.upstream.call(ctx, asked).await?;
+            let request = CallRequest::new("resources/directory/read", uri, params);
+            let page = self.upstream.call(ctx, request).await?;
             bytes += json_bytes(&page);
             let entries =
                 page["resources"].as_array().into_iter().flatten().filter_map(parse_resource);
-            all.extend(entries.filter(|it| it.uri.starts_with(&within) && !self.is_own(&it.uri)));
+            all.extend(entries.filter(|it| it.uri.starts_with(&prefix) && !self.is_own(&it.uri)));
             cursor = page.get("nextCursor").filter(|it| it.is_string()).cloned();
             if cursor.is_none() || bytes > FOLDER_BYTES_MAX {
                 break;
@@ -78,8 +78,8 @@ impl ResourceSource for UpstreamResources {
 
     fn claim(&self, uri: &str) -> Option<UriClaim> {
         let listing = self.upstream.listing();
-        let shelved = self.upstream.skill_index();
-        uri_ownership::claim_of_uri(&listing, &shelved, uri).filter(|_| !self.is_own(uri))
+        let skills = self.upstream.skill_index();
+        uri_ownership::claim_of_uri(&listing, &skills, uri).filter(|_| !self.is_own(uri))
     }
 
     fn list<'a>(
@@ -110,11 +110,11 @@ impl ResourceSource for UpstreamResources {
         Box::pin(async move {
             self.upstream.check_normal_form(uri)?;
             let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-            let asked = CallRequest::new("resources/read", uri, params);
-            let read = parse_contents(&self.upstream.call(ctx, asked).await?).map_err(|why| {
+            let request = CallRequest::new("resources/read", uri, params);
+            let read = parse_contents(&self.upstream.call(ctx, request).await?).map_err(|why| {
                 ToolError::new(
                     ToolFault::Failed,
-                    format!("`{uri}` was answered with nothing: {why}"),
+                    format!("the upstream returned no valid contents of `{uri}`: {why}"),
                 )
             })?;
             self.upstream.check_skill_file(ctx, uri, &read).await?;
@@ -132,7 +132,7 @@ impl ResourceSource for UpstreamResources {
         Box::pin(async move {
             if !self.upstream.listing().has_folders {
                 let name = &self.upstream.name;
-                let message = format!("the upstream `{name}` does not say what is in folders");
+                let message = format!("the upstream `{name}` cannot list folders");
                 return Err(ToolError::not_found(message));
             }
             Ok(page_after(self.list_folder(ctx, uri).await?, after, at_most))
@@ -164,7 +164,7 @@ impl ResourceSource for UpstreamResources {
         Box::pin(async move {
             match self.upstream.instance_for(ctx)? {
                 None => self.upstream.watch(uri).await,
-                Some(theirs) => theirs.watch(uri).await,
+                Some(instance) => instance.watch(uri).await,
             }
         })
     }
@@ -190,8 +190,8 @@ pub(crate) async fn complete_argument(
     of: Value,
     asked: &CompletionRequest,
 ) -> Result<Vec<String>, ToolError> {
-    let theirs = upstream.instance_for(ctx)?;
-    let link = theirs.as_deref().unwrap_or(upstream).connection().await?;
+    let instance = upstream.instance_for(ctx)?;
+    let link = instance.as_deref().unwrap_or(upstream).connection().await?;
     if !link.has("completions") && link.revision.declares_completion {
         return Ok(Vec::new());
     }
@@ -200,6 +200,6 @@ pub(crate) async fn complete_argument(
     if !asked.other_arguments.is_empty() {
         params.insert("context".into(), json!({ "arguments": asked.other_arguments }));
     }
-    let carried = upstream.call(ctx, CallRequest::new("completion/complete", "", params)).await?;
-    Ok(parse_completion(&carried).values)
+    let result = upstream.call(ctx, CallRequest::new("completion/complete", "", params)).await?;
+    Ok(parse_completion(&result).values)
 }

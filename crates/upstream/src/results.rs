@@ -80,24 +80,24 @@ impl ResultStore {
         all
     }
 
-    /// Stores `whole` for `whose`. Returns `spec` with its URI and size.
+    /// Stores `data` for `caller`. Returns `spec` with its URI and size.
     fn store(
         &self,
-        whose: &Caller,
+        caller: &Caller,
         spec: ResourceSpec,
-        whole: StoredData,
+        data: StoredData,
     ) -> Result<ResourceSpec, ToolError> {
         let mut bits = [0; 8];
         getrandom::fill(&mut bits)
-            .map_err(|err| ToolError::with_cause("a result cannot be named", err))?;
+            .map_err(|err| ToolError::with_cause("the result cannot be stored", err))?;
         let uri = format!("{SCHEME}{:016x}", u64::from_le_bytes(bits));
-        let spec = ResourceSpec { uri, bytes: Some(whole.len() as u64), ..spec };
-        let whose = whose.clone();
+        let spec = ResourceSpec { uri, bytes: Some(data.len() as u64), ..spec };
+        let caller = caller.clone();
         let since = Instant::now();
-        let kept = StoredResult { caller: whose, spec: spec.clone(), data: whole, since };
+        let result = StoredResult { caller, spec: spec.clone(), data, since };
         let mut all = self.lock();
-        all.bytes += kept.bytes();
-        all.kept.push_back(kept);
+        all.bytes += result.bytes();
+        all.kept.push_back(result);
         while all.bytes > STORE_BYTES_MAX && all.kept.len() > 1 {
             all.remove_oldest();
         }
@@ -112,8 +112,8 @@ impl ResultStore {
             all.kept.iter().find(|kept| id_in_uri(&kept.spec) == id && kept.caller == *caller);
         found.map(|kept| (kept.spec.clone(), kept.data.clone())).ok_or_else(|| {
             let message = format!(
-                "there is no result `{id}`: one is kept for an hour, or until there are newer ones \
-                 for its place; call the tool again"
+                "unknown result `{id}`: a result is kept for an hour, or until newer ones need its \
+                 space; call the tool again"
             );
             ToolError::new(ToolFault::NotFound, message)
         })
@@ -123,8 +123,8 @@ impl ResultStore {
 impl StoredResultSet {
     /// Removes the oldest result.
     fn remove_oldest(&mut self) {
-        if let Some(gone) = self.kept.pop_front() {
-            self.bytes -= gone.bytes();
+        if let Some(oldest) = self.kept.pop_front() {
+            self.bytes -= oldest.bytes();
         }
     }
 }
@@ -133,8 +133,8 @@ impl StoredResult {
     /// Returns the bytes that the result takes.
     fn bytes(&self) -> usize {
         let ResourceSpec { name, about, media_type, .. } = &self.spec;
-        let said = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();
-        self.data.len() + name.len() + said + OVERHEAD_BYTES
+        let described = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();
+        self.data.len() + name.len() + described + OVERHEAD_BYTES
     }
 }
 

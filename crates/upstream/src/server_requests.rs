@@ -63,22 +63,22 @@ impl CallReceiver {
         Self::new(ctx, QuestionRoute::Driver(open))
     }
 
-    fn new(ctx: &ToolContext, way: QuestionRoute) -> Arc<Self> {
+    fn new(ctx: &ToolContext, route: QuestionRoute) -> Arc<Self> {
         let caller = ctx.caller.name.clone();
         let events = ctx.events.clone().into();
-        let can = ctx.asker.supported();
-        let asked = AtomicU64::new(0);
-        let lacks = Mutex::default();
+        let capabilities = ctx.asker.supported();
+        let questions_asked = AtomicU64::new(0);
+        let missing = Mutex::default();
         let visits = Mutex::default();
         let folders = OnceLock::new();
         Arc::new(Self {
             caller,
             events,
-            route: way,
-            capabilities: can,
+            route,
+            capabilities,
             folders,
-            questions_asked: asked,
-            missing: lacks,
+            questions_asked,
+            missing,
             visits,
         })
     }
@@ -108,11 +108,11 @@ impl CallReceiver {
                 parse_question(ELICITATION_CREATE, page, &key).and_then(
                     |question| match question {
                         ClientQuestion::Visit { .. } => Ok(question),
-                        _ => Err("it names no page".to_owned()),
+                        _ => Err("it has no URL".to_owned()),
                     },
                 );
             let question = question.map_err(|why| {
-                ToolError::failed(format!("it wants a page to be visited in no known way: {why}"))
+                ToolError::failed(format!("it requires a page visit in an unknown form: {why}"))
             })?;
             self.remember_visit(&question);
             Ok((key, question))
@@ -151,12 +151,12 @@ impl CallReceiver {
         match &self.route {
             QuestionRoute::Live(asker) => asker.ask(questions).await,
             QuestionRoute::Driver(open) => {
-                let (reply, given) = oneshot::channel();
-                let gone = |_| ToolError::canceled();
+                let (reply, answers) = oneshot::channel();
+                let canceled = |_| ToolError::canceled();
                 open.send(OpenQuestions { questions, reply })
                     .await
                     .map_err(|_| ToolError::canceled())?;
-                given.await.map_err(gone)?
+                answers.await.map_err(canceled)?
             }
         }
     }
@@ -199,15 +199,17 @@ impl MessageReceiver for CallReceiver {
             let question = parse_question(&method, &params, &key);
             let question = question.map_err(|why| RpcError::new(-32602, why))?;
             self.remember_visit(&question);
-            let given = self.ask_caller(ClientQuestions::from([(key.clone(), question)])).await;
-            let given = given.map_err(|err| {
+            let answers = self.ask_caller(ClientQuestions::from([(key.clone(), question)])).await;
+            let answers = answers.map_err(|err| {
                 if let ToolFault::CannotAsk(kind) = err.fault {
                     self.record_missing(kind);
                 }
                 RpcError::new(-32603, err.message)
             })?;
-            let told = given.get(&key).ok_or_else(|| RpcError::new(-32603, "nobody answered"))?;
-            Ok(encode_answer(told))
+            let answer = answers
+                .get(&key)
+                .ok_or_else(|| RpcError::new(-32603, "the client did not answer"))?;
+            Ok(encode_answer(answer))
         })
     }
 }
@@ -244,8 +246,8 @@ impl MessageReceiver for NoReceiver {
         method: String,
         _params: Value,
     ) -> BoxFuture<'static, Result<Value, RpcError>> {
-        Box::pin(async move {
-            Err(RpcError::new(-32601, format!("nobody can be asked `{method}` here")))
-        })
+        Box::pin(
+            async move { Err(RpcError::new(-32601, format!("`{method}` is not supported here"))) },
+        )
     }
 }

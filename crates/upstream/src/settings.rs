@@ -144,7 +144,7 @@ impl UpstreamTransport {
     fn check(self, url: &str) -> Result<(), String> {
         let url = url.trim();
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-        let writes = match self {
+        let schemes = match self {
             Self::Http | Self::Sse => "`http://` or `https://`",
             Self::WebSocket => "`ws://` or `wss://`",
         };
@@ -153,11 +153,11 @@ impl UpstreamTransport {
             _ if url.starts_with("${") => Ok(()),
             (Self::Http | Self::Sse, Some("http" | "https"))
             | (Self::WebSocket, Some("ws" | "wss")) => Ok(()),
-            (Self::Http | Self::Sse, Some("ws" | "wss")) => Err(format!(
-                "`url` is `{url}`, where a WebSocket is: say `transport = \"websocket\"`"
-            )),
+            (Self::Http | Self::Sse, Some("ws" | "wss")) => {
+                Err(format!("`url` is `{url}`, a WebSocket: set `transport = \"websocket\"`"))
+            }
             (Self::Http | Self::Sse | Self::WebSocket, _) => {
-                Err(format!("`url` is `{url}`; write a URL that begins with {writes}"))
+                Err(format!("`url` is `{url}`; it must start with {schemes}"))
             }
         }
     }
@@ -208,17 +208,17 @@ impl UpstreamSettings {
     /// Returns the invalid setting and the fix.
     pub fn check(&self) -> Result<(), String> {
         match (self.command.is_empty(), &self.url) {
-            (true, None) => return Err("say `command` or `url`".to_owned()),
-            (false, Some(_)) => return Err("say `command` or `url`, not both".to_owned()),
+            (true, None) => return Err("set `command` or `url`".to_owned()),
+            (false, Some(_)) => return Err("set `command` or `url`, not both".to_owned()),
             (true, Some(url)) => self.transport.check(url)?,
             (false, None) => {}
         }
         if let Some(oauth) = &self.oauth {
             if self.url.is_none() {
-                return Err("`oauth` is for an upstream at a `url`".to_owned());
+                return Err("`oauth` only applies to an upstream with a `url`".to_owned());
             }
             if self.has_authorization() {
-                return Err("say `oauth` or `headers.Authorization`, not both".to_owned());
+                return Err("set `oauth` or `headers.Authorization`, not both".to_owned());
             }
             oauth.check()?;
         }
@@ -226,8 +226,8 @@ impl UpstreamSettings {
             && ToolId::foreign(prefix).is_none()
         {
             return Err(format!(
-                "`prefix` is {prefix:?}; it has letters, digits, `_` and `-`, in parts with a dot \
-                 between them, or is empty"
+                "`prefix` is {prefix:?}; it must be empty, or have letters, digits, `_` and `-` in \
+                 parts separated by dots"
             ));
         }
         if let Some(name) = &self.revision {
@@ -235,31 +235,31 @@ impl UpstreamSettings {
         }
         for name in self.headers.keys() {
             if HeaderName::try_from(name).is_err() {
-                return Err(format!("`headers` names {name:?}, which is no name of a header"));
+                return Err(format!("`headers` contains {name:?}, which is not a header name"));
             }
         }
         for name in self.env.keys().chain(&self.keep_env) {
             if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(format!("{name:?} is no name of a variable"));
+                return Err(format!("{name:?} is not the name of an environment variable"));
             }
         }
-        let nothing = [
-            (self.at_once == 0, "at_once", "nothing could be called"),
-            (self.processes == 0, "processes", "nothing could be asked"),
-            (self.start_ms == 0, "start_ms", "it could never begin"),
+        let zeros = [
+            (self.at_once == 0, "at_once", "no call would be possible"),
+            (self.processes == 0, "processes", "no call that asks questions would be possible"),
+            (self.start_ms == 0, "start_ms", "it could never start"),
             (
                 self.deadline_ms == Some(0),
                 "deadline_ms",
-                "no call could end; leave it out for none",
+                "no call could finish; leave it out for the general timeout",
             ),
-            (self.message_bytes == 0, "message_bytes", "nothing could be read from it"),
+            (self.message_bytes == 0, "message_bytes", "no message could be received"),
         ];
-        if let Some((_, setting, why)) = nothing.into_iter().find(|(is, ..)| *is) {
+        if let Some((_, setting, why)) = zeros.into_iter().find(|(is, ..)| *is) {
             return Err(format!("`{setting}` is 0: {why}"));
         }
         for (setting, value) in [("at_once", self.at_once), ("processes", self.processes)] {
             if value > AT_ONCE_MAX {
-                return Err(format!("`{setting}` is {value}; at most {AT_ONCE_MAX} are served"));
+                return Err(format!("`{setting}` is {value}; the maximum is {AT_ONCE_MAX}"));
             }
         }
         self.check_fit()
@@ -268,7 +268,7 @@ impl UpstreamSettings {
     /// Checks for settings that have no effect for this kind of upstream.
     fn check_fit(&self) -> Result<(), String> {
         let Self { command, env, cwd, url, headers, sandbox, roots, .. } = self;
-        let idle = match url {
+        let unused = match url {
             Some(_) => {
                 [(!env.is_empty(), "env"), (cwd.is_some(), "cwd"), (sandbox != "off", "sandbox")]
             }
@@ -278,20 +278,20 @@ impl UpstreamSettings {
                 (false, ""),
             ],
         };
-        if let Some((_, setting)) = idle.into_iter().find(|(is, _)| *is) {
+        if let Some((_, setting)) = unused.into_iter().find(|(is, _)| *is) {
             let of = if url.is_some() { "a `command`" } else { "a `url`" };
-            return Err(format!("`{setting}` is for an upstream with {of}, which this is not"));
+            return Err(format!("`{setting}` only applies to an upstream with {of}"));
         }
         if command.first().is_some_and(|program| program.trim().is_empty()) {
-            return Err("`command` names no program".to_owned());
+            return Err("the program in `command` is empty".to_owned());
         }
         if let Some(path) = roots.iter().find(|path| !path.starts_with('/')) {
-            return Err(format!("`roots` has `{path}`, which is no absolute path"));
+            return Err(format!("`roots` contains `{path}`, which is not an absolute path"));
         }
         if let Some((name, _)) =
             headers.iter().find(|(_, value)| value.contains(['\r', '\n', '\0']))
         {
-            return Err(format!("`headers` has a line break in `{name}`"));
+            return Err(format!("the value of the header `{name}` has a line break"));
         }
         let mut texts =
             self.private_values().chain(command.iter().map(String::as_str)).chain(url.as_deref());
@@ -300,7 +300,7 @@ impl UpstreamSettings {
         {
             // The text before it may be part of a secret.
             let at = text.rfind("${").unwrap_or_default();
-            return Err(format!("a `${{` is not closed: `{}`", &text[at..]));
+            return Err(format!("`${{` has no closing brace: `{}`", &text[at..]));
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl UpstreamSettings {
 pub(crate) fn revision_named(name: &str) -> Result<&'static Revision, String> {
     REVISIONS.iter().find(|revision| revision.name == name).ok_or_else(|| {
         let known: Vec<_> = REVISIONS.iter().map(|revision| revision.name).collect();
-        format!("no revision is called `{name}`; there is {}", known.join(", "))
+        format!("unknown revision `{name}`; known revisions are {}", known.join(", "))
     })
 }
 
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_begins_as_its_transport_has_it() {
+    fn a_url_must_start_with_a_scheme_of_its_transport() {
         let check = |transport, url: &str| {
             UpstreamSettings { transport, url: Some(url.to_owned()), ..UpstreamSettings::default() }
                 .check()
@@ -346,52 +346,55 @@ mod tests {
         for url in ["ws://a", "wss://a/b", "${URL}"] {
             assert_eq!(check(UpstreamTransport::WebSocket, url), Ok(()), "{url}");
         }
-        let says = |transport, url, what: &str| {
+        let expect_error = |transport, url, what: &str| {
             let why = check(transport, url).expect_err(url);
             assert!(why.contains(what), "{why}");
         };
-        says(UpstreamTransport::Http, "wss://a", "transport = \"websocket\"");
-        says(UpstreamTransport::Sse, "a.example/mcp", "`https://`");
-        says(UpstreamTransport::WebSocket, "http://news.example", "`wss://`");
+        expect_error(UpstreamTransport::Http, "wss://a", "transport = \"websocket\"");
+        expect_error(UpstreamTransport::Sse, "a.example/mcp", "`https://`");
+        expect_error(UpstreamTransport::WebSocket, "http://news.example", "`wss://`");
     }
 
     #[test]
-    fn what_could_never_work_is_refused() {
-        let sound =
+    fn settings_that_cannot_work_are_refused() {
+        let valid =
             || UpstreamSettings { command: vec!["it".to_owned()], ..UpstreamSettings::default() };
-        assert_eq!(sound().check(), Ok(()));
+        assert_eq!(valid().check(), Ok(()));
         let named = |name: &str| BTreeMap::from([(name.to_owned(), "1".to_owned())]);
-        for (odd, says) in [
-            (UpstreamSettings { revision: Some("2025-11".to_owned()), ..sound() }, "2025-11-25"),
-            (UpstreamSettings { start_ms: 0, ..sound() }, "`start_ms` is 0"),
-            (UpstreamSettings { deadline_ms: Some(0), ..sound() }, "`deadline_ms` is 0"),
-            (UpstreamSettings { message_bytes: 0, ..sound() }, "`message_bytes` is 0"),
-            (UpstreamSettings { at_once: 0, ..sound() }, "`at_once` is 0"),
-            (UpstreamSettings { processes: 0, ..sound() }, "`processes` is 0"),
-            (UpstreamSettings { headers: named("X Key"), ..sound() }, "no name of a header"),
-            (UpstreamSettings { env: named("A=B"), ..sound() }, "no name of a variable"),
+        for (invalid, expected) in [
+            (UpstreamSettings { revision: Some("2025-11".to_owned()), ..valid() }, "2025-11-25"),
+            (UpstreamSettings { start_ms: 0, ..valid() }, "`start_ms` is 0"),
+            (UpstreamSettings { deadline_ms: Some(0), ..valid() }, "`deadline_ms` is 0"),
+            (UpstreamSettings { message_bytes: 0, ..valid() }, "`message_bytes` is 0"),
+            (UpstreamSettings { at_once: 0, ..valid() }, "`at_once` is 0"),
+            (UpstreamSettings { processes: 0, ..valid() }, "`processes` is 0"),
+            (UpstreamSettings { headers: named("X Key"), ..valid() }, "not a header name"),
             (
-                UpstreamSettings { keep_env: vec![String::new()], ..sound() },
-                "no name of a variable",
+                UpstreamSettings { env: named("A=B"), ..valid() },
+                "not the name of an environment variable",
+            ),
+            (
+                UpstreamSettings { keep_env: vec![String::new()], ..valid() },
+                "not the name of an environment variable",
             ),
         ] {
-            let why = odd.check().expect_err(says);
-            assert!(why.contains(says), "{why}");
+            let why = invalid.check().expect_err(expected);
+            assert!(why.contains(expected), "{why}");
         }
     }
 
     #[test]
-    fn a_prefix_is_of_what_ids_are_made_of_or_empty() {
+    fn a_prefix_is_a_valid_id_or_empty() {
         let checked = |prefix: &str| {
             let command = vec!["it".to_owned()];
             let prefix = Some(prefix.to_owned());
             UpstreamSettings { command, prefix, ..UpstreamSettings::default() }.check()
         };
-        for sound in ["", "git", "My-Tools_2", "a.b"] {
-            assert_eq!(checked(sound), Ok(()), "{sound}");
+        for valid in ["", "git", "My-Tools_2", "a.b"] {
+            assert_eq!(checked(valid), Ok(()), "{valid}");
         }
-        for odd in ["a b", "ä", ".", "a..b", "a.", "a/b"] {
-            assert!(checked(odd).is_err_and(|why| why.contains("`prefix`")), "{odd}");
+        for invalid in ["a b", "ä", ".", "a..b", "a.", "a/b"] {
+            assert!(checked(invalid).is_err_and(|why| why.contains("`prefix`")), "{invalid}");
         }
     }
 }

@@ -15,11 +15,11 @@ impl SkillSource for UpstreamResources {
     }
 
     fn claim(&self, uri: &str) -> Option<UriClaim> {
-        let shelved = self.upstream.skill_index();
+        let index = self.upstream.skill_index();
         let listing = self.upstream.listing();
         // An upstream need not list all its skills.
-        let may = listing.has_skills && is_normal_form(uri) && shelved.may_have(uri);
-        let claim = match shelved.skill(uri) {
+        let may = listing.has_skills && is_normal_form(uri) && index.may_have(uri);
+        let claim = match index.skill(uri) {
             Some(_) => Some(UriClaim::Listed),
             None => may.then_some(UriClaim::Scheme),
         };
@@ -29,8 +29,8 @@ impl SkillSource for UpstreamResources {
     fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async move {
             self.upstream.wait_listed().await;
-            let shelved = self.upstream.skill_index();
-            let all = shelved.all.iter().filter(|one| !self.is_own(&one.uri));
+            let index = self.upstream.skill_index();
+            let all = index.all.iter().filter(|one| !self.is_own(&one.uri));
             Ok(all.cloned().collect())
         })
     }

@@ -80,11 +80,11 @@ pub(crate) enum RequestFailure {
 
 /// A connection over some transport. Dropping it closes the connection and stops its program.
 pub(crate) trait TransportConnection: Send + Sync + 'static {
-    /// Sends a request and waits for its answer. `hears` receives related messages.
+    /// Sends a request and waits for its answer. `receiver` gets related messages.
     fn request(
         &self,
         message: OutgoingMessage,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>>;
     /// Sends a notification.
     fn send_notification(
@@ -103,11 +103,11 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn closed_reason(&self) -> String;
 }
 
-/// Returns `trouble` as a sentence.
-pub(crate) fn describe_failure(trouble: &RequestFailure) -> String {
-    match trouble {
+/// Returns `failure` as a sentence.
+pub(crate) fn describe_failure(failure: &RequestFailure) -> String {
+    match failure {
         RequestFailure::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
-        RequestFailure::SessionGone => "its session is gone".to_owned(),
+        RequestFailure::SessionGone => "its session has ended".to_owned(),
         RequestFailure::NotSent(why)
         | RequestFailure::Lost(why)
         | RequestFailure::Unauthorized(why) => why.clone(),

@@ -168,34 +168,34 @@ impl Upstream {
     pub(crate) fn new(
         name: &str,
         settings: UpstreamSettings,
-        (world, keeps, results, claims): (
+        (world, host, results, claims): (
             Arc<dyn UpstreamWorld>,
             Arc<dyn UpstreamHost>,
             ResultStore,
             UriOwnership,
         ),
         changes: ChangeFeed,
-        (before, whose): (Option<&Self>, InstanceOwner),
+        (before, owner): (Option<&Self>, InstanceOwner),
     ) -> Arc<Self> {
-        let kept_as = listing_key(name, &settings);
+        let key = listing_key(name, &settings);
         // An empty listing is not reused, because nobody would call the upstream to refresh it.
-        let known = keeps.stored_listing(&kept_as).filter(|(known, _)| !known.is_empty());
+        let known = host.stored_listing(&key).filter(|(known, _)| !known.is_empty());
         let known_before = known.is_some();
         let (known, since) = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
-        let lanes = DedicatedPool::new(settings.processes);
+        let dedicated = DedicatedPool::new(settings.processes);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
         // A caller's own instance has its own watches.
-        let same = before.filter(|_| whose == InstanceOwner::Shared);
-        let theirs = before.filter(|_| whose != InstanceOwner::Shared);
-        let watched = same.map_or_else(Arc::default, |before| before.watches.clone());
+        let same = before.filter(|_| owner == InstanceOwner::Shared);
+        let caller_instance = before.filter(|_| owner != InstanceOwner::Shared);
+        let watches = same.map_or_else(Arc::default, |before| before.watches.clone());
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
-            listing_key: kept_as,
+            listing_key: key,
             permits: Arc::new(Semaphore::new(settings.at_once)),
             settings,
             world,
-            host: keeps,
+            host,
             changes,
             shared_connection: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
@@ -210,7 +210,7 @@ impl Upstream {
             is_relisting: AtomicBool::new(false),
             tools: Mutex::default(),
             lasting,
-            dedicated: lanes,
+            dedicated,
             results,
             claims,
             has_asked: AtomicBool::new(false),
@@ -221,14 +221,14 @@ impl Upstream {
             scheduled_refresh: Mutex::default(),
             this: this.clone(),
             closed: AtomicBool::new(false),
-            retired: theirs.map_or_else(Arc::default, |of| of.retired.clone()),
+            retired: caller_instance.map_or_else(Arc::default, |before| before.retired.clone()),
             tools_version: AtomicU64::new(0),
             refresh_signal: Arc::default(),
             is_unheard: AtomicBool::new(false),
-            watches: watched,
+            watches,
             listening: Mutex::default(),
             credentials: OnceLock::new(),
-            owner: whose,
+            owner,
             callers: CallerInstances::default(),
         });
         upstream.watches.set_upstream(&upstream);
@@ -246,7 +246,7 @@ impl Upstream {
     }
 
     pub(super) fn this(&self) -> Arc<Self> {
-        self.this.upgrade().expect("who is asked is there")
+        self.this.upgrade().expect("a method runs only while the upstream exists")
     }
 
     /// Returns the last listing.
@@ -302,8 +302,8 @@ impl Upstream {
 /// Returns the key of a stored listing. It depends on all settings except those on result sizes.
 fn listing_key(name: &str, settings: &UpstreamSettings) -> String {
     let UpstreamSettings { answer_bytes, media_bytes, .. } = UpstreamSettings::default();
-    let said = settings_bytes(&UpstreamSettings { answer_bytes, media_bytes, ..settings.clone() });
-    format!("{name}-{}", &blake3::hash(&said).to_hex()[..16])
+    let bytes = settings_bytes(&UpstreamSettings { answer_bytes, media_bytes, ..settings.clone() });
+    format!("{name}-{}", &blake3::hash(&bytes).to_hex()[..16])
 }
 
 fn settings_bytes(settings: &UpstreamSettings) -> Vec<u8> {

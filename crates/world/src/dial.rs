@@ -21,7 +21,7 @@ use tokio_rustls::rustls::crypto::{
 };
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
 /// Idle time before TCP keepalive probes start. Probes repeat at a third of it, and three
@@ -114,11 +114,11 @@ pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedStream,
     });
     match connected.await {
         Ok(connected) => connected.map_err(|err: io::Error| match err.kind() {
-            io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-            io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
+            io::ErrorKind::NotFound => "the socket does not exist".to_owned(),
+            io::ErrorKind::ConnectionRefused => "nothing is listening there".to_owned(),
             _ => err.to_string(),
         }),
-        Err(_) => Err(format!("there was no answer within {} ms", within.as_millis())),
+        Err(_) => Err(format!("timed out after {} ms", within.as_millis())),
     }
 }
 
@@ -134,7 +134,10 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 
 /// A TLS client. Cheap to clone.
 #[derive(Clone)]
-pub struct TlsClient(TlsConnector);
+pub struct TlsClient {
+    connector: TlsConnector,
+    trusts_system: bool,
+}
 
 impl TlsClient {
     /// Creates a TLS client that trusts `trust`. It reads certificate files, so it blocks.
@@ -153,38 +156,97 @@ impl TlsClient {
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier { provider })),
         };
-        Ok(Self(TlsConnector::from(Arc::new(config.with_no_client_auth()))))
+        let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+        Ok(Self { connector, trusts_system: *trust == CertificateTrust::System })
     }
 
     /// Performs the TLS handshake over `stream` and checks that the server's certificate is for
     /// `host`.
+    ///
+    /// # Errors
+    /// An error that explains in words what is wrong with the certificate or the server.
     pub async fn connect(
         &self,
         stream: DialedStream,
         host: &str,
     ) -> io::Result<TlsStream<DialedStream>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        self.0.connect(name, stream).await
+        let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+        let connected = self.connector.connect(name, stream).await;
+        connected.map_err(|err| explain_tls_error(err, &host, self.trusts_system))
+    }
+}
+
+/// Returns the error of a TLS handshake with `host` in words that a person understands. The advice
+/// for an unknown issuer depends on whether the system's certificates are trusted.
+pub(crate) fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Error {
+    let cause = err.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let why = match cause {
+        Some(rustls::Error::InvalidCertificate(problem)) => {
+            explain_certificate_error(problem, host, trusts_system)
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            format!("`{host}` does not speak TLS on this port")
+        }
+        Some(rustls::Error::NoCertificatesPresented) => {
+            format!("`{host}` sent no certificate")
+        }
+        None if err.kind() == io::ErrorKind::UnexpectedEof => {
+            format!("`{host}` closed the connection during the TLS handshake")
+        }
+        Some(_) | None => return err,
+    };
+    io::Error::new(err.kind(), why)
+}
+
+fn explain_certificate_error(
+    problem: &CertificateError,
+    host: &str,
+    trusts_system: bool,
+) -> String {
+    match problem {
+        CertificateError::UnknownIssuer => {
+            let advice = match trusts_system {
+                true => {
+                    "; if you trust it, set SSL_CERT_FILE to a PEM file with its CA certificate"
+                }
+                false => "",
+            };
+            format!("the certificate of `{host}` is self-signed or of an unknown issuer{advice}")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("the certificate of `{host}` has expired")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("the certificate of `{host}` is not valid yet; check this machine's clock")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!("the certificate is for another host, not for `{host}`")
+        }
+        CertificateError::Other(cause) if cause.to_string().contains("CaUsedAsEndEntity") => {
+            format!("the certificate of `{host}` is that of a CA, which cannot identify a server")
+        }
+        other => format!("the certificate of `{host}` is invalid: {other}"),
     }
 }
 
 fn system_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-    root_store(found.certs).ok_or_else(|| format!("this system has no certificates to trust{why}"))
+    root_store(found.certs).ok_or_else(|| format!("this system has no trusted certificates{why}"))
 }
 
 fn roots_from_file(path: &Path) -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_certs_from_paths(Some(path), None);
     let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-    root_store(found.certs).ok_or_else(|| format!("{} has no certificates{why}", path.display()))
+    root_store(found.certs)
+        .ok_or_else(|| format!("{} contains no usable certificates{why}", path.display()))
 }
 
 fn root_store(certificates: Vec<CertificateDer<'static>>) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    let (taken, _) = roots.add_parsable_certificates(certificates);
-    (taken > 0).then_some(roots)
+    let (added, _) = roots.add_parsable_certificates(certificates);
+    (added > 0).then_some(roots)
 }
 
 /// A verifier that accepts any certificate and still checks the handshake signatures.
@@ -211,8 +273,8 @@ impl ServerCertVerifier for AnyCertificateVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, known)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -221,11 +283,37 @@ impl ServerCertVerifier for AnyCertificateVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, known)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_rustls::rustls::InvalidMessage;
+
+    use super::*;
+
+    #[test]
+    fn tls_errors_are_explained_in_words() {
+        let certificate = rustls::Error::InvalidCertificate;
+        for (cause, expected) in [
+            (certificate(CertificateError::UnknownIssuer), "SSL_CERT_FILE"),
+            (certificate(CertificateError::Expired), "has expired"),
+            (certificate(CertificateError::NotValidForName), "not for `a.example`"),
+            (rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType), "not speak TLS"),
+        ] {
+            let err = io::Error::new(io::ErrorKind::InvalidData, cause);
+            let why = explain_tls_error(err, "a.example", true).to_string();
+            assert!(why.contains(expected), "{why}");
+        }
+        let err = certificate(CertificateError::UnknownIssuer);
+        let err = io::Error::new(io::ErrorKind::InvalidData, err);
+        let why = explain_tls_error(err, "a.example", false).to_string();
+        assert!(why.contains("unknown issuer") && !why.contains("SSL_CERT_FILE"), "{why}");
     }
 }

@@ -29,6 +29,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use crate::dial::explain_tls_error;
+
 /// The default time limit of a request, from name lookup to the last byte of the response.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The default limit of a response body, in bytes. The rest of a longer body is not read.
@@ -87,22 +89,22 @@ impl HttpTarget {
     /// A phrase that explains why the URL is unusable: no host, another scheme, a user name or a
     /// query.
     pub fn new(url: &str, path: &str) -> Result<Self, String> {
-        let url: Uri = url.trim().parse().map_err(|err| format!("is no URL: {err}"))?;
+        let url: Uri = url.trim().parse().map_err(|err| format!("is not a URL: {err}"))?;
         let is_secure = match url.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => true,
             Some(scheme) if *scheme == Scheme::HTTP => false,
-            Some(_) | None => return Err("begins neither with `http://` nor `https://`".to_owned()),
+            Some(_) | None => return Err("does not start with `http://` or `https://`".to_owned()),
         };
         let authority = url.authority().filter(|authority| !authority.host().is_empty());
-        let authority = authority.cloned().ok_or("names no host")?;
+        let authority = authority.cloned().ok_or("has no host")?;
         if authority.as_str().contains('@') {
-            return Err("has a user name in it, which would be shown to every caller".to_owned());
+            return Err("contains a user name, which every caller would see".to_owned());
         }
         if url.query().is_some() {
             return Err("has a query".to_owned());
         }
         let path = format!("{}{path}", url.path().trim_end_matches('/'));
-        let path = path.parse().map_err(|err| format!("cannot have the path `{path}`: {err}"))?;
+        let path = path.parse().map_err(|err| format!("has an invalid path `{path}`: {err}"))?;
         Ok(Self { is_https: is_secure, authority, path })
     }
 
@@ -116,9 +118,9 @@ impl HttpTarget {
             None => (url, String::new()),
         };
         let target = Self::new(plain, "/")?;
-        let path = plain.parse::<Uri>().map_err(|err| format!("is no URL: {err}"))?;
+        let path = plain.parse::<Uri>().map_err(|err| format!("is not a URL: {err}"))?;
         let path = format!("{}{query}", path.path());
-        let path = path.parse().map_err(|err| format!("cannot have the path `{path}`: {err}"))?;
+        let path = path.parse().map_err(|err| format!("has an invalid path `{path}`: {err}"))?;
         Ok(Self { path, ..target })
     }
 
@@ -167,27 +169,28 @@ impl HttpFetcher {
     /// A sentence for the log that explains why there is no response.
     pub async fn post(&self, target: &HttpTarget, json: Vec<u8>) -> Result<HttpResponse, String> {
         let answer_bytes_max = RESPONSE_BYTES_MAX;
-        let asked = JsonPost { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
-        Ok(self.post_request(target, asked).await?.response)
+        let request = JsonPost { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
+        Ok(self.post_request(target, request).await?.response)
     }
 
-    /// Posts the request `asked` to `target`.
+    /// Sends `post` to `target`.
     ///
     /// # Errors
     /// A sentence that explains why there is no response. It never contains the key.
     pub async fn post_request(
         &self,
         target: &HttpTarget,
-        asked: JsonPost<'_>,
+        post: JsonPost<'_>,
     ) -> Result<FetchResponse, String> {
-        let JsonPost { json, key, timeout: within, answer_bytes_max } = asked;
+        let JsonPost { json, key, timeout: within, answer_bytes_max } = post;
         let mut request = Request::post(target.path.clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|err| err.to_string())?;
         if let Some(key) = key {
-            let mut bearer = HeaderValue::try_from(format!("Bearer {key}"))
-                .map_err(|_| "the key has characters that no header may have".to_owned())?;
+            let mut bearer = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
+                "the key contains characters that are invalid in a header".to_owned()
+            })?;
             bearer.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, bearer);
         }
@@ -219,18 +222,19 @@ impl HttpFetcher {
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|err| err.to_string())?;
         let secure = self.new_tls_connector().await?;
-        let stream = secure.connect(name, stream).await.map_err(|err| err.to_string())?;
+        let connected = secure.connect(name, stream).await;
+        let stream = connected.map_err(|err| explain_tls_error(err, host, true).to_string())?;
         send_over(stream, request, answer_bytes_max).await
     }
 
     async fn new_tls_connector(&self) -> Result<TlsConnector, String> {
         if self.tls.get().is_none() {
             // The system's certificates are files.
-            let made =
+            let connector_result =
                 tokio::task::spawn_blocking(connector).await.map_err(|err| err.to_string())?;
-            self.tls.get_or_init(|| made);
+            self.tls.get_or_init(|| connector_result);
         }
-        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is unavailable".to_owned()))
     }
 }
 
@@ -281,7 +285,7 @@ async fn send_over(
 }
 
 fn timeout_message(within: Duration) -> String {
-    format!("there was no answer within {} s", within.as_secs_f32())
+    format!("timed out after {} s", within.as_secs_f32())
 }
 
 /// Returns `true` if `err` means that the stream ended early.
@@ -294,10 +298,10 @@ fn is_hangup(err: &hyper::Error) -> bool {
 fn connector() -> Result<TlsConnector, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    let (taken, _) = roots.add_parsable_certificates(found.certs);
-    if taken == 0 {
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
         let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-        return Err(format!("this system has no certificates to trust{why}"));
+        return Err(format!("this system has no trusted certificates{why}"));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -315,22 +319,22 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers one request with `answer`, and gives back what it was asked.
+    /// Starts a server that answers one request with `answer`. Returns its URL, and the request.
     async fn server(answer: Vec<u8>) -> (String, JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = tokio::spawn(async move {
+        let received = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = Vec::new();
-            while !asked.ends_with(b"{}") {
-                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            let mut received = Vec::new();
+            while !received.ends_with(b"{}") {
+                assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
             }
             stream.write_all(&answer).await.unwrap();
             let more = timeout(Duration::from_millis(200), listener.accept()).await;
-            assert!(more.is_err(), "it asked again");
-            String::from_utf8(asked).unwrap()
+            assert!(more.is_err(), "the request was sent twice");
+            String::from_utf8(received).unwrap()
         });
-        (url, asked)
+        (url, received)
     }
 
     async fn posted(url: &str, path: &str) -> Result<HttpResponse, String> {
@@ -338,71 +342,71 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_made_once_and_its_answer_read() {
+    async fn a_request_is_sent_once_and_its_response_is_read() {
         let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_owned();
-        let (url, asked) = server(answer.into_bytes()).await;
+        let (url, received) = server(answer.into_bytes()).await;
         let answered = posted(&format!("{url}/api/"), "/assets/").await.unwrap();
         assert_eq!(answered, HttpResponse { status: 201, body: b"ok".to_vec() });
-        let asked = asked.await.unwrap();
-        assert!(asked.starts_with("POST /api/assets/ HTTP/1.1\r\n"), "{asked}");
-        assert!(asked.contains("content-type: application/json\r\n"), "{asked}");
+        let received = received.await.unwrap();
+        assert!(received.starts_with("POST /api/assets/ HTTP/1.1\r\n"), "{received}");
+        assert!(received.contains("content-type: application/json\r\n"), "{received}");
     }
 
     #[tokio::test]
-    async fn what_is_got_comes_with_how_long_it_may_be_kept() {
+    async fn a_get_response_includes_its_cache_control() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/keys/?p=a%20b", listener.local_addr().unwrap());
-        let asked = tokio::spawn(async move {
+        let received = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = Vec::new();
-            while !asked.ends_with(b"\r\n\r\n") {
-                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            let mut received = Vec::new();
+            while !received.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
             }
             let head = "HTTP/1.1 200 OK\r\ncache-control: max-age=9\r\ncontent-length: 4\r\n\r\n";
             stream.write_all(format!("{head}keys").as_bytes()).await.unwrap();
-            String::from_utf8(asked).unwrap()
+            String::from_utf8(received).unwrap()
         });
         let target = HttpTarget::from_url(&url).unwrap();
         assert_eq!(target.to_string(), url);
         let got = HttpFetcher::default().get(&target, DEFAULT_TIMEOUT, 3).await.unwrap();
         assert_eq!(got.response, HttpResponse { status: 200, body: b"key".to_vec() });
         assert_eq!(got.cache_control.as_deref(), Some("max-age=9"));
-        let asked = asked.await.unwrap();
-        assert!(asked.starts_with("GET /keys/?p=a%20b HTTP/1.1\r\n"), "{asked}");
+        let received = received.await.unwrap();
+        assert!(received.starts_with("GET /keys/?p=a%20b HTTP/1.1\r\n"), "{received}");
     }
 
     #[tokio::test]
-    async fn a_redirect_is_an_answer() {
+    async fn a_redirect_is_returned_and_not_followed() {
         let answer = "HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 4\r\n\r\nmove";
-        let (url, asked) = server(answer.as_bytes().to_vec()).await;
+        let (url, received) = server(answer.as_bytes().to_vec()).await;
         let answered = posted(&url, "/").await.unwrap();
         assert_eq!(answered, HttpResponse { status: 302, body: b"move".to_vec() });
-        asked.await.unwrap();
+        received.await.unwrap();
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_cut_is_none() {
+    async fn a_truncated_response_is_an_error() {
         for head in ["content-length: 4", "transfer-encoding: chunked"] {
             let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n2\r\n");
-            let (url, asked) = server(answer.into_bytes()).await;
+            let (url, received) = server(answer.into_bytes()).await;
             posted(&url, "/").await.unwrap_err();
-            asked.await.unwrap();
+            received.await.unwrap();
         }
     }
 
     #[tokio::test]
-    async fn the_beginning_of_a_long_answer_is_read() {
+    async fn a_long_response_is_cut_at_the_limit() {
         let mut answer = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
         answer.resize(answer.len() + RESPONSE_BYTES_MAX + (64 << 10), b'x');
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = Vec::new();
-            while !asked.ends_with(b"{}") {
-                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            let mut received = Vec::new();
+            while !received.ends_with(b"{}") {
+                assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
             }
-            // It is hung up on once enough was read.
+            // The client hangs up once it has read enough.
             let _ = stream.write_all(&answer).await;
         });
         let answered = posted(&url, "/").await.unwrap();
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_hangs_up_or_is_not_there_has_no_answer() {
+    async fn a_request_fails_if_the_server_hangs_up_or_is_unreachable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let hung_up = tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
@@ -422,17 +426,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_says_nothing_is_not_waited_for() {
+    async fn a_request_times_out_if_the_server_stays_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let before = tokio::time::Instant::now();
         let why = posted(&url, "/").await.unwrap_err();
-        assert_eq!(why, "there was no answer within 5 s");
+        assert_eq!(why, "timed out after 5 s");
         assert!(before.elapsed() < DEFAULT_TIMEOUT + Duration::from_millis(100));
     }
 
     #[tokio::test]
-    async fn what_is_no_tls_is_not_spoken_to() {
+    async fn a_request_fails_if_the_server_does_not_speak_tls() {
         let answer = "HTTP/1.1 200 OK\r\n\r\n";
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());

@@ -44,7 +44,7 @@ impl FolderChangeSignal {
     }
 }
 
-#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+#[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
 fn queue_reader(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the returned `AsyncFd` owns the descriptor and closes it when dropped.
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)

@@ -4,7 +4,7 @@
 //! process outlives its run or the server, even a killed server. It also bounds the memory for
 //! output, and lets a program inherit nothing that it was not given.
 
-#![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
+#![allow(clippy::disallowed_methods, reason = "this module starts programs and reads /proc")]
 
 mod environment;
 mod output_capture;
@@ -139,20 +139,20 @@ impl ProcessRunner {
         sandbox: Sandbox,
     ) -> io::Result<Self> {
         // A missing folder is reported when it is opened.
-        let leavings = sandbox.leftovers(workspace).ok();
-        leavings.iter().for_each(SandboxLeftovers::remove);
-        Self::with_leftovers(environment, sandbox, leavings)
+        let leftovers = sandbox.leftovers(workspace).ok();
+        leftovers.iter().for_each(SandboxLeftovers::remove);
+        Self::with_leftovers(environment, sandbox, leftovers)
     }
 
     fn with_leftovers(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
-        leavings: Option<SandboxLeftovers>,
+        leftovers: Option<SandboxLeftovers>,
     ) -> io::Result<Self> {
         family::adopt_orphans()?;
         Ok(Self(Arc::new(RunnerState {
             environment: environment.into_iter().collect(),
-            spawner: ProgramSpawner::start(ServerMark::random()?, leavings)?,
+            spawner: ProgramSpawner::start(ServerMark::random()?, leftovers)?,
             sandbox,
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -184,10 +184,10 @@ impl ProcessRunner {
 
     /// Returns the kernel's name and release, for example `Linux 6.8.0`.
     pub fn kernel_version(&self) -> String {
-        let told = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
-        let told = ["ostype", "osrelease"].map(|name| told(name).unwrap_or_default());
-        let told = told.map(|text| text.trim().to_owned()).join(" ");
-        if told.trim().is_empty() { std::env::consts::OS.to_owned() } else { told }
+        let setting = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+        let names = ["ostype", "osrelease"].map(|name| setting(name).unwrap_or_default());
+        let names = names.map(|text| text.trim().to_owned()).join(" ");
+        if names.trim().is_empty() { std::env::consts::OS.to_owned() } else { names }
     }
 
     /// Runs a program to its end. Stops it when its time is over or when `cancel` is cancelled.

@@ -116,7 +116,7 @@ impl Root {
         let dir = open(path, flags, Mode::empty())?;
         beneath::check_support(dir.as_fd())?;
         let path = beneath::path_of_fd(dir.as_fd()).map_err(|err| {
-            let why = format!("/proc is needed to tell where files are, and cannot be read: {err}");
+            let why = format!("cannot read /proc, which is needed to locate files: {err}");
             io::Error::new(io::ErrorKind::Unsupported, why)
         })?;
         hidden::note_root_opened(&path);

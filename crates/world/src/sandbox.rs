@@ -6,7 +6,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "what a program sees of the machine is this module's to look at"
+    reason = "this module inspects the machine to build a program's view"
 )]
 
 mod settings;
@@ -116,11 +116,11 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the settings are invalid, or no thread can be started.
-    pub fn new(settings: &SandboxSettings, beside: SandboxPaths) -> Result<Self, String> {
+    pub fn new(settings: &SandboxSettings, paths: SandboxPaths) -> Result<Self, String> {
         settings.check()?;
         let rules = settings.rules.iter().map(|rule| {
             let odd = |why: String| {
-                format!("`{}` in sandbox.for is no pattern of tools: {why}", rule.tools)
+                format!("`{}` in sandbox.for is not a valid tool pattern: {why}", rule.tools)
             };
             if let Some(why) = glob_problem(&rule.tools) {
                 return Err(odd(why));
@@ -130,7 +130,7 @@ impl Sandbox {
         });
         let rules = rules.collect::<Result<_, String>>()?;
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
-        Ok(Self::from_parts(settings.clone(), beside, rules, Some(outside)))
+        Ok(Self::from_parts(settings.clone(), paths, rules, Some(outside)))
     }
 
     /// Returns the confinement of a program of `tool` in `workspace`. `None` if it is unconfined.
@@ -212,21 +212,21 @@ impl Sandbox {
 
     fn from_parts(
         settings: SandboxSettings,
-        beside: SandboxPaths,
+        paths: SandboxPaths,
         rules: Vec<(GlobMatcher, SandboxProfile)>,
         outside: Option<UnconfinedThread>,
     ) -> Self {
         let reserved = ReservedNames::default();
         let idle = IdleHelpers::default();
-        let ways = OnceLock::new();
+        let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
             settings,
-            paths: beside,
+            paths,
             rules,
             reserved,
             idle,
             unconfined_thread: outside,
-            capabilities: ways,
+            capabilities,
         }))
     }
 }

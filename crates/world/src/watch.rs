@@ -107,7 +107,7 @@ impl FileWatcher {
         changes: &ChangeFeed,
     ) -> Result<WatchGuard, ToolError> {
         let live = self.active_watch().map_err(|err| {
-            let message = "files cannot be watched now: the system gives no more watches";
+            let message = "files cannot be watched now: the system has no free watches";
             ToolError {
                 cause: Some(err.to_string()),
                 ..ToolError::new(ToolFault::Unavailable, message)
@@ -139,7 +139,9 @@ impl FileWatcher {
                 }))
             }
             Err(err) => {
-                tracing::warn!("new files are not told of, since none can be watched: {err}");
+                tracing::warn!(
+                    "new files are not reported, because the workspace cannot be watched: {err}"
+                );
                 WatchGuard::none()
             }
         }
@@ -254,7 +256,7 @@ async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut look
         lookout = match looked.await {
             Ok(lookout) => lookout,
             Err(err) => {
-                tracing::error!("files are not watched any more: {err}");
+                tracing::error!("stopped watching files: {err}");
                 return;
             }
         };
@@ -264,7 +266,7 @@ async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut look
     }
 }
 
-#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+#[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
 fn queue_reader(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: the descriptor is closed when its last owner is dropped, and the watch is one of
     // them. The `Arc` always owns the same descriptor.

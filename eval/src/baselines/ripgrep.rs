@@ -52,7 +52,7 @@ pub fn scores<T: AsRef<str>>(
             rg.args(["-e", word]);
         }
         let output = rg.arg(".").current_dir(&folder).stdin(Stdio::null()).output();
-        let output = output.with_context(|| format!("`{}` cannot be run", binary.display()))?;
+        let output = output.with_context(|| format!("cannot run `{}`", binary.display()))?;
         // It ends with 1 where nothing matches.
         ensure!(output.status.code() < Some(2), "rg: {}", String::from_utf8_lossy(&output.stderr));
         let mut found: HashMap<usize, (HashSet<String>, usize)> = HashMap::new();

@@ -20,6 +20,6 @@ fn main() -> anyhow::Result<()> {
         "alone" => train::table_alone(&arguments_of_table()),
         "bm25f" => train::tune_bm25f(),
         "networks" => train::learn_networks(count(0, 150.0), numbers.get(1).map(|_| count(1, 0.0))),
-        _ => anyhow::bail!("say `words [epochs] [names]`, `bm25f` or `networks [questions]`"),
+        _ => anyhow::bail!("usage: train words [epochs] [names] | bm25f | networks [questions]"),
     }
 }

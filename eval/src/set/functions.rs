@@ -45,8 +45,10 @@ pub fn of_file(path: &str, text: &str, lang: Lang) -> anyhow::Result<Vec<Functio
         Lang::Rust => tree_sitter_rust::LANGUAGE.into(),
         Lang::Python => tree_sitter_python::LANGUAGE.into(),
     };
-    parser.set_language(&language).map_err(|err| anyhow::anyhow!("the grammar: {err}"))?;
-    let tree = parser.parse(text, None).context("the parser gave nothing")?;
+    parser
+        .set_language(&language)
+        .map_err(|err| anyhow::anyhow!("cannot load the grammar: {err}"))?;
+    let tree = parser.parse(text, None).context("the parser returned no tree")?;
     let mut walk = Walk { path, text, within: Vec::new(), found: Vec::new() };
     match lang {
         Lang::Rust => walk.rust(tree.root_node()),

@@ -213,7 +213,7 @@ fn counted(keys: impl Iterator<Item = String>) -> HashMap<String, usize> {
 
 #[allow(clippy::expect_used, reason = "the patterns stand here and are tested")]
 fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a pattern of ours is one")
+    Regex::new(pattern).expect("a built-in pattern is valid")
 }
 
 #[cfg(test)]

@@ -277,7 +277,10 @@ pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
     }
     let found = lists.iter().flatten().filter(|it| it.found).count();
     let all = lists.iter().flatten().count();
-    eprintln!("{} packages, {all} questions, the right one is there for {found}", packages.len());
+    eprintln!(
+        "{} packages, {all} questions, the right answer is among the candidates for {found}",
+        packages.len()
+    );
     let mut best = (0.0, 0);
     for hidden in [0, 16, 32] {
         let mut tally = Tally::default();

@@ -12,7 +12,7 @@ use toolgate::serve::shutdown;
 use toolgate::{HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-/// Says back what it is told.
+/// Returns its input text.
 struct Echo;
 
 #[derive(Deserialize, JsonSchema)]
@@ -31,7 +31,7 @@ struct Output {
 impl Tool for Echo {
     const NAME: &'static str = "example.echo";
     const TITLE: &'static str = "Echo";
-    const DESCRIPTION: &'static str = "Says back what it is told.";
+    const DESCRIPTION: &'static str = "Return the text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_nobody_knows_is_refused_when_it_is_read() {
+    fn an_unknown_assert_is_refused_when_parsed() {
         for word in ["", "eror:*", "error:NO_SUCH", "ok:1", "mode:9", "bytes:x", "race:", "status:"]
         {
             assert!(Assert::read(word).is_err(), "{word}");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_of_python_are_read_to_the_byte() {
+    fn python_literals_are_parsed_byte_for_byte() {
         assert_eq!(pythons(r"b'a\r\n\xef\\'").expect("sound"), b"a\r\n\xef\\");
     }
 }

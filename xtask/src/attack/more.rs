@@ -133,19 +133,19 @@ fn told(play: &mut Play, client: &mut Client) -> anyhow::Result<Vec<Came>> {
 /// Connections that say nothing, as many as there is room for and more.
 fn silent(play: &mut Play, server: &mut Server, client: &mut Client) -> anyhow::Result<Vec<Came>> {
     let addr = server.addr.context("no address")?;
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..1100 {
         let Ok(stream) = TcpStream::connect_timeout(&addr, Duration::from_secs(5)) else { break };
-        held.push(stream);
+        streams.push(stream);
     }
-    if held.len() < 1100 {
-        play.wrong.push(format!("the harness: only {} connections", held.len()));
+    if streams.len() < 1100 {
+        play.wrong.push(format!("the harness: only {} connections", streams.len()));
     }
     let begun = std::time::Instant::now();
     let answered = client.ping();
     let took = begun.elapsed();
     if answered.is_err() || took > Duration::from_secs(2) {
-        play.wrong.push(format!("beside {} silent connections it takes {took:?}", held.len()));
+        play.wrong.push(format!("beside {} silent connections it takes {took:?}", streams.len()));
     }
     Ok(vec![Came { judged: true, took, ..Came::default() }])
 }

@@ -102,7 +102,7 @@ fn told(said: &Said, key: &str) -> bool {
         || (key == "timed_out" && said.data["exit_code"] == -1)
         || (key == "timed_out" && (says(said, "time was over") || says(said, "timed out")))
         || (key == "truncated"
-            && (["go on with", " more", "cut", "left out", "…", "\\u2026"]
+            && (["go on with", "continue with", " more", "cut", "left out", "…", "\\u2026"]
                 .iter()
                 .any(|word| says(said, word))))
 }

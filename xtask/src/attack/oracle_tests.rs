@@ -54,7 +54,7 @@ fn holds_after(assert: &str, came: Came, change: impl FnOnce(&mut Play)) -> bool
 }
 
 #[test]
-fn a_refusal_counts_only_for_its_reason_on_record_and_on_the_wire() {
+fn a_refusal_counts_only_if_record_and_wire_have_its_reason() {
     let refused = |outcome: &str| came(true, "-32602", json!({}), outcome);
     assert!(holds("error:PATH_ESCAPE", refused("not_allowed")));
     assert!(!holds("error:PATH_ESCAPE", refused("not_found")));
@@ -86,7 +86,7 @@ fn a_refusal_counts_only_for_its_reason_on_record_and_on_the_wire() {
 }
 
 #[test]
-fn what_is_done_is_done_on_record_too() {
+fn a_success_counts_only_if_record_and_wire_agree() {
     assert!(holds("ok", came(false, "", json!({}), "ok")));
     assert!(!holds("ok", came(false, "", json!({}), "program_failed")));
     assert!(!holds("ok", came(true, "1", json!({}), "ok")));
@@ -123,7 +123,7 @@ fn codes_statuses_times_and_sizes_are_compared() {
 }
 
 #[test]
-fn files_are_looked_at() {
+fn asserts_about_files_are_checked_on_disk() {
     let nothing = || came(false, "", json!({}), "ok");
     let put = |name: &'static str, bytes: &'static [u8]| {
         move |play: &mut Play| {
@@ -156,7 +156,7 @@ fn files_are_looked_at() {
 }
 
 #[test]
-fn what_nobody_looked_at_does_not_hold() {
+fn an_assert_without_a_check_fails() {
     let nothing = || came(false, "", json!({}), "ok");
     for word in
         ["linearizable", "race:no_canary", "listener_silent", "fds:0,1,2", "config_rejected"]
@@ -174,7 +174,7 @@ fn what_nobody_looked_at_does_not_hold() {
 }
 
 #[test]
-fn a_neighbour_that_is_touched_is_seen() {
+fn every_change_of_a_neighbour_is_detected() {
     let mut play = play("tree", "alive");
     let evil = play.stage.evil.clone();
     let changes: [(&str, &dyn Fn()); 6] = [
@@ -188,8 +188,8 @@ fn a_neighbour_that_is_touched_is_seen() {
     for (word, change) in changes {
         let before = Tree::of(&evil).expect("a tree");
         change();
-        let said = before.changed(&Tree::of(&evil).expect("a tree")).unwrap_or_default();
-        assert!(said.contains(word), "{word}: {said:?}");
+        let changes_found = before.changed(&Tree::of(&evil).expect("a tree")).unwrap_or_default();
+        assert!(changes_found.contains(word), "{word}: {changes_found:?}");
     }
     play.wrong.clear();
     _ = std::fs::remove_dir_all(&play.stage.base);

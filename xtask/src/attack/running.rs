@@ -276,7 +276,7 @@ pub(super) fn restarted(play: &mut Play) -> anyhow::Result<Vec<Came>> {
         let Ok(said) = client.call("jobs.get", &json!({ "job_id": id })) else { return false };
         let raw = String::from_utf8_lossy(&said.raw).into_owned();
         last = said;
-        raw.contains("interrupted") || raw.contains("ended while it ran")
+        raw.contains("interrupted") || raw.contains("the server stopped during the call")
     });
     let found = match told {
         true => Ok(()),

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_canary_is_seen_however_it_is_written() {
+    fn a_canary_is_found_in_every_encoding() {
         let canary = "canary-0123456789abcdef";
         for before in ["", "a", "ab", "abc"] {
             let text = format!("{before}{canary}, and more");

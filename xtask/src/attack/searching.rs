@@ -79,8 +79,14 @@ pub(super) fn without_embedder(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     indexed(&mut client)?;
     let came = call(&mut client, "search.index_status", &json!({}))?;
     let text = raw(&came.said).to_lowercase();
-    let words =
-        ["\"complete\":false", "away", "cannot be reached", "not reached", "refused", "no vector"];
+    let words = [
+        "\"complete\":false",
+        "unavailable",
+        "unreachable",
+        "does not answer",
+        "refused",
+        "no vector",
+    ];
     let told = words.iter().any(|word| text.contains(word));
     let shown = match told {
         true => Ok(()),

@@ -156,13 +156,13 @@ impl Server {
         let mut child = command.spawn().with_context(|| format!("`{program}` does not start"))?;
         let mut errors = child.stderr.take().context("no log")?;
         let log = Arc::new(Mutex::new(Vec::new()));
-        let kept = log.clone();
+        let tail = log.clone();
         spawn(move || {
             let mut piece = [0; 8192];
             while let Ok(length) = errors.read(&mut piece)
                 && length > 0
             {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).extend(&piece[..length]);
+                tail.lock().unwrap_or_else(PoisonError::into_inner).extend(&piece[..length]);
             }
         });
         Ok(Self { child, log, addr: None })

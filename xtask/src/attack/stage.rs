@@ -121,11 +121,11 @@ impl Tree {
 
     /// What is otherwise in `after`, in a line; nothing if it is the same.
     pub(super) fn changed(&self, after: &Self) -> Option<String> {
-        let mut said = String::new();
+        let mut changes = String::new();
         for (path, before) in &self.0 {
             let name = path.display();
             match after.0.get(path) {
-                None => _ = write!(said, "{name} is gone; "),
+                None => _ = write!(changes, "{name} is gone; "),
                 Some(now) if now == before => {}
                 Some(now) => {
                     let mut what = Vec::new();
@@ -141,14 +141,14 @@ impl Tree {
                             what.push(word);
                         }
                     }
-                    _ = write!(said, "{name} has another {}; ", what.join(", "));
+                    _ = write!(changes, "{name} has another {}; ", what.join(", "));
                 }
             }
         }
         for path in after.0.keys().filter(|path| !self.0.contains_key(*path)) {
-            _ = write!(said, "{} is new; ", path.display());
+            _ = write!(changes, "{} is new; ", path.display());
         }
-        (!said.is_empty()).then(|| said.trim_end_matches("; ").to_owned())
+        (!changes.is_empty()).then(|| changes.trim_end_matches("; ").to_owned())
     }
 }
 

@@ -75,6 +75,6 @@ fn brief(ways: &BTreeSet<&str>) -> String {
             None => dialects.push((dialect, vec![over])),
         }
     }
-    let said = dialects.iter().map(|(dialect, overs)| format!("{dialect} {}", overs.join(" ")));
-    said.collect::<Vec<_>>().join(", ")
+    let parts = dialects.iter().map(|(dialect, overs)| format!("{dialect} {}", overs.join(" ")));
+    parts.collect::<Vec<_>>().join(", ")
 }

@@ -231,8 +231,8 @@ fn smuggled(request: &Request, addr: std::net::SocketAddr) -> Vec<(&'static str,
     ];
     if request.path == "/mcp" && own.contains("Mcp-Method") {
         let without = |name: &str| -> String {
-            let kept = request.headers.iter().filter(|(own, _)| !own.eq_ignore_ascii_case(name));
-            kept.map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+            let others = request.headers.iter().filter(|(own, _)| !own.eq_ignore_ascii_case(name));
+            others.map(|(name, value)| format!("{name}: {value}\r\n")).collect()
         };
         let head = |own: &str| format!("{line}Host: {addr}\r\n{own}Connection: close\r\n{length}");
         let other = without("mcp-method");
@@ -264,20 +264,20 @@ fn idle(play: &mut Play, addr: std::net::SocketAddr, client: &mut Client) -> any
             ),
         ),
     ] {
-        let mut held = Vec::new();
+        let mut streams = Vec::new();
         for _ in 0..IDLE {
             let Ok(mut stream) = TcpStream::connect_timeout(&addr, Duration::from_secs(5)) else {
                 break;
             };
             _ = stream.write_all(first.as_bytes());
-            held.push(stream);
+            streams.push(stream);
         }
         let took = client.ping();
         if !matches!(took, Ok(took) if took < Duration::from_secs(5)) {
             let took = took.map_or_else(|err| format!("{err:#}"), |took| format!("{took:?}"));
-            play.wrong.push(format!("beside {} {label}: {took}", held.len()));
+            play.wrong.push(format!("beside {} {label}: {took}", streams.len()));
         }
-        drop(held);
+        drop(streams);
     }
     Ok(())
 }
@@ -293,8 +293,8 @@ fn keys(play: &Play) -> anyhow::Result<(String, [String; 2])> {
             .stdin(Stdio::null())
             .output()?;
         lines += &String::from_utf8_lossy(&output.stdout);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let key = said.split_whitespace().find(|word| word.starts_with("toolgate_"));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let key = stderr.split_whitespace().find(|word| word.starts_with("toolgate_"));
         keys.push(key.context("no key")?.to_owned());
     }
     let [one, other]: [String; 2] = keys.try_into().ok().context("two keys")?;

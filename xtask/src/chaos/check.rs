@@ -26,7 +26,7 @@ const ATTEMPTS_MAX: u64 = 5;
 /// Of so many jobs that began once, one is asked for what was told while it ran.
 const SAMPLE: u64 = 8;
 /// What a job says that was cut short and is not run again.
-const INTERRUPTED: &str = "the server ended while it ran";
+const INTERRUPTED: &str = "the server stopped during the call";
 
 /// A job as the server lists it.
 struct Listed {
@@ -59,7 +59,7 @@ pub(super) fn settled(stage: &Stage, ledger: &Ledger) -> anyhow::Result<Wrong> {
     let check = Check::new(stage, ledger, at, listed(at)?)?;
     let wrong = check.all(&jobs, ended)?;
     server.stop()?;
-    stage.complaints()?.iter().for_each(|said| eprintln!("a server said: {said}"));
+    stage.complaints()?.iter().for_each(|line| eprintln!("a server said: {line}"));
     Ok(wrong)
 }
 
@@ -192,10 +192,12 @@ impl<'c> Check<'c> {
         self.all_are_there(jobs, &known);
         let mut numbers = HashMap::new();
         for (job, ended) in jobs.iter().zip(ended) {
-            let said = ended["stderr"].as_str().unwrap_or_default();
-            let asked = known.get(job.id.as_str());
-            let cancel = asked.map_or(Cancel::No, |asked| asked.cancel);
-            let Some(n) = asked.map(|asked| asked.n).or_else(|| Plan::number(said)) else {
+            let stderr = ended["stderr"].as_str().unwrap_or_default();
+            let submission = known.get(job.id.as_str());
+            let cancel = submission.map_or(Cancel::No, |submission| submission.cancel);
+            let Some(n) =
+                submission.map(|submission| submission.n).or_else(|| Plan::number(stderr))
+            else {
                 // Nobody was told of it, and it does not say which it is.
                 self.nameless(job, &ended);
                 continue;
@@ -218,13 +220,13 @@ impl<'c> Check<'c> {
                 self.wrong.doubled.push(format!("job {} is listed twice", job.id));
             }
         }
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         for (id, submission) in self.ledger.accepted() {
             let n = submission.n;
             if !there.contains(id) {
                 self.wrong.lost.push(format!("job {n} was accepted as {id} and is not there"));
             }
-            if !told.insert(id) {
+            if !listed.insert(id) {
                 self.wrong.doubled.push(format!("job {n} was given the id {id} of another"));
             }
         }
@@ -234,13 +236,13 @@ impl<'c> Check<'c> {
                 .iter()
                 .filter(|job| job.tool == tool && !known.contains_key(job.id.as_str()))
                 .count();
-            let asked = self.ledger.0.iter().filter(|submission| {
+            let submitted = self.ledger.0.iter().filter(|submission| {
                 submission.kind == kind && matches!(submission.fate, Fate::Unknown)
             });
-            let asked = asked.count();
-            if untold > asked {
+            let submitted = submitted.count();
+            if untold > submitted {
                 self.wrong.doubled.push(format!(
-                    "{untold} jobs of {tool} are there that nobody was told of, and only {asked} \
+                    "{untold} jobs of {tool} are there that nobody was told of, and only {submitted} \
                      can be"
                 ));
             }
@@ -383,8 +385,8 @@ fn refusal(submission: &Submission) -> Option<&str> {
 }
 
 fn is_interrupted(ended: &Value) -> bool {
-    let said = ended["stderr"].as_str().unwrap_or_default();
-    ended["status"] == "failed" && ended["exit_code"].is_null() && said.contains(INTERRUPTED)
+    let stderr = ended["stderr"].as_str().unwrap_or_default();
+    ended["status"] == "failed" && ended["exit_code"].is_null() && stderr.contains(INTERRUPTED)
 }
 
 /// A job in a line.

@@ -132,7 +132,7 @@ fn rage(
         taken
     });
     gateway.stop()?;
-    stage.complaints()?.into_iter().for_each(|said| tally.wrong(format!("it said: {said}")));
+    stage.complaints()?.into_iter().for_each(|line| tally.wrong(format!("it said: {line}")));
     let fifth = taken.len() / 5;
     let most = |part: &[Load]| part.iter().copied().reduce(Load::most);
     let first = most(&taken[fifth..2 * fifth]);

@@ -146,8 +146,8 @@ impl Server {
     /// Where it listens, as soon as it does.
     pub(super) fn address(&mut self) -> anyhow::Result<SocketAddr> {
         while self.begun.elapsed() < START {
-            let said = fs::read_to_string(&self.log)?;
-            let url = said.lines().find(|line| line.starts_with("toolgate: serving"));
+            let log = fs::read_to_string(&self.log)?;
+            let url = log.lines().find(|line| line.starts_with("toolgate: serving"));
             // The line may be there in part.
             let url = url.filter(|line| line.ends_with("/mcp"));
             if let Some(rest) = url.and_then(|line| line.rsplit_once("http://")) {
@@ -155,7 +155,7 @@ impl Server {
                 return address.parse().with_context(|| address.to_owned());
             }
             if let Some(status) = self.process.try_wait()? {
-                bail!("the server ended by itself, {status}: {said}");
+                bail!("the server ended by itself, {status}: {log}");
             }
             sleep(LOOK);
         }
@@ -194,8 +194,8 @@ impl Server {
     /// Asks it to stop and waits for that.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.ask_to_stop()?;
-        let asked = Instant::now();
-        while asked.elapsed() < STOP {
+        let start = Instant::now();
+        while start.elapsed() < STOP {
             match self.process.try_wait()? {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => bail!("asked to stop, {}", self.ended(status)),

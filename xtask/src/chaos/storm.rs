@@ -70,14 +70,14 @@ impl Storm<'_> {
     fn kill(&mut self, kills: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut killed = 0;
-        let mut told = begun;
+        let mut last_report = begun;
         while killed < kills {
             let moment = self.moment();
             let was_killed = self.live(moment);
             self.shared.listens(None);
             killed += usize::from(was_killed?);
-            if told.elapsed() > TELL {
-                told = Instant::now();
+            if last_report.elapsed() > TELL {
+                last_report = Instant::now();
                 let jobs = self.shared.accepted();
                 let seconds = begun.elapsed().as_secs();
                 eprintln!("{killed} kills, {jobs} jobs, {seconds} s");

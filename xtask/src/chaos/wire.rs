@@ -52,9 +52,9 @@ pub(super) fn get(at: SocketAddr, path: &str) -> anyhow::Result<Answer> {
 /// What a tool gives, called on MCP's wire: Zyra's tells only what a program prints.
 pub(super) fn call(at: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Value> {
     let answer = whole(ask(at, tool, arguments))?;
-    let mut said = answer.json().with_context(|| format!("a call of {tool}"))?;
-    let result = said["result"]["structuredContent"].take();
-    ensure!(result.is_object(), "a call of {tool} failed: {said}");
+    let mut message = answer.json().with_context(|| format!("a call of {tool}"))?;
+    let result = message["result"]["structuredContent"].take();
+    ensure!(result.is_object(), "a call of {tool} failed: {message}");
     Ok(result)
 }
 
@@ -89,8 +89,8 @@ pub(super) fn asking(at: SocketAddr, tool: &str, arguments: &Value) -> Vec<u8> {
 
 impl Answer {
     pub(super) fn json(&self) -> anyhow::Result<Value> {
-        let said = || format!("not JSON: {}", String::from_utf8_lossy(&self.body));
-        serde_json::from_slice(&self.body).with_context(said)
+        let describe = || format!("not JSON: {}", String::from_utf8_lossy(&self.body));
+        serde_json::from_slice(&self.body).with_context(describe)
     }
 }
 
@@ -130,34 +130,34 @@ fn asked(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option<Answer>> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(ANSWER))?;
     stream.write_all(request)?;
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
-        if let Some(answer) = parsed(&came) {
+        if let Some(answer) = parsed(&received) {
             return Ok(Some(answer));
         }
         let left = ANSWER.checked_sub(begun.elapsed()).ok_or(io::ErrorKind::TimedOut)?;
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match stream.read(&mut piece)? {
             0 => return Ok(None),
-            read => came.extend_from_slice(&piece[..read]),
+            read => received.extend_from_slice(&piece[..read]),
         }
     }
 }
 
 /// The answer in `came`, once all of it is there. One of no length, and in no pieces, is never
 /// whole; of one in pieces the body is as it came.
-fn parsed(came: &[u8]) -> Option<Answer> {
-    let head = came.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let text = std::str::from_utf8(&came[..head]).ok()?.to_ascii_lowercase();
+fn parsed(received: &[u8]) -> Option<Answer> {
+    let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let text = std::str::from_utf8(&received[..head]).ok()?.to_ascii_lowercase();
     let status = text.split(' ').nth(1)?.parse().ok()?;
     // The end of the head stands before a first piece as that of a piece before the next.
     if text.contains("\r\ntransfer-encoding: chunked") {
-        let body = came[head + 4..].to_vec();
-        return came[head + 2..].ends_with(b"\r\n0\r\n\r\n").then_some(Answer { status, body });
+        let body = received[head + 4..].to_vec();
+        return received[head + 2..].ends_with(b"\r\n0\r\n\r\n").then_some(Answer { status, body });
     }
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     let length: usize = length.trim().parse().ok()?;
-    let body = came[head + 4..].get(..length)?.to_vec();
+    let body = received[head + 4..].get(..length)?.to_vec();
     Some(Answer { status, body })
 }

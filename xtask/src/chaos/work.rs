@@ -181,12 +181,12 @@ fn say(text: &str) -> anyhow::Result<()> {
 
 /// Starts something that goes on for long, in a session of its own.
 fn leave(child: Child) -> anyhow::Result<()> {
-    let held = || match child {
+    let output = || match child {
         Child::Quiet => Stdio::null(),
         Child::Clinging => Stdio::inherit(),
     };
     let mut command = Command::new("setsid");
-    command.args(["sleep", "86400"]).stdin(Stdio::null()).stdout(held()).stderr(held());
+    command.args(["sleep", "86400"]).stdin(Stdio::null()).stdout(output()).stderr(output());
     command.spawn().context("`setsid` cannot be started")?;
     Ok(())
 }

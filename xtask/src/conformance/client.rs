@@ -10,10 +10,10 @@ use crate::shell::copy_of_this;
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// What toolgate does not offer, each with the reason that is printed.
 const WITHOUT: [(&str, &str); 4] = [
-    ("auth/enterprise-managed-authorization", "an extension that is not offered"),
-    ("auth/dpop", "an extension that is not offered"),
-    ("auth/dpop-nonce", "an extension that is not offered"),
-    ("auth/wif-jwt-bearer", "an extension that is not offered"),
+    ("auth/enterprise-managed-authorization", "toolgate does not offer this extension"),
+    ("auth/dpop", "toolgate does not offer this extension"),
+    ("auth/dpop-nonce", "toolgate does not offer this extension"),
+    ("auth/wif-jwt-bearer", "toolgate does not offer this extension"),
 ];
 
 /// Runs every scenario that is wanted, and fails if any check of any does.
@@ -36,7 +36,7 @@ pub(super) fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
                 continue;
             }
             if let Some((_, why)) = WITHOUT.iter().find(|(name, _)| *name == scenario.name) {
-                eprintln!("{revision} {}: left out: {why}", scenario.name);
+                eprintln!("{revision} {}: skipped: {why}", scenario.name);
                 continue;
             }
             count += 1;

@@ -30,9 +30,9 @@ const SKILLS: &str = "sep-2640-client-";
 
 /// Uses the server at `url` through toolgate.
 pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
-    let said = |name: &str| std::env::var(name).unwrap_or_default();
-    let scenario = said("MCP_CONFORMANCE_SCENARIO");
-    let context = serde_json::from_str(&said("MCP_CONFORMANCE_CONTEXT")).unwrap_or(Value::Null);
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let scenario = variable("MCP_CONFORMANCE_SCENARIO");
+    let context = serde_json::from_str(&variable("MCP_CONFORMANCE_CONTEXT")).unwrap_or(Value::Null);
     let folder = std::env::temp_dir().join(format!("toolgate-driven-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("toolgate.toml"), settings(url, &scenario, &context))?;
@@ -79,8 +79,8 @@ fn issuer(url: &str) -> Option<String> {
     let at = format!("http://{host}/.well-known/oauth-protected-resource");
     [format!("{at}/{path}"), at].iter().find_map(|at| {
         let (_, body) = get(at).ok()?;
-        let said: Value = serde_json::from_str(&body).ok()?;
-        Some(said["authorization_servers"][0].as_str()?.to_owned())
+        let metadata: Value = serde_json::from_str(&body).ok()?;
+        Some(metadata["authorization_servers"][0].as_str()?.to_owned())
     })
 }
 
@@ -164,7 +164,7 @@ impl Person {
             browse(page.trim())?;
         }
         let ended = login.wait()?;
-        ensure!(ended.success(), "nobody is signed in");
+        ensure!(ended.success(), "the sign-in failed");
         Ok(())
     }
 }
@@ -340,7 +340,7 @@ impl Session {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
         loop {
             let said = self.said.recv_timeout(PATIENCE);
-            let said = said.with_context(|| format!("`{method}` is not answered"))?;
+            let said = said.with_context(|| format!("`{method}` got no response"))?;
             match (said["method"].as_str(), &said["id"]) {
                 (None, of) if *of == json!(id) => return Ok(said),
                 (Some(asked), of) if !of.is_null() => {
@@ -353,7 +353,7 @@ impl Session {
     }
 
     fn say(&mut self, message: &Value) -> anyhow::Result<()> {
-        writeln!(self.input, "{message}").context("toolgate does not listen")
+        writeln!(self.input, "{message}").context("toolgate does not read its input")
     }
 }
 
@@ -401,12 +401,12 @@ fn browse(page: &str) -> anyhow::Result<()> {
             None => return Ok(()),
         }
     }
-    bail!("{page} leads nowhere")
+    bail!("{page} redirects too often")
 }
 
 /// The head and the body of what is at `page`.
 fn get(page: &str) -> anyhow::Result<(String, String)> {
-    let rest = page.strip_prefix("http://").context("a page of this machine")?;
+    let rest = page.strip_prefix("http://").context("not a page of this machine")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = TcpStream::connect(host)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -30,19 +30,19 @@ fn page(pairs: &[Pair]) -> String {
     let mut page = String::from(
         "# The gateway, pair by pair\n\n\
          <!-- Written by `cargo xtask conformance --through`. -->\n\n\
-         MCP's own conformance suite is the client, [a server that offers everything]\
-         (../../examples/everything/src/main.rs) the upstream, and toolgate stands between them. There \
-         is a table for each transport of clients. A column is the revision that the client speaks; \
-         a row is the one that the upstream is spoken to in, and over what. Each cell says how many of the suite's checks \
-         passed and failed, and how many scenarios were left out, since the upstream's revision has \
-         no words for what they are about: sounds before 2025-03-26, forms before 2025-06-18, \
-         several choices in a form and tools that are called as tasks alone before 2025-11-25, skills \
-         before 2026-07-28. Over a WebSocket, which no revision knows, messages are as over stdio.\n\n\
-         The suite speaks Streamable HTTP. Where the client's transport is another, a toolgate of \
-         its own is that client: the suite's requests pass through it in the column's revision.\n\n\
-         The suite's client asks for 2025-11-25 or speaks 2026-07-28. For the older columns its \
-         requests are made to say the older revision on their way, and it is held to those of its \
-         scenarios that 2025-06-18 has and the client's own revision has words for.\n\n",
+         The client is MCP's own conformance suite. The upstream is \
+         [a server that offers everything](../../examples/everything/src/main.rs). toolgate is between \
+         them. Each transport of clients has a table. A column is the client's revision. A row is the \
+         upstream's revision and transport. A cell counts the checks that passed and failed, and the \
+         scenarios that were left out because the upstream's revision has no messages for them: audio \
+         before 2025-03-26, forms before 2025-06-18, multiple choices in a form and task-only tools \
+         before 2025-11-25, and skills before 2026-07-28. No revision defines WebSockets; their \
+         messages are those of stdio.\n\n\
+         The suite speaks Streamable HTTP. If the client uses another transport, a second toolgate \
+         acts as the client and passes the suite's requests on in the column's revision.\n\n\
+         The suite's client requests 2025-11-25, or speaks 2026-07-28. For older columns, a relay \
+         replaces the revision in its requests. These columns include the scenarios that exist in \
+         2025-06-18 and that the client's own revision supports.\n\n",
     );
     for way in [Way::Http, Way::Stdio, Way::Events] {
         let _ = writeln!(page, "## Clients over {way}\n");
@@ -56,7 +56,7 @@ fn page(pairs: &[Pair]) -> String {
 /// What came of the clients that come by `way`.
 fn table(page: &mut String, way: Way, pairs: &[Pair]) {
     let clients: Vec<_> = Client::all().filter(|client| client.way == way).collect();
-    let mut head = String::from("| the upstream is spoken to in |");
+    let mut head = String::from("| upstream |");
     let mut rule = String::from("|---|");
     for client in &clients {
         let _ = write!(head, " {} |", client.revision);

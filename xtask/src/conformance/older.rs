@@ -25,14 +25,14 @@ impl Older {
         let (server, path) = url
             .strip_prefix("http://")
             .and_then(|url| url.split_once('/'))
-            .with_context(|| format!("`{url}` is no address"))?;
+            .with_context(|| format!("`{url}` is not an address"))?;
         let server: SocketAddr = server.parse()?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let here = listener.local_addr()?.to_string();
         let url = format!("http://{here}/{path}");
         let instead = [(SAID.to_owned(), revision.to_owned()), (here, server.to_string())];
-        let sound = instead.iter().all(|(said, other)| said.len() == other.len());
-        ensure!(sound, "one is longer than the other: {instead:?}");
+        let sound = instead.iter().all(|(original, other)| original.len() == other.len());
+        ensure!(sound, "a replacement has another length: {instead:?}");
         let instead = Arc::new(instead);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -60,25 +60,25 @@ fn relay(client: &TcpStream, server: SocketAddr, instead: &Instead) -> io::Resul
             let _ = io::copy(&mut &server, &mut &*client);
             client.shutdown(Shutdown::Both)
         });
-        let asked = said_otherwise(client, &server, instead);
-        server.shutdown(Shutdown::Write).and(asked)
+        let copied = said_otherwise(client, &server, instead);
+        server.shutdown(Shutdown::Write).and(copied)
     })
 }
 
 /// Hands on what comes, with what is said `instead`.
 fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, instead: &Instead) -> io::Result<()> {
     let mut piece = vec![0; 64 << 10];
-    let mut held = Vec::new();
+    let mut buffer = Vec::new();
     loop {
         let read = from.read(&mut piece)?;
         if read == 0 {
-            return to.write_all(&held);
+            return to.write_all(&buffer);
         }
-        held.extend_from_slice(&piece[..read]);
-        for (said, other) in instead {
+        buffer.extend_from_slice(&piece[..read]);
+        for (original, other) in instead {
             let mut at = 0;
-            while let Some(place) = held.get_mut(at..at + said.len()) {
-                if place == said.as_bytes() {
+            while let Some(place) = buffer.get_mut(at..at + original.len()) {
+                if place == original.as_bytes() {
                     place.copy_from_slice(other.as_bytes());
                 }
                 at += 1;
@@ -86,15 +86,15 @@ fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, instead: &Instead) -
         }
         // What may be the beginning of one waits for its end; no message ends so.
         let begins = |end: &usize| {
-            instead.iter().any(|(said, _)| {
-                said.as_bytes().get(..*end).is_some_and(|begun| held.ends_with(begun))
+            instead.iter().any(|(original, _)| {
+                original.as_bytes().get(..*end).is_some_and(|begun| buffer.ends_with(begun))
             })
         };
-        let longest = instead.iter().map(|(said, _)| said.len()).max().unwrap_or_default();
+        let longest = instead.iter().map(|(original, _)| original.len()).max().unwrap_or_default();
         let begun = (1..longest).rev().find(begins);
-        let ready = held.len() - begun.unwrap_or_default();
-        to.write_all(&held[..ready])?;
-        held.drain(..ready);
+        let ready = buffer.len() - begun.unwrap_or_default();
+        to.write_all(&buffer[..ready])?;
+        buffer.drain(..ready);
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_another_revision_however_it_is_cut_and_answers_are_as_they_were() {
+    fn the_revision_of_requests_is_replaced_across_pieces_and_answers_are_unchanged() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/mcp", server.local_addr().expect("an address"));
         let older = Older::before(&url, "2025-03-26").expect("a relay");
@@ -121,12 +121,12 @@ mod tests {
             answer
         });
         let (mut served, _) = server.accept().expect("a client");
-        let mut asked = String::new();
-        served.read_to_string(&mut asked).expect("a request");
+        let mut request = String::new();
+        served.read_to_string(&mut request).expect("a request");
         served.write_all(b"2025-11-25").expect("it is read");
         drop(served);
         let there = server.local_addr().expect("an address");
-        assert_eq!(asked, format!("a 2025-03-26 b 2025-03-26 c {there} 2026-07-28"));
+        assert_eq!(request, format!("a 2025-03-26 b 2025-03-26 c {there} 2026-07-28"));
         assert_eq!(asking.join().expect("no panic"), "2025-11-25");
     }
 }

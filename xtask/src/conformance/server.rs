@@ -55,12 +55,13 @@ impl Server {
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{program} cannot be started"))?;
+            .with_context(|| format!("cannot start {program}"))?;
         let said = process.stderr.take().context("the server has no standard error")?;
         let mut server = Self { process, url: String::new() };
         let mut lines = BufReader::new(said).lines();
         while server.url.is_empty() {
-            let line = lines.next().context("the server ended before it said where it is")??;
+            let line =
+                lines.next().context("the server exited before it printed its address")??;
             let url = line
                 .split_whitespace()
                 .find(|word| ["http://", "ws://"].iter().any(|scheme| word.starts_with(scheme)));
@@ -77,22 +78,22 @@ impl Server {
     /// Ends it in order, and fails if it does not.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
-            bail!("the server ended by itself: {status}");
+            bail!("the server exited unexpectedly: {status}");
         }
         let id = self.process.id().to_string();
-        let told = Command::new("kill").arg(&id).status().context("`kill` cannot be started")?;
+        let told = Command::new("kill").arg(&id).status().context("cannot start `kill`")?;
         if !told.success() {
-            bail!("the server could not be told to end: {told}");
+            bail!("cannot stop the server: {told}");
         }
         let begun = Instant::now();
         while begun.elapsed() < STOP {
             match self.process.try_wait()? {
                 Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("the server ended badly: {status}"),
+                Some(status) => bail!("the server failed at its end: {status}"),
                 None => thread::sleep(LOOK),
             }
         }
-        bail!("the server was told to end and did not within {} s", STOP.as_secs())
+        bail!("the server did not stop within {} s", STOP.as_secs())
     }
 }
 

@@ -53,7 +53,7 @@ impl Suite {
         let modules = tools().join("node/node_modules");
         let file = |path: &str| -> anyhow::Result<String> {
             let file: PathBuf = modules.join(path);
-            ensure!(file.exists(), "{} is missing; cargo xtask setup", file.display());
+            ensure!(file.exists(), "{} is missing; run `cargo xtask setup`", file.display());
             Ok(file.display().to_string())
         };
         let program = file("@modelcontextprotocol/conformance/dist/index.js")?;
@@ -73,7 +73,10 @@ impl Suite {
     fn listed(&self, of: &str) -> anyhow::Result<Vec<Scenario>> {
         let listed = output(&self.node, &[&self.program, "list", of])?;
         let scenarios: Vec<_> = listed.lines().filter_map(Scenario::read).collect();
-        ensure!(!scenarios.is_empty(), "the suite lists no scenario that is understood:\n{listed}");
+        ensure!(
+            !scenarios.is_empty(),
+            "the suite lists no scenario in the expected form:\n{listed}"
+        );
         Ok(scenarios)
     }
 
@@ -118,14 +121,14 @@ impl Suite {
             .current_dir(checkout())
             .stdin(Stdio::null())
             .output()
-            .context("the suite cannot be started")?;
-        let said = [ran.stdout, ran.stderr].concat();
-        fs::write(results.join("said.txt"), &said)?;
+            .context("cannot start the suite")?;
+        let output = [ran.stdout, ran.stderr].concat();
+        fs::write(results.join("said.txt"), &output)?;
         let Some(checks) = checks(results)? else {
-            let said = String::from_utf8_lossy(&said);
-            let from = said.lines().count().saturating_sub(SHOWN_LINES);
-            let end: Vec<_> = said.lines().skip(from).collect();
-            let message = format!("it broke off ({}): {}", ran.status, end.join("\n  "));
+            let output = String::from_utf8_lossy(&output);
+            let from = output.lines().count().saturating_sub(SHOWN_LINES);
+            let end: Vec<_> = output.lines().skip(from).collect();
+            let message = format!("the suite failed ({}): {}", ran.status, end.join("\n  "));
             return Ok(vec![Check {
                 outcome: Outcome::Failed,
                 id: "scenario".to_owned(),
@@ -177,7 +180,7 @@ impl Check {
             Some("FAILURE" | "WARNING") => Outcome::Failed,
             Some("SKIPPED") => Outcome::Skipped,
             Some("INFO") => Outcome::Told,
-            other => anyhow::bail!("a check has the status {other:?}, which is not known"),
+            other => anyhow::bail!("a check has the unknown status {other:?}"),
         };
         let message = match text("errorMessage") {
             none if none.is_empty() => text("description"),
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenario_is_run_for_the_revisions_it_names_and_an_extension_for_the_newest() {
+    fn scenarios_run_in_their_revisions_and_extensions_in_the_newest() {
         let read = |line| Scenario::read(line).expect("a scenario");
         let ping = read("  - ping [2025-06-18,2025-11-25]");
         assert_eq!(ping.name, "ping");

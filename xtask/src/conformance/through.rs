@@ -206,7 +206,7 @@ impl Tested {
             ),
             Way::Http => format!("url = {:?}", self.server.url),
             Way::Events => over_events(&self.server.url),
-            Way::Socket => bail!("toolgate speaks MCP to nobody over a WebSocket"),
+            Way::Socket => bail!("toolgate serves no MCP over WebSockets"),
         };
         let settings = Settings::write(&self.folder, "between", &at, revision)?;
         Server::gateway(&toolgate(), &settings.file, &settings.served)

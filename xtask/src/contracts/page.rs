@@ -9,10 +9,10 @@ pub(super) fn written(shown: &[Shown]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\
          <!-- Written by `cargo xtask contracts`; edit tests/contracts/rows.tsv or the tests. -->\n\n\
-         Each row is a requirement of one of the contracts that toolgate keeps on a dialect of its \
-         own. M is a must, S a should, O a may; N names a tool of another language, and says what \
-         stands for it here. The tests speak to the real binary over the wire; this page is \
-         written only when all of them pass.\n",
+         Each row is a requirement of one of the five contracts, each of which has its own dialect. \
+         M means must, S should and O may. N names a tool of another language, and its replacement \
+         here. The tests run against the real binary. This page is written only when all of them \
+         pass.\n",
     );
     for seed in Seed::ALL {
         let rows: Vec<&Shown> = shown.iter().filter(|one| one.row.seed == seed).collect();
@@ -20,7 +20,7 @@ pub(super) fn written(shown: &[Shown]) -> String {
         let title = seed.title();
         let _ = write!(
             page,
-            "\n## {title}: {name}, {} rows\n\n| row | | asks | shown by |\n|---|---|---|---|\n",
+            "\n## {title}: {name}, {} rows\n\n| row | level | requirement | tests |\n|---|---|---|---|\n",
             rows.len()
         );
         for Shown { row, tests } in rows {

@@ -67,23 +67,23 @@ impl Report {
     pub(crate) fn newest() -> anyhow::Result<Self> {
         let path = checkout().join(JUNIT);
         let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("{} is not there: no test was run", path.display()))?;
+            .with_context(|| format!("{} is missing; run the tests first", path.display()))?;
         let report = Self::read(&text);
-        ensure!(!report.0.is_empty(), "{} tells of no test", path.display());
+        ensure!(!report.0.is_empty(), "{} contains no tests", path.display());
         Ok(report)
     }
 
     fn read(junit: &str) -> Self {
-        let mut came = BTreeMap::new();
+        let mut outcomes = BTreeMap::new();
         for case in junit.split("<testcase ").skip(1) {
             let name = case.split("name=\"").nth(1).and_then(|rest| rest.split('"').next());
             let body = case.split("</testcase>").next().unwrap_or(case);
             let failed = ["<failure", "<error"].iter().any(|mark| body.contains(mark));
             if let Some(name) = name {
-                came.insert(TestName(name.to_owned()), !failed);
+                outcomes.insert(TestName(name.to_owned()), !failed);
             }
         }
-        Self(came)
+        Self(outcomes)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = TestName> {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_shows_the_rows_that_its_name_begins_with() {
+    fn the_name_of_a_test_starts_with_its_rows() {
         let name = |name: &str| TestName(name.to_owned());
         let two = name("contracts::s0::s0_23_67_a_line_of_5_bytes");
         assert_eq!(two.rows(), ["S0-23", "S0-67"]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_test_is_read_from_the_report() {
+    fn the_outcome_of_a_test_is_read_from_the_report() {
         let junit = concat!(
             "<testsuite><testcase name=\"a::s0_01_x\" classname=\"it\" time=\"1\">\n</testcase>",
             "<testcase name=\"a::s0_02_y\"><failure message=\"no\"></failure></testcase>",

@@ -80,14 +80,16 @@ impl Row {
         let fields: Vec<&str> = line.split('\t').collect();
         let (id, level, asks) = match fields[..] {
             [id, level, asks] | [id, level, asks, _] => (id, level, asks),
-            _ => anyhow::bail!("`{line}` is no row: id, level, what it asks, what stands for it"),
+            _ => anyhow::bail!(
+                "`{line}` is not a row: it needs an id, a level, a requirement, and optionally a replacement"
+            ),
         };
         let seed = id.split('-').next().unwrap_or_default();
         let seed = Seed::ALL.into_iter().find(|one| one.name() == seed);
-        ensure!(["M", "S", "O", "N"].contains(&level), "`{id}` has the level `{level}`");
+        ensure!(["M", "S", "O", "N"].contains(&level), "`{id}` has the unknown level `{level}`");
         Ok(Self {
             id: id.to_owned(),
-            seed: seed.with_context(|| format!("`{id}` is of no contract"))?,
+            seed: seed.with_context(|| format!("`{id}` belongs to no contract"))?,
             level: level.to_owned(),
             asks: asks.to_owned(),
             here: fields.get(3).map(|here| (*here).to_owned()),

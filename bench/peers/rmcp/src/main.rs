@@ -29,7 +29,7 @@ impl Echo {
         Self { tool_router: Self::tool_router() }
     }
 
-    #[tool(description = "Says back what it is told.")]
+    #[tool(description = "Return the text.")]
     fn echo(&self, Parameters(Input { text }): Parameters<Input>) -> String {
         text
     }

@@ -108,11 +108,11 @@ impl SyntaxWalk<'_, '_> {
         let mut text = String::new();
         let mut bytes = Vec::new();
         for (range, _) in comments.into_iter().filter(|(_, mark)| *mark == wanted) {
-            let said = docs::comment_text(&self.lines.text[range.clone()]);
+            let comment = docs::comment_text(&self.lines.text[range.clone()]);
             if !text.is_empty() {
                 text.push('\n');
             }
-            text.push_str(&said);
+            text.push_str(&comment);
             bytes.push(range);
         }
         (docs::without_tags(text.trim()), bytes)

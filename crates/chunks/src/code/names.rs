@@ -106,7 +106,7 @@ fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) 
 
 /// Collects `name`: an identifier, or a qualified one.
 fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
-    let said = &text[name.byte_range()];
+    let name_text = &text[name.byte_range()];
     match name.kind() {
         "object_pattern"
         | "array_pattern"
@@ -122,13 +122,13 @@ fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
         | "element_reference"
         | "left_assignment_list" => {}
         "member_expression" => {
-            let parts: Vec<&str> = said.split('.').map(str::trim).collect();
+            let parts: Vec<&str> = name_text.split('.').map(str::trim).collect();
             if parts.iter().all(|part| is_name(part))
                 && let [above @ .., name] = &parts[..]
             {
-                let is_said =
+                let is_named =
                     |it: &&&str| !matches!(**it, "this" | "exports" | "module" | "prototype");
-                push_outer(&mut named.outer_names, above.iter().filter(is_said));
+                push_outer(&mut named.outer_names, above.iter().filter(is_named));
                 push_name(&mut named.names, name);
             }
         }
@@ -139,7 +139,7 @@ fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
         | "nested_identifier"
         | "scoped_identifier"
         | "template_type" => {
-            let bare = said.split('<').next().unwrap_or_default();
+            let bare = name_text.split('<').next().unwrap_or_default();
             let parts: Vec<&str> =
                 bare.split([':', '.']).map(str::trim).filter(|it| !it.is_empty()).collect();
             if let [above @ .., name] = &parts[..] {
@@ -154,8 +154,8 @@ fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
         | "type_identifier"
         | "property_identifier"
         | "word"
-        | "variable_name" => push_name(&mut named.names, said),
-        _literal => push_name(&mut named.names, said.trim_matches(['"', '\'', '`', '#'])),
+        | "variable_name" => push_name(&mut named.names, name_text),
+        _literal => push_name(&mut named.names, name_text.trim_matches(['"', '\'', '`', '#'])),
     }
 }
 
@@ -197,25 +197,25 @@ fn collect_declared(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
 
 /// Returns the bare name of a type: `Etag` of `&mut fmt::Etag<T>`.
 fn type_name(node: Node<'_>, text: &str) -> Option<String> {
-    let said = text[node.byte_range()].trim_start_matches('(');
+    let type_text = text[node.byte_range()].trim_start_matches('(');
     // A Go receiver has a name before its type.
-    let said = match node.kind() {
+    let type_text = match node.kind() {
         "parameter_list" => {
-            said.trim_end_matches(')').rsplit([' ', '*']).find(|it| !it.is_empty())?
+            type_text.trim_end_matches(')').rsplit([' ', '*']).find(|it| !it.is_empty())?
         }
-        _type => said,
+        _type => type_text,
     };
-    let bare = said.split(['<', '[']).next().unwrap_or_default();
+    let bare = type_text.split(['<', '[']).next().unwrap_or_default();
     let mut words = bare.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     let skips = ["mut", "dyn", "const", "unsafe", "fn", "for"];
     let name = words.rfind(|it| !it.is_empty() && !skips.contains(it));
-    let name = name.or_else(|| (!said.is_empty()).then_some(said))?;
+    let name = name.or_else(|| (!type_text.is_empty()).then_some(type_text))?;
     (name.len() <= NAME_BYTES_MAX).then(|| name.to_owned())
 }
 
-/// Appends the innermost of `said`, from the outermost.
-fn push_outer<'t>(above: &mut Vec<String>, said: impl DoubleEndedIterator<Item = &'t &'t str>) {
-    let fitting = said.filter(|it| it.len() <= NAME_BYTES_MAX);
+/// Appends the innermost of `parts`, from the outermost.
+fn push_outer<'t>(above: &mut Vec<String>, parts: impl DoubleEndedIterator<Item = &'t &'t str>) {
+    let fitting = parts.filter(|it| it.len() <= NAME_BYTES_MAX);
     let mut last: Vec<String> = fitting.rev().take(ABOVE_MAX).map(|it| (*it).to_owned()).collect();
     last.reverse();
     above.append(&mut last);
@@ -296,12 +296,12 @@ fn head_end(node: Node<'_>, text: &str) -> usize {
         return if is_long { value.start_byte() } else { node.end_byte() };
     }
     let end = node.end_byte();
-    let said = &text[node.start_byte()..end];
+    let code = &text[node.start_byte()..end];
     let lines = node.end_position().row - node.start_position().row;
-    let until = match said.find('{') {
+    let until = match code.find('{') {
         Some(at) => at,
-        None if lines > 4 => said.find('\n').unwrap_or(said.len()),
-        None => said.len(),
+        None if lines > 4 => code.find('\n').unwrap_or(code.len()),
+        None => code.len(),
     };
     node.start_byte() + until
 }

@@ -29,10 +29,10 @@ pub(super) fn parse(text: &str, grammar: &Grammar, memory: &ParseMemory) -> Opti
     parser.set_language(&grammar.language).ok()?;
     let memory_max = MEMORY_MAX.min(MEMORY_BASE + MEMORY_PER_BYTE * text.len());
     let begun = thread_cpu_time();
-    let mut asks = 0;
+    let mut checks = 0;
     let mut watch = |_: &ParseState| {
-        asks += 1;
-        let is_over = asks > PROGRESS_CHECKS_MAX
+        checks += 1;
+        let is_over = checks > PROGRESS_CHECKS_MAX
             || memory.bytes_held() > memory_max
             || thread_cpu_time().saturating_sub(begun) > TIME_MAX;
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parse_that_takes_too_much_memory_is_given_up_and_leaves_none() {
+    fn a_parse_that_needs_too_much_memory_is_stopped_and_frees_it() {
         for text in [
             format!("{}\n{}", "<".repeat(300), format!("{}\n", "a<".repeat(100)).repeat(400)),
             "template<class T> a<b<c<d<e<f<g(((((((\n".repeat(2_000),
@@ -80,8 +80,8 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_is_in_no_table_of_a_scanner_is_no_end_of_the_process() {
-        // From one end of them to the other, in a process of which any may be the last.
+    fn a_letter_outside_the_tables_of_a_scanner_does_not_crash() {
+        // Each of these letters alone could crash the process.
         for letter in ('\u{80}'..=char::MAX).step_by(257) {
             let text = format!("echo {{{letter}..{letter}}}\nf() {{ echo; }}\n");
             let memory = ParseMemory::start(text.len());
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_tree_is_counted_until_it_is_gone() {
+    fn the_memory_of_a_tree_is_counted_until_it_is_dropped() {
         let text = "fn a() -> u8 {\n    b(c, d)\n}\n".repeat(1_000);
         let memory = ParseMemory::start(text.len());
         let tree = parse(&text, Grammar::for_language("rust").expect("a grammar"), &memory);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parse_that_takes_the_processor_too_long_is_given_up() {
+    fn a_parse_that_takes_too_long_is_stopped() {
         let text = "cat <<A$(\n".repeat(120_000);
         let begun = thread_cpu_time();
         let memory = ParseMemory::start(text.len());

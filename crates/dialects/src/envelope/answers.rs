@@ -167,8 +167,8 @@ fn prompt(prompt: &dyn AnyPrompt) -> Value {
 }
 
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(there.collect::<Map<_, _>>())
+    let members = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(members.collect::<Map<_, _>>())
 }
 
 /// Converts an output without structure to JSON.

@@ -39,12 +39,12 @@ pub(super) fn read(
     head: &FrameHead,
     body: &[u8],
 ) -> FrameReading {
-    let looks = matches!(*method, Method::GET | Method::HEAD);
-    let (asked, allow) = match parse_path(path) {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let (request, allow) = match parse_path(path) {
         Err(why) => (requests::unknown(TRANSPORT, route(path), path).into_refusal(why), None),
-        Ok(EnvelopePath::Health) if looks => return health_reading(),
-        Ok(EnvelopePath::Discover) if looks => (requests::discover(TRANSPORT), None),
-        Ok(EnvelopePath::Prompt(id)) if looks => match parse_arguments(query) {
+        Ok(EnvelopePath::Health) if is_read => return health_reading(),
+        Ok(EnvelopePath::Discover) if is_read => (requests::discover(TRANSPORT), None),
+        Ok(EnvelopePath::Prompt(id)) if is_read => match parse_arguments(query) {
             Ok(arguments) => (requests::prompt(TRANSPORT, &id, arguments), None),
             Err(why) => {
                 (requests::prompt(TRANSPORT, &id, PromptArguments::new()).into_refusal(why), None)
@@ -53,18 +53,18 @@ pub(super) fn read(
         Ok(EnvelopePath::Tool(id)) if *method == Method::POST => (parse_call(&id, body), None),
         Ok(EnvelopePath::Unknown) => {
             let message = format!(
-                "nothing is at `{}`; there is /mcp/discover, /mcp/prompt/ID and /mcp/tool/ID",
+                "unknown path `{}`; paths are /mcp/discover, /mcp/prompt/ID and /mcp/tool/ID",
                 clip_name(path)
             );
             let why = CallError::NotFound { message };
             (requests::unknown(TRANSPORT, "http", path).into_refusal(why), None)
         }
-        Ok(place) => {
-            let right = if matches!(place, EnvelopePath::Tool(_)) { "POST" } else { "GET" };
-            let message = format!("`{}` is asked for with {right}, not {method}", clip_name(path));
+        Ok(endpoint) => {
+            let allowed = if matches!(endpoint, EnvelopePath::Tool(_)) { "POST" } else { "GET" };
+            let message = format!("`{}` requires {allowed}, not {method}", clip_name(path));
             (
-                request_for_path(place, path).into_refusal(CallError::NotFound { message }),
-                Some(right),
+                request_for_path(endpoint, path).into_refusal(CallError::NotFound { message }),
+                Some(allowed),
             )
         }
     };
@@ -73,7 +73,7 @@ pub(super) fn read(
     let trace =
         parent.and_then(|it| TraceContext::parse(it, trace("tracestate"), trace("baggage")));
     request_reading(
-        asked,
+        request,
         EnvelopeTransport::Http { allow },
         CallMetadata { trace, ..CallMetadata::default() },
         KEY.to_owned(),
@@ -82,12 +82,12 @@ pub(super) fn read(
 
 /// Creates the answer to a request that was rejected before it was read.
 pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> FrameReading {
-    let asked = match parse_path(path) {
-        Ok(place) => request_for_path(place, path),
+    let request = match parse_path(path) {
+        Ok(endpoint) => request_for_path(endpoint, path),
         Err(_) => requests::unknown(TRANSPORT, route(path), path),
     };
     request_reading(
-        asked.into_refusal(why),
+        request.into_refusal(why),
         EnvelopeTransport::Http { allow: None },
         CallMetadata::default(),
         KEY.to_owned(),
@@ -95,8 +95,8 @@ pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> Fra
 }
 
 /// Creates the request for a path without its body.
-fn request_for_path(place: EnvelopePath, path: &str) -> EnvelopeRequest {
-    match place {
+fn request_for_path(endpoint: EnvelopePath, path: &str) -> EnvelopeRequest {
+    match endpoint {
         EnvelopePath::Discover => requests::discover(TRANSPORT),
         EnvelopePath::Prompt(id) => requests::prompt(TRANSPORT, &id, PromptArguments::new()),
         EnvelopePath::Tool(id) => requests::tool(TRANSPORT, &id, serde_json::Map::new()),
@@ -149,7 +149,7 @@ fn parse_arguments(query: &str) -> Result<PromptArguments, CallError> {
         if again.is_some() {
             return Err(invalid_input(
                 "/arguments",
-                &format!("`{}` stands twice", clip_name(&name)),
+                &format!("`{}` is repeated", clip_name(&name)),
             ));
         }
     }
@@ -162,9 +162,9 @@ fn parse_call(id: &str, body: &[u8]) -> EnvelopeRequest {
         Ok(Value::Object(fields)) => return requests::tool(TRANSPORT, id, fields),
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => "the body is one object such as {\"arguments\":{}}".to_owned(),
+        ) => "the body must be one object such as {\"arguments\":{}}".to_owned(),
         Err(JsonError::Syntax(why)) => format!("the body is not JSON: {why}"),
-        Err(JsonError::Invalid(why)) => format!("the body is not as it may be: {why}"),
+        Err(JsonError::Invalid(why)) => format!("the body is invalid: {why}"),
     };
     requests::unreadable_tool(TRANSPORT, id, invalid_input("", &why))
 }

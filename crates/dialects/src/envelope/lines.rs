@@ -16,10 +16,10 @@ const TRANSPORT: &str = "stdio";
 pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
     let key = count.to_string();
     let refused = |id: Option<RequestId>, code, why| {
-        let over = EnvelopeTransport::Line { id, code };
+        let transport = EnvelopeTransport::Line { id, code };
         request_reading(
             unknown_line().into_refusal(why),
-            over,
+            transport,
             CallMetadata::default(),
             key.clone(),
         )
@@ -29,7 +29,7 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
-            let why = "a message is one JSON object; there are no batches";
+            let why = "a message must be one JSON object; batches are not supported";
             return refused(None, None, invalid_input("", why));
         }
         Err(JsonError::Syntax(why)) => {
@@ -56,16 +56,16 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
             }
         },
     };
-    let answers = fields.contains_key("result") || fields.contains_key("error");
-    if answers && !fields.contains_key("method") {
+    let is_answer = fields.contains_key("result") || fields.contains_key("error");
+    if is_answer && !fields.contains_key("method") {
         // Answering an answer would never end.
         return FrameReading::Reply(Reply::empty(204));
     }
     let trace = parse_trace(fields.get("meta"));
-    let over = EnvelopeTransport::Line { id: Some(id), code: None };
+    let transport = EnvelopeTransport::Line { id: Some(id), code: None };
     request_reading(
         parse_message(fields),
-        over,
+        transport,
         CallMetadata { trace, ..CallMetadata::default() },
         key,
     )
@@ -73,8 +73,13 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
 
 /// Creates the answer to a line that was rejected before it was read.
 pub(super) fn read_rejected(why: CallError) -> FrameReading {
-    let over = EnvelopeTransport::Line { id: None, code: None };
-    request_reading(unknown_line().into_refusal(why), over, CallMetadata::default(), "0".to_owned())
+    let transport = EnvelopeTransport::Line { id: None, code: None };
+    request_reading(
+        unknown_line().into_refusal(why),
+        transport,
+        CallMetadata::default(),
+        "0".to_owned(),
+    )
 }
 
 /// Creates a request for a line that could not be parsed.
@@ -122,9 +127,9 @@ fn parse_prompt(params: Map<String, Value>) -> EnvelopeRequest {
             requests::prompt(TRANSPORT, &id, PromptArguments::new()).into_refusal(why)
         }
         (Err(why), _) => {
-            let mut asked = requests::unknown(TRANSPORT, "prompt", "mcp.prompt.get");
-            asked.origin.payload = Value::Object(params);
-            asked.into_refusal(why)
+            let mut request = requests::unknown(TRANSPORT, "prompt", "mcp.prompt.get");
+            request.origin.payload = Value::Object(params);
+            request.into_refusal(why)
         }
     }
 }
@@ -151,9 +156,9 @@ fn parse_prompt_id(params: &Map<String, Value>) -> Result<String, CallError> {
     };
     match (id.rsplit_once('@'), major) {
         (None, Some(major)) => Ok(format!("{id}@{major}")),
-        (Some((_, said)), Some(major)) if said != major => {
+        (Some((_, version)), Some(major)) if version != major => {
             let why =
-                format!("it is `{}`, and the id says `{}`", clip_name(&major), clip_name(said));
+                format!("it is `{}`, but the id has `{}`", clip_name(&major), clip_name(version));
             Err(invalid_input("/params/major", &why))
         }
         (Some(_) | None, _) => Ok(id),
@@ -161,12 +166,12 @@ fn parse_prompt_id(params: &Map<String, Value>) -> Result<String, CallError> {
 }
 
 fn parse_arguments(params: &Map<String, Value>) -> Result<PromptArguments, CallError> {
-    let given = match params.get("arguments") {
+    let arguments = match params.get("arguments") {
         None | Some(Value::Null) => return Ok(PromptArguments::new()),
-        Some(Value::Object(given)) => given,
+        Some(Value::Object(arguments)) => arguments,
         Some(_) => return Err(invalid_input("/params/arguments", "it must be an object")),
     };
-    let text = given.iter().map(|(name, value)| match value {
+    let text = arguments.iter().map(|(name, value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
         _ => {
             let at = format!("/params/arguments/{}", clip_name(name));
@@ -183,9 +188,9 @@ fn parse_tool(mut params: Map<String, Value>) -> EnvelopeRequest {
         None => params.get("tool").map(|id| ("tool", id.clone())),
     };
     let unknown = |params, why| {
-        let mut asked = requests::unknown(TRANSPORT, "tool", "mcp.tool.invoke");
-        asked.origin.payload = Value::Object(params);
-        asked.into_refusal(why)
+        let mut request = requests::unknown(TRANSPORT, "tool", "mcp.tool.invoke");
+        request.origin.payload = Value::Object(params);
+        request.into_refusal(why)
     };
     match id {
         Some((_, Value::String(id))) => requests::tool(TRANSPORT, &id, params),
@@ -198,6 +203,6 @@ fn parse_tool(mut params: Map<String, Value>) -> EnvelopeRequest {
 
 /// Parses the trace context in the `meta` of a message.
 fn parse_trace(meta: Option<&Value>) -> Option<TraceContext> {
-    let said = |name| meta.and_then(|meta| meta.get(name)).and_then(Value::as_str);
-    TraceContext::parse(said("traceparent")?, said("tracestate"), said("baggage"))
+    let member = |name| meta.and_then(|meta| meta.get(name)).and_then(Value::as_str);
+    TraceContext::parse(member("traceparent")?, member("tracestate"), member("baggage"))
 }

@@ -36,17 +36,17 @@ pub(super) fn prompt_id(name: &str) -> String {
 /// Parses the prompt's name from its `id`.
 pub(super) fn prompt_name(id: &str) -> Result<&str, CallError> {
     let parts = id.rsplit_once('@').and_then(|(path, major)| {
-        let sound = !path.is_empty() && major.bytes().all(|b| b.is_ascii_digit());
-        Some((path, major.parse::<u32>().ok()?)).filter(|_| sound)
+        let is_valid = !path.is_empty() && major.bytes().all(|b| b.is_ascii_digit());
+        Some((path, major.parse::<u32>().ok()?)).filter(|_| is_valid)
     });
     let Some((path, major)) = parts else {
         let why =
-            format!("`{}` is no prompt id; one reads `core.generic.bootstrap@1`", clip_name(id));
+            format!("`{}` is not a prompt id such as `core.generic.bootstrap@1`", clip_name(id));
         return Err(invalid_input("/promptId", &why));
     };
     let name = path.strip_prefix(PROMPT).filter(|_| major == PROMPT_MAJOR);
     name.ok_or_else(|| CallError::NotFound {
-        message: format!("no prompt is named `{}`; discovery lists those there are", clip_name(id)),
+        message: format!("no prompt is named `{}`; discovery lists the prompts", clip_name(id)),
     })
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_is_spelled_as_the_wire_did_before() {
+    fn a_tool_id_is_encoded_as_the_contract_spells_it() {
         let spelled = |id| canonical_tool_id(&ToolId::new(id).expect("an id"));
         assert_eq!(spelled("files.read"), "mcp.tool:files.read");
         assert_eq!(spelled("docs.render"), "mcp.tool:exports.render.markdown");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_known_by_its_domain_and_its_version() {
+    fn a_prompt_id_is_parsed_by_domain_and_version() {
         assert_eq!(prompt_name(&prompt_id("bootstrap")), Ok("bootstrap"));
         for unknown in ["core.generic.bootstrap@2", "other.bootstrap@1", "bootstrap@1"] {
             assert!(matches!(prompt_name(unknown), Err(CallError::NotFound { .. })), "{unknown}");

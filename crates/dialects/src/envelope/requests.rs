@@ -28,8 +28,8 @@ impl EnvelopeRequest {
 
 /// Creates the request for all tools and prompts.
 pub(super) fn discover(transport: &'static str) -> EnvelopeRequest {
-    let via = origin(transport, "discover", "mcp.discover", json!({}));
-    EnvelopeRequest { request: HostRequest::Discover, origin: via }
+    let origin = origin(transport, "discover", "mcp.discover", json!({}));
+    EnvelopeRequest { request: HostRequest::Discover, origin }
 }
 
 /// Creates the request for the prompt `id` with `arguments`.
@@ -42,12 +42,12 @@ pub(super) fn prompt(
     if !arguments.is_empty() {
         payload["arguments"] = json!(arguments);
     }
-    let via = origin(transport, "prompt", "mcp.prompt.get", payload);
+    let origin = origin(transport, "prompt", "mcp.prompt.get", payload);
     let request = match prompt_name(id) {
         Ok(name) => HostRequest::GetPrompt { name: name.to_owned(), arguments },
         Err(why) => HostRequest::Refuse(why),
     };
-    EnvelopeRequest { request, origin: CallOrigin { prompt: Some(clip_name(id)), ..via } }
+    EnvelopeRequest { request, origin: CallOrigin { prompt: Some(clip_name(id)), ..origin } }
 }
 
 /// Creates a call of the tool `id`. `fields` holds `arguments` or `input`, and other fields of tool
@@ -57,7 +57,7 @@ pub(super) fn tool(
     id: &str,
     mut fields: Map<String, Value>,
 ) -> EnvelopeRequest {
-    let both = fields.contains_key("arguments") && fields.contains_key("input");
+    let has_both = fields.contains_key("arguments") && fields.contains_key("input");
     if let Some(arguments) = fields.remove("arguments") {
         fields.insert("input".to_owned(), arguments);
     }
@@ -67,7 +67,7 @@ pub(super) fn tool(
         payload["arguments"] = input.clone();
     }
     fields.entry("tool").or_insert_with(|| id.into());
-    let via = CallOrigin {
+    let origin = CallOrigin {
         tool: Some(clip_name(id)),
         io: Some(Value::Object(fields)),
         ..origin(transport, "tool", "mcp.tool.invoke", payload)
@@ -76,12 +76,12 @@ pub(super) fn tool(
         tool: catalog_name(id).to_owned(),
         input: input.unwrap_or_else(|| json!({})),
     };
-    let asked = EnvelopeRequest { request, origin: via };
-    if both {
-        let why = "`arguments` and `input` are two words for one thing; send one of them";
-        return asked.into_refusal(invalid_input("", why));
+    let request = EnvelopeRequest { request, origin };
+    if has_both {
+        let why = "`arguments` and `input` mean the same; send only one of them";
+        return request.into_refusal(invalid_input("", why));
     }
-    asked
+    request
 }
 
 /// Creates a refused call of a tool whose arguments could not be read.
@@ -96,11 +96,11 @@ pub(super) fn unreadable_tool(
 /// Creates the refusal of an unknown method.
 pub(super) fn unknown(transport: &'static str, route: &str, method: &str) -> EnvelopeRequest {
     let message = format!(
-        "there is no `{}`; there is mcp.discover, mcp.prompt.get and mcp.tool.invoke",
+        "unknown method `{}`; methods are mcp.discover, mcp.prompt.get and mcp.tool.invoke",
         clip_name(method)
     );
-    let via = origin(transport, route, &clip_name(method), json!({}));
-    EnvelopeRequest { request: HostRequest::Refuse(CallError::NotFound { message }), origin: via }
+    let origin = origin(transport, route, &clip_name(method), json!({}));
+    EnvelopeRequest { request: HostRequest::Refuse(CallError::NotFound { message }), origin }
 }
 
 fn origin(transport: &'static str, route: &str, method: &str, payload: Value) -> CallOrigin {

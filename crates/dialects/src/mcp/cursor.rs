@@ -73,19 +73,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_reads_as_what_it_was_written_for(id in "[a-z]{1,8}(\\.[a-zA-Z0-9_-]{1,8}){0,3}") {
+        fn a_cursor_decodes_to_its_tool(id in "[a-z]{1,8}(\\.[a-zA-Z0-9_-]{1,8}){0,3}") {
             let tool = ToolId::foreign(&id).expect("an id");
             prop_assert_eq!(decode(&encode(&tool)).and_then(|name| ToolId::foreign(&name)), Some(tool));
         }
 
         #[test]
-        fn so_does_one_for_a_job(bits: u128) {
+        fn a_cursor_decodes_to_its_job(bits: u128) {
             let job = JobId::from_bits(bits);
             prop_assert_eq!(decode(&encode(&job)).and_then(|name| name.parse().ok()), Some(job));
         }
 
         #[test]
-        fn no_text_makes_reading_panic(text in ".{0,60}") {
+        fn parsing_a_cursor_never_panics(text in ".{0,60}") {
             let _ = decode(&text);
         }
     }

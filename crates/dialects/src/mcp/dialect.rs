@@ -45,7 +45,7 @@ impl Dialect for McpDialect {
     }
 
     fn unknown_session(&self) -> Reply {
-        let why = "no such session; it has ended or never was: send `initialize` to begin another";
+        let why = "unknown or expired session; send `initialize` to start a new one";
         McpFailure::invalid_request(None, why).with_status(404).reply(true)
     }
 
@@ -62,16 +62,14 @@ impl Dialect for McpDialect {
     }
 
     fn unknown_duplex(&self) -> Reply {
-        let why = "no such conversation; `GET /sse` begins one";
+        let why = "unknown conversation; start one with `GET /sse`";
         McpFailure::invalid_request(None, why).with_status(404).reply(true)
     }
 
     fn unknown_event(&self, id: &str) -> Reply {
         let id: String = id.chars().take(60).collect();
-        let why = format!(
-            "no stream of this session has an event `{id}` any more; open another without \
-             `Last-Event-ID`"
-        );
+        let why =
+            format!("unknown or expired event `{id}`; to open a new stream, omit `Last-Event-ID`");
         McpFailure::invalid_request(None, why).reply(true)
     }
 
@@ -89,7 +87,7 @@ impl Dialect for McpDialect {
             }
             FrameRefusal::Unauthorized { had_credential: said } => {
                 let (why, challenge) = if *said {
-                    ("nobody is known by this key or token", "Bearer error=\"invalid_token\"")
+                    ("unknown key or token", "Bearer error=\"invalid_token\"")
                 } else {
                     ("send your key as `Authorization: Bearer KEY` or `X-API-Key: KEY`", "Bearer")
                 };
@@ -99,14 +97,14 @@ impl Dialect for McpDialect {
                     .with_header("www-authenticate", challenge)
             }
             FrameRefusal::SeveralCredentials => {
-                let why = "there is more than one key or token in one place; send one";
+                let why = "the request has more than one key or token; send one";
                 McpFailure::invalid_request(None, why)
                     .with_status(400)
                     .reply(true)
                     .with_header("www-authenticate", "Bearer error=\"invalid_request\"")
             }
             FrameRefusal::Throttled { retry_after } => {
-                let why = "too many wrong keys came from where you are; wait";
+                let why = "too many failed authentication attempts; try again later";
                 let wait = retry_after.as_millis().div_ceil(1000).max(1).to_string();
                 McpFailure::invalid_request(None, why)
                     .with_status(429)
@@ -115,7 +113,7 @@ impl Dialect for McpDialect {
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
-                let why = format!("the id {id} is in flight already; this request was not run");
+                let why = format!("the id {id} is already in use; this request was not run");
                 McpFailure::invalid_request(None, why).reply(true)
             }
         }

@@ -179,12 +179,8 @@ impl AnswerEncoder for McpEncoder {
         match (&self.kind, self.revision.tasks) {
             (McpRequestKind::Task, TaskSupport::Param) => {
                 let revision = self.revision;
-                let hearing = self.notifications.for_task(job.id);
-                Some(Arc::new(TaskEventEncoder {
-                    revision,
-                    notifications: hearing,
-                    job: job.clone(),
-                }))
+                let notifications = self.notifications.for_task(job.id);
+                Some(Arc::new(TaskEventEncoder { revision, notifications, job: job.clone() }))
             }
             (McpRequestKind::Task, TaskSupport::None | TaskSupport::Extension)
             | (
@@ -229,25 +225,25 @@ impl McpEncoder {
     }
 
     fn encode_error(&self, error: &CallError) -> EncodedOutcome<'_> {
-        let told = |message| EncodedOutcome::Result(self.failed_result(message));
-        let refused = || EncodedOutcome::Error(self.protocol_error(error));
+        let failed = |message| EncodedOutcome::Result(self.failed_result(message));
+        let protocol_error = || EncodedOutcome::Error(self.protocol_error(error));
         match (error, self.revision.bad_input) {
             (CallError::UnknownTool { .. }, _)
             | (CallError::InvalidInput { .. }, BadInputForm::Error)
             | (
                 CallError::Mismatch { .. } | CallError::Refused { .. } | CallError::Scope { .. },
                 _,
-            ) => refused(),
+            ) => protocol_error(),
             (CallError::CannotAsk { .. }, _) => match self.revision.era {
-                ProtocolEra::Stateless => refused(),
-                ProtocolEra::Session => told(error_message(error)),
+                ProtocolEra::Stateless => protocol_error(),
+                ProtocolEra::Session => failed(error_message(error)),
             },
             (CallError::NeedsJob { .. }, _) => match self.revision.tasks {
-                TaskSupport::Param | TaskSupport::Extension => refused(),
-                TaskSupport::None => told(error_message(error)),
+                TaskSupport::Param | TaskSupport::Extension => protocol_error(),
+                TaskSupport::None => failed(error_message(error)),
             },
             (CallError::Conflict { details, .. }, _) => {
-                told(format!("{}\n{details}", error_message(error)))
+                failed(format!("{}\n{details}", error_message(error)))
             }
             (
                 CallError::InvalidInput { .. }
@@ -264,7 +260,7 @@ impl McpEncoder {
                 | CallError::Failed { .. }
                 | CallError::InvalidOutput { .. },
                 _,
-            ) => told(error_message(error)),
+            ) => failed(error_message(error)),
         }
     }
 
@@ -416,7 +412,7 @@ impl McpEncoder {
 
     /// Encodes the internal error for an answer that does not fit its request.
     pub(crate) fn mismatched_answer_reply(&self) -> Reply {
-        let why = "the server's answer was to another question";
+        let why = "the answer does not match the request";
         self.failure_reply(McpFailure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 
@@ -441,7 +437,7 @@ impl McpEncoder {
 /// Returns the message of an error, with tool names in MCP's form.
 pub(crate) fn error_message(error: &CallError) -> String {
     match error {
-        CallError::UnknownTool { name, nearest: Some(nearest) } => {
+        CallError::UnknownTool { name, nearest: Some(nearest), unavailable: None } => {
             format!("no tool is named `{name}`; did you mean `{}`?", mcp_tool_name(nearest))
         }
         CallError::NeedsJob { tool } => {
@@ -485,9 +481,9 @@ impl CallResult<'_> {
 impl CallResult<'_> {
     /// Returns the result with a reference to its task.
     pub(crate) fn with_task(mut self, task: JobId) -> Self {
-        let said = self.stamp.meta.take().and_then(|meta| serde_json::to_value(meta).ok());
-        let ours = Some(ResultMeta::All(related_task_meta(task)));
-        self.stamp.meta = Some(ResultMeta::merge(ours, said.unwrap_or_default()));
+        let meta = self.stamp.meta.take().and_then(|meta| serde_json::to_value(meta).ok());
+        let task_meta = Some(ResultMeta::All(related_task_meta(task)));
+        self.stamp.meta = Some(ResultMeta::merge(task_meta, meta.unwrap_or_default()));
         self
     }
 }

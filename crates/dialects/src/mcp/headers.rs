@@ -26,7 +26,7 @@ pub(crate) fn single_value<'h>(
     let mut values = head.header(name);
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(format!("the header `{name}` stands twice"));
+        return Err(format!("the header `{name}` is repeated"));
     }
     header_text(name, first).map(Some)
 }
@@ -36,7 +36,7 @@ fn header_text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
     let visible = value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
     match std::str::from_utf8(value) {
         Ok(text) if visible => Ok(text.trim_matches([' ', '\t'])),
-        Ok(_) | Err(_) => Err(format!("the header `{name}` holds characters that no header may")),
+        Ok(_) | Err(_) => Err(format!("the header `{name}` has invalid characters")),
     }
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn check_headers(
     params: &RpcParams,
 ) -> Result<(), McpFailure> {
     let mismatch = |why: String| McpFailure::new(Some(id.clone()), HEADER_MISMATCH, why);
-    let said = single_value(head, "mcp-method").map_err(mismatch)?;
-    check_same("Mcp-Method", said, method).map_err(mismatch)?;
+    let value = single_value(head, "mcp-method").map_err(mismatch)?;
+    check_same("Mcp-Method", value, method).map_err(mismatch)?;
 
     let name = match method {
         "tools/call" | "prompts/get" => params.get("name"),
@@ -59,16 +59,18 @@ pub(crate) fn check_headers(
     };
     // A name that is not a string is reported later, as an error of the body.
     let Some(name) = name.and_then(Value::as_str) else { return Ok(()) };
-    let said = single_value(head, "mcp-name").map_err(mismatch)?;
-    let said = said.map(decode_value).transpose().map_err(mismatch)?;
-    check_same("Mcp-Name", said.as_deref(), name).map_err(mismatch)
+    let value = single_value(head, "mcp-name").map_err(mismatch)?;
+    let value = value.map(decode_value).transpose().map_err(mismatch)?;
+    check_same("Mcp-Name", value.as_deref(), name).map_err(mismatch)
 }
 
-fn check_same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
-    match said {
-        Some(said) if said == body => Ok(()),
-        Some(said) => Err(format!("the header `{header}` says `{said}`, the body `{body}`")),
-        None => Err(format!("the header `{header}` is missing; it must say `{body}`")),
+fn check_same(header: &str, value: Option<&str>, body: &str) -> Result<(), String> {
+    match value {
+        Some(value) if value == body => Ok(()),
+        Some(value) => {
+            Err(format!("the header `{header}` is `{value}`, but the body has `{body}`"))
+        }
+        None => Err(format!("the header `{header}` is missing; it must be `{body}`")),
     }
 }
 
@@ -78,13 +80,13 @@ fn check_same(header: &str, said: Option<&str>, body: &str) -> Result<(), String
 /// arguments are ignored.
 pub(crate) fn header_params(head: &FrameHead) -> Option<Vec<(String, Result<String, String>)>> {
     let FrameHead::Http { headers, .. } = head else { return None };
-    let mut said = Vec::new();
+    let mut params = Vec::new();
     for (name, value) in headers {
         let Some(argument) = name.as_str().strip_prefix(ARGUMENT) else { continue };
         let text = header_text(name.as_str(), value.as_bytes()).and_then(decode_value);
-        said.push((argument.to_owned(), text));
+        params.push((argument.to_owned(), text));
     }
-    Some(said)
+    Some(params)
 }
 
 /// Decodes MCP's Base64 marker in `value`, if it has one.
@@ -94,7 +96,7 @@ fn decode_value(value: &str) -> Result<String, String> {
         return Ok(value.to_owned());
     };
     let bytes = STANDARD.decode(inner).map_err(|err| format!("`{value}` is not Base64: {err}"))?;
-    String::from_utf8(bytes).map_err(|_| format!("`{value}` does not hold UTF-8"))
+    String::from_utf8(bytes).map_err(|_| format!("`{value}` is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marked_value_is_decoded_and_another_is_left_alone() {
+    fn only_a_marked_header_value_is_decoded() {
         assert_eq!(decode_value("=?base64?ZmlsZXM=?="), Ok("files".to_owned()));
         assert_eq!(decode_value("=?BASE64?ZmlsZXM=?="), Ok("=?BASE64?ZmlsZXM=?=".to_owned()));
         assert!(decode_value("=?base64?Zm*?=").is_err());

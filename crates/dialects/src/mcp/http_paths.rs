@@ -54,15 +54,15 @@ pub(crate) fn greeting(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
     let FrameHead::Http { method: Method::GET | Method::HEAD, path, .. } = head else {
         return None;
     };
-    let looks = |value: &[u8]| String::from_utf8_lossy(value).contains("text/html");
-    if path != ENDPOINT || !head.header("accept").any(looks) {
+    let accepts_html = |value: &[u8]| String::from_utf8_lossy(value).contains("text/html");
+    if path != ENDPOINT || !head.header("accept").any(accepts_html) {
         return None;
     }
-    let here = format!("{}{ENDPOINT}", origin(facts, head));
+    let url = format!("{}{ENDPOINT}", origin(facts, head));
     let ServerInfo { name, title, .. } = facts;
     let text = format!(
         "This is {title}, which serves tools to AI agents over MCP. Give this address to a client, \
-         such as: claude mcp add --transport http {name} {here}"
+         such as: claude mcp add --transport http {name} {url}"
     );
     let reply = Reply::json(text).with_status(405).with_header("allow", "POST");
     Some(reply.with_header("content-type", "text/plain; charset=utf-8"))

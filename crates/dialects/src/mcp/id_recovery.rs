@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_stands_wherever_at_the_top() {
+    fn an_id_is_found_anywhere_at_the_top_level() {
         assert_eq!(found(r#"{"jsonrpc":"2.0","id":7,"params":{"a":"\ud800b","id":8}}"#), json!(7));
         assert_eq!(found(r#"{"params":{"id":8,"a":[{"id":9}]}, "id" : "x" , oops"#), json!("x"));
         assert_eq!(found(r#"{"a":1e400,"id":"a\"b"}"#), json!("a\"b"));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_none_or_two_has_none() {
+    fn a_missing_or_repeated_id_is_not_found() {
         for text in [
             "",
             "[",
@@ -109,12 +109,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_looking_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn searching_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             recover_id(&bytes);
         }
 
         #[test]
-        fn what_looks_like_json_is_looked_through(text in r#"[\[\]{}",:\\id1 ]{0,60}"#) {
+        fn searching_json_like_text_never_panics(text in r#"[\[\]{}",:\\id1 ]{0,60}"#) {
             recover_id(text.as_bytes());
         }
     }

@@ -48,11 +48,11 @@ impl McpMessage {
         // This comes before all checks, because answering an answer would never end.
         if method.is_none() && (result.is_some() || error.is_some()) {
             let id = id.as_ref().and_then(Value::as_str).map(str::to_owned);
-            let heard = match error {
+            let response = match error {
                 Some(error) => ClientResponse::Error(error_sentence(&error)),
                 None => ClientResponse::Result(result.unwrap_or_default()),
             };
-            return Ok(Self::Response { id, heard });
+            return Ok(Self::Response { id, heard: response });
         }
         let id = match &id {
             None => None,
@@ -90,7 +90,7 @@ impl McpMessage {
 
 /// Returns a client's error as a sentence.
 fn error_sentence(error: &Value) -> String {
-    let message = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why");
+    let message = error.get("message").and_then(Value::as_str).unwrap_or("no reason given");
     match error.get("code") {
         Some(code) => format!("{message} ({code})"),
         None => message.to_owned(),

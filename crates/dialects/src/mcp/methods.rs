@@ -46,28 +46,28 @@ pub(crate) fn unknown_method(
     let why = match (others.first(), others.last()) {
         // The client wants a session, but the request declares a stateless revision.
         _ if method == "initialize" => format!(
-            "`initialize` is not of this revision, in which each request carries all it needs; to \
-             begin a session in {}, send it without `_meta` and without `MCP-Protocol-Version`",
+            "`initialize` does not exist in this revision; to start a session in {}, send it \
+             without `_meta` and without `MCP-Protocol-Version`",
             Revision::names(ProtocolEra::Session).join(", ")
         ),
         (Some(newest), Some(oldest)) => {
-            let of = match newest == oldest {
+            let revisions = match newest == oldest {
                 true => newest.name.to_owned(),
                 false => format!("{} to {}", oldest.name, newest.name),
             };
             format!(
-                "`{method}` is of {of}, not of {}{}",
+                "`{method}` exists in {revisions}, not in {}{}",
                 revision.name,
                 counterpart_hint(method, revision)
             )
         }
         _ => {
             let served = METHODS.into_iter().filter(|known| is_served(known, revision, facts));
-            let like = |known: &str| {
+            let similarity = |known: &str| {
                 strsim::normalized_damerau_levenshtein(known, &method.to_ascii_lowercase())
             };
-            let nearest = served.max_by(|a, b| like(a).total_cmp(&like(b)));
-            let nearest = nearest.filter(|known| like(known) > SIMILARITY_MIN);
+            let nearest = served.max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+            let nearest = nearest.filter(|known| similarity(known) > SIMILARITY_MIN);
             let hint = nearest.map(|known| format!("; did you mean `{known}`?"));
             format!("no method is named `{method}` here{}", hint.unwrap_or_default())
         }
@@ -88,29 +88,25 @@ fn is_served(method: &str, revision: &Revision, facts: &ServerInfo) -> bool {
 
 /// Returns a hint at the counterpart of `method` in `revision`.
 fn counterpart_hint(method: &str, revision: &Revision) -> String {
-    let instead = match (method, revision.era) {
+    let hint = match (method, revision.era) {
         ("resources/subscribe" | "resources/unsubscribe", ProtocolEra::Stateless) => {
-            "where it is `subscriptions/listen`"
+            "use `subscriptions/listen`"
         }
-        ("ping", ProtocolEra::Stateless) => "where any request does, such as `server/discover`",
+        ("ping", ProtocolEra::Stateless) => "use any request, such as `server/discover`",
         ("logging/setLevel", ProtocolEra::Stateless) => {
-            return format!(
-                ", where each request says it for itself, in `params._meta[\"{META_LOG_LEVEL}\"]`"
-            );
+            return format!("; set `params._meta[\"{META_LOG_LEVEL}\"]` in each request");
         }
         ("tasks/result", ProtocolEra::Stateless) => {
-            "where `tasks/get` has the result of what has ended"
+            "`tasks/get` returns the result of an ended task"
         }
-        ("tasks/list", ProtocolEra::Stateless) => {
-            "where a task is known by the id that its call answered"
-        }
-        ("subscriptions/listen", ProtocolEra::Session) => "where it is `resources/subscribe`",
-        ("server/discover", ProtocolEra::Session) => "where `initialize` answers that",
-        ("tasks/update", ProtocolEra::Session) => "where what a task asks is asked as a request",
+        ("tasks/list", ProtocolEra::Stateless) => "keep the task id from the answer to the call",
+        ("subscriptions/listen", ProtocolEra::Session) => "use `resources/subscribe`",
+        ("server/discover", ProtocolEra::Session) => "use `initialize`",
+        ("tasks/update", ProtocolEra::Session) => "tasks ask questions with requests",
         ("skills/list" | "skills/get" | "resources/directory/read", ProtocolEra::Session) => {
-            "where skills are resources, below `skill://`"
+            "skills are resources below `skill://`"
         }
         _ => return String::new(),
     };
-    format!(", {instead}")
+    format!("; {hint}")
 }

@@ -67,8 +67,8 @@ pub(crate) fn parse_question_mode(
     revision: &Revision,
 ) -> Result<QuestionMode, McpFailure> {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
-    let can = question_support(capabilities.unwrap_or(&Value::Null), revision);
-    let given = parse_answers(id, params)?.unwrap_or_default();
+    let support = question_support(capabilities.unwrap_or(&Value::Null), revision);
+    let answers = parse_answers(id, params)?.unwrap_or_default();
     let state = match params.get("requestState") {
         None => None,
         Some(Value::String(state)) => Some(state.clone()),
@@ -77,7 +77,7 @@ pub(crate) fn parse_question_mode(
             return Err(McpFailure::invalid_params(Some(id.clone()), why));
         }
     };
-    Ok(QuestionMode::OnRepeat { can, given, state })
+    Ok(QuestionMode::OnRepeat { can: support, given: answers, state })
 }
 
 /// Parses the answers in `inputResponses`; `None` if the member is missing.
@@ -88,52 +88,52 @@ pub(crate) fn parse_answers(
     id: &RequestId,
     params: &RpcParams,
 ) -> Result<Option<ClientAnswers>, McpFailure> {
-    let wrong = |why: String| McpFailure::invalid_params(Some(id.clone()), why);
+    let invalid = |why: String| McpFailure::invalid_params(Some(id.clone()), why);
     let responses = match params.get("inputResponses") {
         None => return Ok(None),
         Some(Value::Object(responses)) => responses,
-        Some(_) => return Err(wrong("`params.inputResponses` must be an object".into())),
+        Some(_) => return Err(invalid("`params.inputResponses` must be an object".into())),
     };
-    let mut given = ClientAnswers::new();
+    let mut answers = ClientAnswers::new();
     for (key, response) in responses {
         let Value::Object(fields) = response else {
             let why = format!(
-                "`params.inputResponses[{key:?}]` must be an object: what the client would answer \
-                 to the request of that name"
+                "`params.inputResponses[{key:?}]` must be an object: the answer to the question of \
+                 that name"
             );
-            return Err(wrong(why));
+            return Err(invalid(why));
         };
         // Otherwise the person would see the question again, without a reason.
         if params.contains_key("requestState")
             && let Some(Value::String(action)) = fields.get("action")
             && !["accept", "decline", "cancel"].contains(&action.as_str())
         {
-            return Err(wrong(format!(
+            return Err(invalid(format!(
                 "`params.inputResponses[{key:?}].action` is `{action}`; it must be accept, \
                  decline or cancel"
             )));
         }
-        if let Some(told) = guess_answer(fields) {
-            given.insert(key.clone(), told);
+        if let Some(answer) = guess_answer(fields) {
+            answers.insert(key.clone(), answer);
         }
     }
-    Ok(Some(given))
+    Ok(Some(answers))
 }
 
 /// Creates the result that ends a request with questions.
 pub(crate) fn questions_reply(
-    ticket: &McpEncoder,
+    encoder: &McpEncoder,
     questions: &ClientQuestions,
     state: &str,
 ) -> Reply {
-    match ticket.revision.era {
-        ProtocolEra::Session => ticket.mismatched_answer_reply(),
+    match encoder.revision.era {
+        ProtocolEra::Session => encoder.mismatched_answer_reply(),
         ProtocolEra::Stateless => {
-            let mut result = json!(ticket.stamp(None));
+            let mut result = json!(encoder.stamp(None));
             result["resultType"] = json!("input_required");
-            result["inputRequests"] = input_requests(questions, ticket.revision);
+            result["inputRequests"] = input_requests(questions, encoder.revision);
             result["requestState"] = json!(state);
-            success(&ticket.id, &result)
+            success(&encoder.id, &result)
         }
     }
 }
@@ -165,7 +165,7 @@ pub(crate) fn encode_question(
 
 /// Encodes the cancellation of the server request `id`.
 pub(crate) fn encode_withdrawal(id: &str) -> Bytes {
-    let reason = "nobody waits for the answer any more";
+    let reason = "the server no longer needs the answer";
     notification("notifications/cancelled", &json!({ "requestId": id, "reason": reason }))
 }
 
@@ -191,10 +191,10 @@ pub(crate) fn encode_visit_finished(
 /// Fails if the response does not answer the question. The error describes the expected form.
 pub(crate) fn parse_answer(
     question: &ClientQuestion,
-    heard: &ClientResponse,
+    response: &ClientResponse,
     _revision: &Revision,
 ) -> Result<ClientAnswer, String> {
-    let (told, like) = match heard {
+    let (answer, requirement) = match response {
         ClientResponse::Error(why) => return Err(format!("the client did not answer: {why}")),
         ClientResponse::Result(Value::Object(fields)) => match question.kind() {
             QuestionKind::Form | QuestionKind::Visit => (
@@ -212,7 +212,7 @@ pub(crate) fn parse_answer(
         },
         ClientResponse::Result(_) => (None, "it must be an object"),
     };
-    told.ok_or_else(|| format!("the client's answer is not one: {like}"))
+    answer.ok_or_else(|| format!("the client's answer is invalid: {requirement}"))
 }
 
 /// Parses an answer whose kind is known only from its members.
@@ -245,14 +245,14 @@ fn parse_sampled(fields: &Map<String, Value>) -> Option<SamplingAnswer> {
         Value::Array(blocks) => blocks.as_slice(),
         block => std::slice::from_ref(block),
     };
-    let mut said = Vec::with_capacity(blocks.len());
+    let mut texts = Vec::with_capacity(blocks.len());
     for block in blocks {
         // Images, audio and tool calls stay in the raw answer.
         if block.get("type")?.as_str()? == "text" {
-            said.push(block.get("text")?.as_str()?);
+            texts.push(block.get("text")?.as_str()?);
         }
     }
-    Some(SamplingAnswer { model, text: said.join("\n"), raw: Value::Object(fields.clone()) })
+    Some(SamplingAnswer { model, text: texts.join("\n"), raw: Value::Object(fields.clone()) })
 }
 
 /// Parses the client's folders. URIs other than `file:` are dropped.

@@ -96,11 +96,11 @@ pub(crate) fn may_ask(asked: &McpRequestKind, era: ProtocolEra) -> bool {
 /// Collects the metadata of a request: repeated arguments and trace context.
 pub(crate) fn call_metadata(
     head: &FrameHead,
-    asked: &McpRequestKind,
+    kind: &McpRequestKind,
     revision: &Revision,
     params: &RpcParams,
 ) -> CallMetadata {
-    let mirrored = match (asked, revision.era) {
+    let header_params = match (kind, revision.era) {
         (McpRequestKind::Call | McpRequestKind::Task, ProtocolEra::Stateless) => {
             headers::header_params(head)
         }
@@ -113,7 +113,7 @@ pub(crate) fn call_metadata(
     let meta = |name| params.get("_meta").and_then(|meta| meta.get(name)).and_then(Value::as_str);
     let trace = meta("traceparent")
         .and_then(|parent| TraceContext::parse(parent, meta("tracestate"), meta("baggage")));
-    CallMetadata { header_params: mirrored, trace, ..CallMetadata::default() }
+    CallMetadata { header_params, trace, ..CallMetadata::default() }
 }
 
 pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpFailure> {
@@ -121,8 +121,8 @@ pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpF
         McpFailure::invalid_params(
             Some(id.clone()),
             format!(
-                "{level} is no log level; one of debug, info, notice, warning, error, critical, \
-                 alert, emergency"
+                "{level} is not a log level; levels are debug, info, notice, warning, error, \
+                 critical, alert, emergency"
             ),
         )
     })
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_wanted_where_it_is_named_and_not_weighed_with_nothing() {
+    fn a_stream_is_accepted_if_listed_with_a_weight_above_zero() {
         for (range, wanted) in [
             ("text/event-stream", true),
             (" text/event-stream ;q=0.5", true),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_said_is_said_again_and_one_that_begins_as_it_does_is_not() {
+    fn an_escaped_text_is_reused_only_for_the_same_text() {
         let text = "line \"one\"\n".repeat(20);
         let mut page = ResultWriter { json: Vec::new(), first_text: None };
         page.write_first_text(&text);
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_written_as_serde_writes_it(
+        fn a_result_is_written_as_serde_writes_it(
             texts in proptest::collection::vec("(\\PC|[\"\\\\\\x00-\\x20\\x7f-\\u{ff}]){0,40}", 0..4),
             number in any::<f64>(),
             whole in any::<i64>(),

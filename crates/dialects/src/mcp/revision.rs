@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_of_each_era_is_of_that_era_and_newest() {
+    fn the_newest_revision_of_each_era_belongs_to_it() {
         for era in [ProtocolEra::Session, ProtocolEra::Stateless] {
             let newest = Revision::newest(era);
             assert_eq!(newest.era, era);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_specification_keeps_for_itself_is_no_code_of_another_servers_refusal() {
+    fn reserved_error_codes_of_upstreams_are_replaced() {
         let newest = Revision::newest(ProtocolEra::Stateless);
         for kept in [-32042, -32002, -32020, -32022, -32099] {
             assert_eq!(newest.refusal_code(kept), rpc::INTERNAL_ERROR, "{kept}");

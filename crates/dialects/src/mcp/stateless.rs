@@ -38,12 +38,12 @@ pub(crate) fn parse_revision(
     match (head, header) {
         (FrameHead::Http { .. }, None) => {
             return Err(mismatch(format!(
-                "the header `MCP-Protocol-Version` is missing; it must say `{name}`"
+                "the header `MCP-Protocol-Version` is missing; it must be `{name}`"
             )));
         }
         (FrameHead::Http { .. }, Some(header)) if header != name => {
             return Err(mismatch(format!(
-                "the header `MCP-Protocol-Version` says `{header}`, the body `{name}`"
+                "the header `MCP-Protocol-Version` is `{header}`, but the body has `{name}`"
             )));
         }
         (FrameHead::Http { .. }, Some(_)) | (FrameHead::Line, _) => {}

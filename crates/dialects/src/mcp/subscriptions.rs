@@ -30,55 +30,56 @@ pub(crate) fn parse_listen(
     facts: Arc<ServerInfo>,
     line: bool,
 ) -> Result<ChangeSubscription, McpFailure> {
-    let wrong = |why: &str| McpFailure::invalid_params(Some(id.clone()), why);
-    let wanted = match params.get("notifications") {
-        Some(Value::Object(wanted)) => wanted,
+    let invalid = |why: &str| McpFailure::invalid_params(Some(id.clone()), why);
+    let filters = match params.get("notifications") {
+        Some(Value::Object(filters)) => filters,
         other => return Err(wrong_type("an object", id, "params.notifications", other)),
     };
-    let flag = |name: &str| match wanted.get(name) {
+    let flag = |name: &str| match filters.get(name) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(wrong(&format!("`params.notifications.{name}` must be true or false"))),
+        Some(_) => Err(invalid(&format!("`params.notifications.{name}` must be true or false"))),
     };
-    let named = |name: &str| match wanted.get(name) {
+    let string_set = |name: &str| match filters.get(name) {
         None => Ok(BTreeSet::new()),
-        Some(Value::Array(names)) if names.len() > NAMED_MAX => {
-            Err(wrong(&format!("`params.notifications.{name}` may name {NAMED_MAX} at most")))
-        }
+        Some(Value::Array(names)) if names.len() > NAMED_MAX => Err(invalid(&format!(
+            "`params.notifications.{name}` may have at most {NAMED_MAX} items"
+        ))),
         Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
             Ok(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
         }
-        Some(_) => Err(wrong(&format!("`params.notifications.{name}` must be a list of strings"))),
+        Some(_) => {
+            Err(invalid(&format!("`params.notifications.{name}` must be a list of strings")))
+        }
     };
-    let mut interest = ChangeFilter {
+    let mut filter = ChangeFilter {
         tools: flag("toolsListChanged")?,
         prompts: flag("promptsListChanged")? && facts.prompts,
         resources: flag("resourcesListChanged")? && facts.resources,
-        uris: named("resourceSubscriptions")?,
+        uris: string_set("resourceSubscriptions")?,
         jobs: BTreeSet::new(),
     };
     if !facts.resources {
-        interest.uris.clear();
+        filter.uris.clear();
     }
     match revision.tasks {
         TaskSupport::None | TaskSupport::Param => {}
         TaskSupport::Extension => {
-            interest.jobs = named("taskIds")?;
-            if !interest.jobs.is_empty() {
+            filter.jobs = string_set("taskIds")?;
+            if !filter.jobs.is_empty() {
                 tasks::check_declared(id, params)?;
             }
         }
     }
     // A subscription gets neither progress nor log lines.
-    let hearing =
+    let notifications =
         RequestNotifications::parse(id, &RpcParams::default(), revision, facts.clone(), None)?;
-    let asked = McpRequestKind::TaskRequest(TaskRequest::Get);
-    let ticket =
-        McpEncoder { id: id.clone(), revision, facts, kind: asked, notifications: hearing };
+    let kind = McpRequestKind::TaskRequest(TaskRequest::Get);
+    let encoder = McpEncoder { id: id.clone(), revision, facts, kind, notifications };
     Ok(ChangeSubscription {
         key: id.key(),
-        filter: interest,
-        encoder: Arc::new(SubscriptionEncoder { encoder: ticket, line }),
+        filter,
+        encoder: Arc::new(SubscriptionEncoder { encoder, line }),
     })
 }
 
@@ -97,23 +98,23 @@ impl SubscriptionEncoder {
 }
 
 impl ChangeEncoder for SubscriptionEncoder {
-    fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes> {
-        let ChangeFilter { tools, prompts, resources, uris, jobs } = heard;
-        let mut told = Map::new();
+    fn encode_start(&self, filter: &ChangeFilter) -> Option<Bytes> {
+        let ChangeFilter { tools, prompts, resources, uris, jobs } = filter;
+        let mut accepted = Map::new();
         let flags = [
             ("toolsListChanged", *tools),
             ("promptsListChanged", *prompts),
             ("resourcesListChanged", *resources),
         ];
-        for (name, _) in flags.into_iter().filter(|(_, heard)| *heard) {
-            told.insert(name.into(), json!(true));
+        for (name, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
+            accepted.insert(name.into(), json!(true));
         }
-        for (name, heard) in [("resourceSubscriptions", uris), ("taskIds", jobs)] {
-            if !heard.is_empty() {
-                told.insert(name.into(), json!(heard));
+        for (name, items) in [("resourceSubscriptions", uris), ("taskIds", jobs)] {
+            if !items.is_empty() {
+                accepted.insert(name.into(), json!(items));
             }
         }
-        let params = json!({ "notifications": told });
+        let params = json!({ "notifications": accepted });
         Some(self.encode_notification("notifications/subscriptions/acknowledged", params))
     }
 
@@ -127,16 +128,16 @@ impl ChangeEncoder for SubscriptionEncoder {
     }
 
     fn encode_end(&self) -> Vec<Bytes> {
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         if self.line {
-            let reason = "the server ends the subscription";
+            let reason = "the server ended the subscription";
             let params = json!({ "requestId": self.encoder.id, "reason": reason });
-            said.push(self.encode_notification("notifications/cancelled", params));
+            messages.push(self.encode_notification("notifications/cancelled", params));
         }
         let mut result = json!(self.encoder.stamp(None));
         result["_meta"][SUBSCRIPTION] = json!(self.encoder.id);
-        said.push(rpc::success(&self.encoder.id, &result));
-        said
+        messages.push(rpc::success(&self.encoder.id, &result));
+        messages
     }
 
     fn encode_refusal(&self, why: &CallError) -> Option<Reply> {
@@ -236,8 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_is_first_told_what_it_will_be_told_of() {
-        let wanted = json!({
+    fn a_subscription_first_receives_its_accepted_filters() {
+        let filters = json!({
             "toolsListChanged": true,
             "promptsListChanged": true,
             "resourcesListChanged": false,
@@ -245,8 +246,8 @@ mod tests {
             "taskIds": ["t"],
             "whoKnows": 1
         });
-        let listening = listen(&json!(7), &wanted, &tasks()).expect("it reads");
-        let begin = listening.encoder.encode_start(&listening.filter).expect("words");
+        let subscription = listen(&json!(7), &filters, &tasks()).expect("a subscription");
+        let begin = subscription.encoder.encode_start(&subscription.filter).expect("a message");
         assert_eq!(
             json(&begin),
             json!({
@@ -265,28 +266,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_has_none_of_is_not_listened_to() {
+    fn changes_that_the_server_lacks_are_not_subscribed() {
         let id = RequestId::Text("a".into());
-        let wanted =
+        let filters =
             json!({ "resourcesListChanged": true, "resourceSubscriptions": ["file:///a"] });
-        let params = Map::from_iter([("notifications".to_owned(), wanted)]).into();
-        let listening =
-            parse_listen(&id, &params, &REVISIONS[0], facts(false), false).expect("it reads");
-        assert_eq!(listening.filter, ChangeFilter::default());
+        let params = Map::from_iter([("notifications".to_owned(), filters)]).into();
+        let subscription =
+            parse_listen(&id, &params, &REVISIONS[0], facts(false), false).expect("a subscription");
+        assert_eq!(subscription.filter, ChangeFilter::default());
     }
 
     #[test]
-    fn every_message_names_its_subscription_by_an_id_of_the_same_kind() {
+    fn every_message_has_the_subscription_id_with_its_type() {
         for id in [json!(1), json!("1")] {
-            let ticket = listen(&id, &json!({}), &json!({})).expect("it reads").encoder;
-            let begin = ticket.encode_start(&ChangeFilter::default());
-            let changed =
-                ticket.encode_change(&ServerChange::Resource("file:///a".into())).expect("words");
-            let job = ticket.encode_job(&asking(JobState::Running));
-            for said in [begin.expect("words"), changed, job.expect("words")] {
-                assert_eq!(json(&said)["params"]["_meta"], json!({ SUBSCRIPTION: id }));
+            let encoder = listen(&id, &json!({}), &json!({})).expect("a subscription").encoder;
+            let begin = encoder.encode_start(&ChangeFilter::default());
+            let changed = encoder
+                .encode_change(&ServerChange::Resource("file:///a".into()))
+                .expect("a message");
+            let job = encoder.encode_job(&asking(JobState::Running));
+            for message in [begin.expect("a message"), changed, job.expect("a message")] {
+                assert_eq!(json(&message)["params"]["_meta"], json!({ SUBSCRIPTION: id }));
             }
-            let [cancelled, result] = ticket.encode_end().try_into().expect("two messages");
+            let [cancelled, result] = encoder.encode_end().try_into().expect("two messages");
             assert_eq!(json(&cancelled)["params"]["_meta"], json!({ SUBSCRIPTION: id }));
             assert_eq!(json(&result)["result"]["_meta"][SUBSCRIPTION], id);
         }
@@ -294,7 +296,7 @@ mod tests {
 
     #[test]
     fn each_change_has_its_notification() {
-        let ticket = listen(&json!(1), &json!({}), &json!({})).expect("it reads").encoder;
+        let encoder = listen(&json!(1), &json!({}), &json!({})).expect("a subscription").encoder;
         let meta = json!({ SUBSCRIPTION: 1 });
         for (change, method, params) in [
             (ServerChange::Tools, "notifications/tools/list_changed", json!({ "_meta": meta })),
@@ -310,20 +312,20 @@ mod tests {
                 json!({ "uri": "file:///a", "_meta": meta }),
             ),
         ] {
-            let said = json(&ticket.encode_change(&change).expect("words"));
-            assert_eq!(said, json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+            let message = json(&encoder.encode_change(&change).expect("a message"));
+            assert_eq!(message, json!({ "jsonrpc": "2.0", "method": method, "params": params }));
         }
     }
 
     #[test]
-    fn a_subscription_that_the_server_ends_gets_its_result_and_on_lines_a_cancellation() {
-        let ticket = listen(&json!("s"), &json!({}), &json!({})).expect("it reads").encoder;
-        let said: Vec<Value> = ticket.encode_end().iter().map(json).collect();
-        assert_eq!(said[0]["method"], "notifications/cancelled");
-        assert_eq!(said[0]["params"]["requestId"], "s");
+    fn an_ended_subscription_gets_its_result_and_on_lines_a_cancellation() {
+        let encoder = listen(&json!("s"), &json!({}), &json!({})).expect("a subscription").encoder;
+        let messages: Vec<Value> = encoder.encode_end().iter().map(json).collect();
+        assert_eq!(messages[0]["method"], "notifications/cancelled");
+        assert_eq!(messages[0]["params"]["requestId"], "s");
         let server = json!({ "name": "toolgate", "version": "1" });
         assert_eq!(
-            said[1],
+            messages[1],
             json!({
                 "jsonrpc": "2.0",
                 "id": "s",
@@ -339,14 +341,14 @@ mod tests {
         let params = Map::from_iter([("notifications".to_owned(), json!({}))]).into();
         let id = RequestId::Text("s".into());
         let over_http =
-            parse_listen(&id, &params, &REVISIONS[0], facts(true), false).expect("it reads");
+            parse_listen(&id, &params, &REVISIONS[0], facts(true), false).expect("a subscription");
         assert_eq!(over_http.encoder.encode_end().len(), 1);
     }
 
     #[test]
-    fn what_is_no_list_of_wishes_is_refused() {
+    fn malformed_filters_are_refused() {
         let many: Vec<String> = (0..=NAMED_MAX).map(|n| n.to_string()).collect();
-        for wanted in [
+        for filters in [
             json!(null),
             json!([]),
             json!({ "toolsListChanged": 1 }),
@@ -356,39 +358,39 @@ mod tests {
             json!({ "resourceSubscriptions": many }),
             json!({ "taskIds": {} }),
         ] {
-            let failure = listen(&json!(1), &wanted, &tasks()).err().expect("it is refused");
-            assert_eq!(failure.code, -32602, "{wanted}");
+            let failure = listen(&json!(1), &filters, &tasks()).err().expect("a failure");
+            assert_eq!(failure.code, -32602, "{filters}");
         }
     }
 
     #[test]
-    fn tasks_are_told_only_to_whoever_declares_them() {
-        let wanted = json!({ "taskIds": ["t"] });
-        let failure = listen(&json!(1), &wanted, &json!({})).err().expect("it is refused");
+    fn task_changes_require_the_declared_extension() {
+        let filters = json!({ "taskIds": ["t"] });
+        let failure = listen(&json!(1), &filters, &json!({})).err().expect("a failure");
         assert_eq!(failure.code, -32021);
         assert_eq!(failure.data.as_deref(), Some(&json!({ "requiredCapabilities": tasks() })));
-        let listening = listen(&json!(1), &wanted, &tasks()).expect("it reads");
-        assert_eq!(listening.filter.jobs, BTreeSet::from(["t".to_owned()]));
+        let subscription = listen(&json!(1), &filters, &tasks()).expect("a subscription");
+        assert_eq!(subscription.filter.jobs, BTreeSet::from(["t".to_owned()]));
     }
 
     #[test]
-    fn a_session_is_told_of_what_the_server_has_without_more_words() {
-        let tidings = SessionChangeEncoder::new(&REVISIONS[1], facts(true));
-        let said = tidings.encode_change(&ServerChange::Tools).expect("words");
+    fn a_session_receives_supported_changes_without_a_subscription() {
+        let encoder = SessionChangeEncoder::new(&REVISIONS[1], facts(true));
+        let message = encoder.encode_change(&ServerChange::Tools).expect("a message");
         let method = "notifications/tools/list_changed";
-        assert_eq!(json(&said), json!({ "jsonrpc": "2.0", "method": method, "params": {} }));
-        assert_eq!(tidings.encode_change(&ServerChange::Prompts), None);
-        assert_eq!(tidings.encode_start(&ChangeFilter::default()), None);
-        assert!(tidings.encode_end().is_empty());
+        assert_eq!(json(&message), json!({ "jsonrpc": "2.0", "method": method, "params": {} }));
+        assert_eq!(encoder.encode_change(&ServerChange::Prompts), None);
+        assert_eq!(encoder.encode_start(&ChangeFilter::default()), None);
+        assert!(encoder.encode_end().is_empty());
     }
 
     #[test]
-    fn a_task_is_told_as_whoever_asks_for_it_sees_it() {
-        let ticket = listen(&json!(1), &json!({}), &json!({})).expect("it reads").encoder;
-        let said = json(&ticket.encode_job(&asking(JobState::Running)).expect("words"));
+    fn a_task_notification_equals_the_answer_of_tasks_get() {
+        let encoder = listen(&json!(1), &json!({}), &json!({})).expect("a subscription").encoder;
+        let message = json(&encoder.encode_job(&asking(JobState::Running)).expect("a message"));
         let time = "2026-01-02T03:04:05.000Z";
         assert_eq!(
-            said,
+            message,
             json!({
                 "jsonrpc": "2.0",
                 "method": "notifications/tasks",
@@ -404,8 +406,8 @@ mod tests {
                 }
             })
         );
-        let said = json(&ticket.encode_job(&asking(JobState::Canceled)).expect("words"));
-        assert_eq!(said["params"]["status"], "cancelled");
-        assert_eq!(said["params"].get("inputRequests"), None);
+        let message = json(&encoder.encode_job(&asking(JobState::Canceled)).expect("a message"));
+        assert_eq!(message["params"]["status"], "cancelled");
+        assert_eq!(message["params"].get("inputRequests"), None);
     }
 }

@@ -241,15 +241,14 @@ impl McpEncoder {
                 TaskSupport::None | TaskSupport::Param,
             ) => self.failure_reply(invalid_params(
                 &self.id,
-                "the task has ended already: it cannot be cancelled",
+                "the task has already ended and cannot be cancelled",
             )),
             (CallError::NotFound { .. }, TaskRequest::List, _) => self.failure_reply(
-                invalid_params(&self.id, "the task of the cursor is gone; list from the start"),
+                invalid_params(&self.id, "the cursor has expired; list from the start"),
             ),
-            (CallError::NotFound { .. }, _, _) => self.failure_reply(invalid_params(
-                &self.id,
-                "no such task: it has expired or never was",
-            )),
+            (CallError::NotFound { .. }, _, _) => {
+                self.failure_reply(invalid_params(&self.id, "unknown or expired task"))
+            }
             (error, _, _) => self.protocol_error_reply(error),
         }
     }
@@ -295,7 +294,7 @@ impl McpEncoder {
         match &job.outcome {
             Some(outcome) => self.encode_outcome(outcome.as_ref()),
             None => {
-                let message = "nothing is known of what came of it".into();
+                let message = "its outcome is unknown".into();
                 self.encode_outcome(Err(&CallError::Failed { message, cause: String::new() }))
             }
         }
@@ -393,7 +392,7 @@ fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
         }
         (JobState::Failed, Some(Ok(output))) => {
             let note = output.text.note.as_deref();
-            Some(note.unwrap_or("its program reported failure").into())
+            Some(note.unwrap_or("its program failed").into())
         }
         (JobState::Succeeded | JobState::Failed | JobState::Canceled, Some(Ok(_)) | None) => None,
     }

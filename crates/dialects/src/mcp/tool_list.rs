@@ -94,9 +94,9 @@ fn is_supported_schema(schema: &Value, shapes: SchemaSupport) -> bool {
 /// list.
 fn adapt_schema(schema: &Value, shapes: SchemaSupport) -> Cow<'_, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
-    let odd = properties.is_some_and(|all| all.values().any(Value::is_boolean));
+    let has_booleans = properties.is_some_and(|all| all.values().any(Value::is_boolean));
     match shapes {
-        SchemaSupport::Objects if odd => {
+        SchemaSupport::Objects if has_booleans => {
             let mut schema = schema.clone();
             if let Some(properties) = schema["properties"].as_object_mut() {
                 for property in properties.values_mut() {

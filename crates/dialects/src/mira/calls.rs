@@ -78,9 +78,9 @@ pub(super) fn tool_input(method: ContractMethod, params: Value) -> (Value, MiraC
 fn read_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
     let bytes_max = params.get("max_bytes").map(whole_number);
     // With a limit below one character, the tool would report a split character, not the size.
-    let given =
+    let max_bytes =
         bytes_max.map_or(UNLIMITED_BYTES, |bytes| bytes.clamp(CHARACTER_BYTES, UNLIMITED_BYTES));
-    params.insert("max_bytes".to_owned(), json!(given));
+    params.insert("max_bytes".to_owned(), json!(max_bytes));
     // An offset makes the tool read bytes instead of lines.
     params.entry("offset").or_insert(json!(0));
     rename(&mut params, "etag", "if_none_match");
@@ -89,20 +89,20 @@ fn read_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
 
 fn write_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
     let is = |name: &str, or: bool| params.get(name).and_then(Value::as_bool).unwrap_or(or);
-    let encoded = params.get("encoding").is_some_and(|encoding| encoding == "base64");
-    let written = WriteFlags {
+    let is_encoding_base64 = params.get("encoding").is_some_and(|encoding| encoding == "base64");
+    let flags = WriteFlags {
         create: is("create", true),
         mkdirs: is("mkdirs", true),
-        is_base64: encoded
+        is_base64: is_encoding_base64
             && params.contains_key("content")
             && !params.contains_key("content_base64"),
     };
     params.remove("encoding");
-    if written.is_base64 {
+    if flags.is_base64 {
         rename(&mut params, "content", "content_base64");
     }
     rename(&mut params, "etag", "if_match");
-    (Value::Object(params), MiraCall::Write(written))
+    (Value::Object(params), MiraCall::Write(flags))
 }
 
 fn run_input(mut params: Map<String, Value>) -> (Value, MiraCall) {

@@ -4,15 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
-use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStream, Reply};
+use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStream, Reply, ToolId};
 
 use super::calls::MiraCall;
 use super::listing::ToolListing;
 use super::message::{RawId, success};
+use super::methods::method_name;
 use super::refusals::{MiraCode, MiraRefusal};
 use super::results;
 use crate::AnswerEncoder;
 use crate::rpc::notification;
+use crate::tool_mentions::rename_tools;
 
 /// The data needed to answer one request.
 pub(super) struct MiraEncoder {
@@ -32,6 +34,18 @@ pub(super) enum MiraRequest {
     },
     /// A request with invalid parameters.
     Invalid,
+}
+
+impl MiraRequest {
+    /// Replaces names of tools in `text` with this dialect's names.
+    pub(super) fn rename_tools(&self, text: &str) -> String {
+        let called = match self {
+            Self::Contracted(call) => Some(call.method().tool().to_owned()),
+            Self::Tool { name } => Some(name.replace('/', ".")),
+            Self::List(_) | Self::Invalid => None,
+        };
+        rename_tools(text, called.as_deref(), |id| ToolId::foreign(id).map(|id| method_name(&id)))
+    }
 }
 
 /// A piece of a program's output.
@@ -60,14 +74,17 @@ impl AnswerEncoder for MiraEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let result = match (outcome, &self.request) {
             (Ok(HostAnswer::Tools(page)), MiraRequest::List(listing)) => Ok(listing.result(&page)),
-            (Ok(HostAnswer::Output(output)), MiraRequest::Contracted(called)) => {
-                results::contract_result(called, &output)
+            (Ok(HostAnswer::Output(output)), MiraRequest::Contracted(call)) => {
+                results::contract_result(call, &output)
             }
-            (Ok(HostAnswer::Output(output)), MiraRequest::Tool { .. }) => {
-                results::tool_result(&output)
+            (Ok(HostAnswer::Output(output)), request @ MiraRequest::Tool { .. }) => {
+                results::tool_result(request, &output)
             }
-            (Err(error), asked) => Err(MiraRefusal::from_error(&error, asked)),
-            (Ok(_), _) => Err(MiraRefusal::new(MiraCode::Internal, "that was not asked for")),
+            (Err(error), request) => Err(MiraRefusal::from_error(&error, request)),
+            (Ok(_), _) => {
+                let why = "the answer does not match the request";
+                Err(MiraRefusal::new(MiraCode::Internal, why))
+            }
         };
         Some(match result {
             Ok(result) => Reply::json(success(&self.id, &result)),

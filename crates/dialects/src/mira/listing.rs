@@ -1,5 +1,6 @@
 //! `tools/list`: the filter of a request, and a page of tools in the contract's form.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,6 +13,7 @@ use super::message::MiraConnection;
 use super::methods::{ContractMethod, method_name};
 use super::refusals::{MiraCode, MiraRefusal};
 use crate::ServerInfo;
+use crate::tool_mentions::{is_own_tool, rename_tools};
 
 /// The number of tools on a page, if the request sets none.
 const PAGE_SIZE_DEFAULT: usize = 50;
@@ -52,7 +54,7 @@ impl ToolFilter {
             Some(cursor) => match decode_cursor(cursor) {
                 Some(id) => Some(id),
                 None => {
-                    let why = "it is no cursor of this server's; list from the start";
+                    let why = "the cursor is invalid; list from the start";
                     return Err(MiraRefusal::new(MiraCode::Validation, why).with_field("cursor"));
                 }
             },
@@ -124,9 +126,15 @@ impl ToolListing {
 
     fn describe<'s>(&'s self, spec: &'s ToolSpec) -> ToolDescription<'s> {
         let Some(method) = ContractMethod::for_tool(&spec.id) else {
+            let id = spec.id.as_str();
+            let name_of = |id: &str| ToolId::foreign(id).map(|id| method_name(&id));
+            let description = match is_own_tool(id) {
+                true => Cow::Owned(rename_tools(&spec.description, Some(id), name_of)),
+                false => Cow::Borrowed(spec.description.as_str()),
+            };
             return ToolDescription {
                 title: &spec.title,
-                description: &spec.description,
+                description,
                 version: &self.facts.version,
                 input_schema: &spec.input_schema,
                 output_schema: spec.output_schema.as_deref(),
@@ -136,7 +144,7 @@ impl ToolListing {
         let schemas = method.schemas();
         ToolDescription {
             title,
-            description,
+            description: description.into(),
             version: CONTRACT_VERSION,
             input_schema: schemas.params.value(),
             output_schema: Some(schemas.result.value()),
@@ -147,7 +155,7 @@ impl ToolListing {
 /// The description of a tool in the list.
 struct ToolDescription<'s> {
     title: &'s str,
-    description: &'s str,
+    description: Cow<'s, str>,
     version: &'s str,
     input_schema: &'s Value,
     output_schema: Option<&'s Value>,
@@ -158,26 +166,25 @@ fn contract_description(method: ContractMethod) -> (&'static str, &'static str) 
     match method {
         ContractMethod::Read => (
             "Read File",
-            "Read a file from the workspace, or `length` bytes of it from `offset`. With the \
-             `etag` of an earlier read no content comes if the file still has it. More than \
-             `max_bytes` is refused, never cut. What is not UTF-8 is read with encoding base64.",
+            "Read a file from the workspace, or `length` bytes of it from `offset`. If the file \
+             still has the given `etag`, no content is returned. A read above `max_bytes` fails; \
+             it is never truncated. Use encoding base64 if the file is not UTF-8.",
         ),
         ContractMethod::Write => (
             "Write File",
-            "Write a whole file in the workspace: readers see the old content or the new. A file \
-             that exists is replaced with `overwrite: true`, or with the `etag` of what was read \
-             if it still has it.",
+            "Write a whole file in the workspace; readers see the old content or the new. To \
+             replace an existing file, set `overwrite: true` or pass its current `etag`.",
         ),
         ContractMethod::Run => (
             "Run Command",
-            "Run a program in the workspace to its end: no shell unless `shell` is true, each of \
-             `args` as it is. Nothing it started is left running. With `stream: true` what it \
-             prints is also told as it comes, in `exec/stream` notifications, on stdio and \
-             WebSockets.",
+            "Run a program in the workspace and wait for its end. There is no shell unless \
+             `shell` is true, and `args` are passed unchanged. Processes that it leaves are ended. \
+             With `stream: true`, its output is also sent as it arrives, in `exec/stream` \
+             notifications, on stdio and WebSockets.",
         ),
         ContractMethod::Search => (
             "Search Code",
-            "Find the passages of the workspace that are nearest to what `query` says, or to an \
+            "Find the passages of the workspace whose meaning is closest to `query`, or to an \
              `embedding`.",
         ),
     }

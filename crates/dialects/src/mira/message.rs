@@ -78,7 +78,7 @@ pub(super) fn parse_id(body: &[u8]) -> Option<RawId> {
 /// Reads one message.
 pub(super) fn read_message(
     facts: &Arc<ServerInfo>,
-    over: &MiraConnection,
+    connection: &MiraConnection,
     body: &[u8],
 ) -> FrameReading {
     let refused = |id: Option<&RawId>, refusal: MiraRefusal| FrameReading::Reply(refusal.reply(id));
@@ -87,7 +87,7 @@ pub(super) fn read_message(
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
-            let why = "a message is one JSON object; there are no batches";
+            let why = "a message must be one JSON object; batches are not supported";
             return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
         }
         Err(JsonError::Syntax(why)) => {
@@ -110,13 +110,13 @@ pub(super) fn read_message(
             }
         },
     };
-    let reading = read_fields(facts, over, id.as_ref(), fields);
+    let reading = read_fields(facts, connection, id.as_ref(), fields);
     reading.unwrap_or_else(|refusal| refused(id.as_ref(), refusal))
 }
 
 fn read_fields(
     facts: &Arc<ServerInfo>,
-    over: &MiraConnection,
+    connection: &MiraConnection,
     id: Option<&RawId>,
     mut fields: Map<String, Value>,
 ) -> Result<FrameReading, MiraRefusal> {
@@ -125,16 +125,16 @@ fn read_fields(
     if answers && !fields.contains_key("method") {
         return Ok(FrameReading::Reply(Reply::empty(204)));
     }
-    let unfit = |why: &str| MiraRefusal::new(MiraCode::InvalidRequest, why);
+    let invalid_request = |why: &str| MiraRefusal::new(MiraCode::InvalidRequest, why);
     match fields.get("jsonrpc") {
         Some(version) if version == "2.0" => {}
-        Some(_) => return Err(unfit("`jsonrpc` must be \"2.0\"")),
-        None => return Err(unfit("`jsonrpc` is missing; it is \"2.0\"")),
+        Some(_) => return Err(invalid_request("`jsonrpc` must be \"2.0\"")),
+        None => return Err(invalid_request("`jsonrpc` is missing; it must be \"2.0\"")),
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
-        Some(_) => return Err(unfit("`method` must be a string")),
-        None => return Err(unfit("`method` is missing")),
+        Some(_) => return Err(invalid_request("`method` must be a string")),
+        None => return Err(invalid_request("`method` is missing")),
     };
     // A notification is not run, because nobody would see the result.
     let Some(id) = id else { return Ok(FrameReading::Reply(Reply::empty(204))) };
@@ -151,37 +151,37 @@ fn read_fields(
             return Err(MiraRefusal::new(MiraCode::InvalidParams, why).with_field("params"));
         }
     };
-    let (request, asked) = parse_method(facts, over, method, params)?;
-    Ok(request_reading(over, MiraEncoder::new(id.clone(), asked), request))
+    let (request, mira_request) = parse_method(facts, connection, method, params)?;
+    Ok(request_reading(connection, MiraEncoder::new(id.clone(), mira_request), request))
 }
 
 /// Converts `method` with `params` to a host request.
 fn parse_method(
     facts: &Arc<ServerInfo>,
-    over: &MiraConnection,
+    connection: &MiraConnection,
     method: MiraMethod,
     params: Value,
 ) -> Result<(HostRequest, MiraRequest), MiraRefusal> {
-    let unfit = |schema: &schemas::ContractSchema| match schema.error_problems(&params) {
+    let schema_error = |schema: &schemas::ContractSchema| match schema.error_problems(&params) {
         problems if problems.is_empty() => None,
         problems => Some(CallError::InvalidInput { problems }),
     };
     Ok(match method {
-        MiraMethod::List => match unfit(&schemas::LIST.params) {
-            Some(why) => return Err(MiraRefusal::from_error(&why, &MiraRequest::Invalid)),
+        MiraMethod::List => match schema_error(&schemas::LIST.params) {
+            Some(error) => return Err(MiraRefusal::from_error(&error, &MiraRequest::Invalid)),
             None => {
-                let wanted = ToolFilter::parse(&params)?;
-                let after = wanted.after.clone();
+                let filter = ToolFilter::parse(&params)?;
+                let after = filter.after.clone();
                 let listing =
-                    ToolListing { filter: wanted, connection: over.clone(), facts: facts.clone() };
+                    ToolListing { filter, connection: connection.clone(), facts: facts.clone() };
                 (HostRequest::ListTools { after }, MiraRequest::List(Box::new(listing)))
             }
         },
-        MiraMethod::Contracted(method) => match unfit(&method.schemas().params) {
+        MiraMethod::Contracted(method) => match schema_error(&method.schemas().params) {
             // The host refuses the call, so that it leaves an audit record.
-            Some(why) => {
+            Some(error) => {
                 let tool = method.tool().to_owned();
-                (HostRequest::RefuseCall { tool, why }, MiraRequest::Invalid)
+                (HostRequest::RefuseCall { tool, why: error }, MiraRequest::Invalid)
             }
             None => {
                 let (input, called) = tool_input(method, params);
@@ -196,11 +196,11 @@ fn parse_method(
 }
 
 fn request_reading(
-    over: &MiraConnection,
-    ticket: MiraEncoder,
+    connection: &MiraConnection,
+    encoder: MiraEncoder,
     request: HostRequest,
 ) -> FrameReading {
-    let within = match &ticket.request {
+    let time_limit = match &encoder.request {
         MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_) | MiraCall::Search) => {
             Some(ContractMethod::TIME_LIMIT)
         }
@@ -209,23 +209,23 @@ fn request_reading(
         | MiraRequest::Tool { .. }
         | MiraRequest::Invalid => None,
     };
-    let events = match over {
+    let answer_form = match connection {
         MiraConnection::Line => AnswerForm::Stream,
         MiraConnection::Http { .. } => AnswerForm::Message,
     };
-    let ticket = match events {
-        AnswerForm::Message => ticket.without_chunks(),
-        AnswerForm::Stream | AnswerForm::Resumable => ticket,
+    let encoder = match answer_form {
+        AnswerForm::Message => encoder.without_chunks(),
+        AnswerForm::Stream | AnswerForm::Resumable => encoder,
     };
     FrameReading::Request(PendingRequest {
-        key: ticket.id.key(),
+        key: encoder.id.key(),
         request,
-        encoder: Arc::new(ticket),
+        encoder: Arc::new(encoder),
         on_disconnect: OnDisconnect::Cancels,
-        answer_form: events,
+        answer_form,
         question_mode: QuestionMode::Nobody,
         metadata: CallMetadata::default(),
-        time_limit: within,
+        time_limit,
         origin: None,
     })
 }

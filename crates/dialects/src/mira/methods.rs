@@ -42,8 +42,8 @@ impl MiraMethod {
         }
         // A dot marks a version of a method (`files/read.v2`). There are none yet.
         let tool = name.replace('/', ".");
-        let is_tools = name.contains('/') && !name.starts_with("notifications/");
-        let id = ToolId::foreign(&tool).filter(|_| is_tools && !name.contains('.'))?;
+        let is_tool_name = name.contains('/') && !name.starts_with("notifications/");
+        let id = ToolId::foreign(&tool).filter(|_| is_tool_name && !name.contains('.'))?;
         // A tool with a contract method has no other name.
         ContractMethod::for_tool(&id).is_none().then(|| Self::Tool { name: name.to_owned(), tool })
     }
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tool_is_called_by_the_name_it_is_listed_under(
+        fn the_listed_name_of_a_tool_is_its_method(
             id in "[a-z][a-zA-Z0-9_-]{0,6}(\\.[a-zA-Z0-9_-]{1,6}){1,3}",
         ) {
             let id = ToolId::foreign(&id).expect("an id");

@@ -101,21 +101,29 @@ impl MiraRefusal {
 
     pub(super) fn unknown_method(name: &str) -> Self {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-        let why = format!("no method is named `{name}` here; tools/list lists those there are");
+        let why = format!("no method is named `{name}`; `tools/list` lists the methods");
         Self::new(MiraCode::MethodNotFound, why)
     }
 
-    /// Converts the host's `error` for the request `asked`.
-    pub(super) fn from_error(error: &CallError, asked: &MiraRequest) -> Self {
-        let contracted = match asked {
-            MiraRequest::Contracted(called) => Some(called.method()),
+    /// Converts the host's `error` for `request`.
+    pub(super) fn from_error(error: &CallError, request: &MiraRequest) -> Self {
+        let refusal = Self::from_error_with_ids(error, request);
+        Self { reason: request.rename_tools(&refusal.reason), ..refusal }
+    }
+
+    /// Converts the host's `error` for `request`. The reason may contain names of other dialects.
+    fn from_error_with_ids(error: &CallError, request: &MiraRequest) -> Self {
+        let method = match request {
+            MiraRequest::Contracted(call) => Some(call.method()),
             MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => None,
         };
         let plain = |code| Self::new(code, error.to_string());
         match error {
-            CallError::UnknownTool { nearest, .. } => unknown_tool(asked, nearest.as_deref()),
-            CallError::InvalidInput { problems } => invalid_params(asked, problems),
-            CallError::NotAllowed { .. } => about_path(asked, plain(MiraCode::PermissionDenied)),
+            CallError::UnknownTool { nearest, unavailable, .. } => {
+                unknown_tool(request, nearest.as_deref(), unavailable.as_deref())
+            }
+            CallError::InvalidInput { problems } => invalid_params(request, problems),
+            CallError::NotAllowed { .. } => about_path(request, plain(MiraCode::PermissionDenied)),
             CallError::Scope { needs, .. } => {
                 plain(MiraCode::PermissionDenied).with_data("scopes", json!(needs))
             }
@@ -123,7 +131,7 @@ impl MiraRefusal {
                 let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
                 plain(MiraCode::RateLimited).with_data("retry_after_ms", json!(ms))
             }
-            CallError::NotFound { .. } => match asked {
+            CallError::NotFound { .. } => match request {
                 // The parameters forbid creating a missing folder, so they are invalid together.
                 MiraRequest::Contracted(MiraCall::Write(WriteFlags {
                     create: true,
@@ -136,11 +144,11 @@ impl MiraRefusal {
                 MiraRequest::Contracted(_)
                 | MiraRequest::List(_)
                 | MiraRequest::Tool { .. }
-                | MiraRequest::Invalid => about_path(asked, plain(MiraCode::NotFound)),
+                | MiraRequest::Invalid => about_path(request, plain(MiraCode::NotFound)),
             },
-            CallError::Conflict { details, .. } => conflict(asked, error, details),
+            CallError::Conflict { details, .. } => conflict(request, error, details),
             CallError::TooLarge { .. } => plain(MiraCode::ContentTooLarge),
-            CallError::Unavailable { .. } => plain(unavailable_code(contracted)),
+            CallError::Unavailable { .. } => plain(unavailable_code(method)),
             CallError::TimedOut { .. } => {
                 plain(MiraCode::Internal).with_data("timed_out", json!(true))
             }
@@ -150,7 +158,7 @@ impl MiraRefusal {
             }
             CallError::NeedsJob { tool } => {
                 let tool = quoted_name(tool);
-                let why = format!("{tool} runs only as a job; call jobs/start with it");
+                let why = format!("{tool} runs only as a job; start it with `jobs/start`");
                 Self::new(MiraCode::ToolUnavailable, why)
             }
             CallError::NoJob { tool } => {
@@ -195,15 +203,24 @@ impl MiraRefusal {
 }
 
 /// Creates the error for a tool that is missing or hidden from the caller.
-fn unknown_tool(asked: &MiraRequest, nearest: Option<&str>) -> MiraRefusal {
-    match asked {
+fn unknown_tool(
+    request: &MiraRequest,
+    nearest: Option<&str>,
+    unavailable: Option<&str>,
+) -> MiraRefusal {
+    match request {
         MiraRequest::Contracted(called) => {
             let method = called.method();
-            let why = format!("`{}` is not on offer here", method.name());
+            let why = unavailable.map(|why| format!(": {why}")).unwrap_or_default();
+            let why = format!("`{}` is not available{why}", method.name());
             MiraRefusal::new(unavailable_code(Some(method)), why)
         }
         MiraRequest::Tool { name } => {
             let refusal = MiraRefusal::unknown_method(name);
+            if let Some(why) = unavailable {
+                let reason = format!("`{name}` is not available: {why}");
+                return MiraRefusal { reason, ..refusal };
+            }
             let Some(nearest) = nearest.map(quoted_name) else { return refusal };
             MiraRefusal {
                 reason: format!("no method is named `{name}`; did you mean {nearest}?"),
@@ -217,8 +234,8 @@ fn unknown_tool(asked: &MiraRequest, nearest: Option<&str>) -> MiraRefusal {
 }
 
 /// Sets the field to `path` if the path is the call's only subject.
-fn about_path(asked: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
-    match asked {
+fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
+    match request {
         MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_)) => {
             refusal.with_field("path")
         }
@@ -230,20 +247,20 @@ fn about_path(asked: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
 }
 
 /// Creates the error for a state that differs from the expected one, with both sides.
-fn conflict(asked: &MiraRequest, error: &CallError, details: &Value) -> MiraRefusal {
-    let told = match asked {
+fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRefusal {
+    let sentence = match request {
         // The sentence uses this dialect's parameter names. It omits the path, which the gate has
         // not redacted.
         MiraRequest::Contracted(MiraCall::Write(_)) => {
             match (details.get("expected"), details.get("actual")) {
                 (Some(Value::Null), _) => Some(
-                    "the file exists; to replace it set `overwrite` to true, or give the `etag` \
+                    "the file exists; to replace it, set `overwrite` to true or pass the `etag` \
                      that it was read with",
                 ),
                 (_, Some(Value::Null)) => {
-                    Some("the file does not exist any more; leave `etag` out to create it")
+                    Some("the file no longer exists; omit `etag` to create it")
                 }
-                (Some(_), Some(_)) => Some("the file has another etag by now; read it again"),
+                (Some(_), Some(_)) => Some("the file has changed since it was read; read it again"),
                 (None, _) | (_, None) => None,
             }
         }
@@ -252,7 +269,7 @@ fn conflict(asked: &MiraRequest, error: &CallError, details: &Value) -> MiraRefu
         | MiraRequest::Tool { .. }
         | MiraRequest::Invalid => None,
     };
-    let why = told.map_or_else(|| error.to_string(), str::to_owned);
+    let why = sentence.map_or_else(|| error.to_string(), str::to_owned);
     let details = details.as_object().into_iter().flatten();
     let more = details.filter(|(name, _)| !["field", "reason", "detail"].contains(&name.as_str()));
     more.fold(MiraRefusal::new(MiraCode::Conflict, why), |refusal, (name, value)| {
@@ -271,32 +288,34 @@ fn unavailable_code(method: Option<ContractMethod>) -> MiraCode {
 }
 
 /// Creates the error for parameters that break a schema or are invalid for the tool.
-fn invalid_params(asked: &MiraRequest, problems: &[ValidationProblem]) -> MiraRefusal {
-    let field = |pointer: &str| match asked {
-        MiraRequest::Contracted(called) => called.field(pointer),
+fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> MiraRefusal {
+    let field = |pointer: &str| match request {
+        MiraRequest::Contracted(call) => call.field(pointer),
         MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => {
             dotted_path(pointer)
         }
     };
-    let (code, none) = match asked {
-        MiraRequest::Contracted(called) => (MiraCode::Validation, called.method().main_field()),
+    let (code, main_field) = match request {
+        MiraRequest::Contracted(call) => (MiraCode::Validation, call.method().main_field()),
         MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => {
             (MiraCode::InvalidParams, "params")
         }
     };
     let about = |problem: &ValidationProblem| match field(&problem.pointer) {
-        field if field.is_empty() => none.to_owned(),
+        field if field.is_empty() => main_field.to_owned(),
         field => field,
     };
     let Some((first, others)) = problems.split_first() else {
-        return MiraRefusal::new(code, "the parameters cannot be meant").with_field(none);
+        return MiraRefusal::new(code, "the parameters are invalid").with_field(main_field);
     };
     let refusal = MiraRefusal::new(code, first.message.as_str()).with_field(about(first));
     if others.is_empty() {
         return refusal;
     }
-    let told = problems.iter().map(|one| json!({ "field": about(one), "reason": one.message }));
-    refusal.with_data("problems", told.collect())
+    let list = problems
+        .iter()
+        .map(|one| json!({ "field": about(one), "reason": request.rename_tools(&one.message) }));
+    refusal.with_data("problems", list.collect())
 }
 
 /// Converts a JSON pointer to a dotted path: `/env/A` becomes `env.A`.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{CallEnding, ToolOutput};
 
 use super::calls::{MiraCall, ReadLimit};
+use super::encoder::MiraRequest;
 use super::refusals::{MiraCode, MiraRefusal};
 use crate::sandbox_warning;
 
@@ -15,12 +16,9 @@ use crate::sandbox_warning;
 ///
 /// # Errors
 /// Fails if a read exceeds its byte limit.
-pub(super) fn contract_result(
-    called: &MiraCall,
-    output: &ToolOutput,
-) -> Result<Value, MiraRefusal> {
-    match called {
-        MiraCall::Read(terms) => read_result(*terms, &output.value),
+pub(super) fn contract_result(call: &MiraCall, output: &ToolOutput) -> Result<Value, MiraRefusal> {
+    match call {
+        MiraCall::Read(limit) => read_result(*limit, &output.value),
         MiraCall::Write(_) => Ok(pick_members(
             &output.value,
             &["path", "size", "etag", "mtime", "created", "overwritten"],
@@ -30,16 +28,20 @@ pub(super) fn contract_result(
     }
 }
 
-/// Converts the output of any other tool: its structured result, or its text.
+/// Converts the output of any other tool, which `request` called: its structured result, or its
+/// text.
 ///
 /// # Errors
 /// Fails if the tool failed without a program's exit code.
-pub(super) fn tool_result(output: &ToolOutput) -> Result<Value, MiraRefusal> {
-    let is_told = output.value.get("exit_code").is_some();
-    if output.ending != CallEnding::Done && !is_told {
+pub(super) fn tool_result(
+    request: &MiraRequest,
+    output: &ToolOutput,
+) -> Result<Value, MiraRefusal> {
+    let has_exit_code = output.value.get("exit_code").is_some();
+    if output.ending != CallEnding::Done && !has_exit_code {
         let why = match output.full_text() {
-            said if said.is_empty() => "the tool failed and does not say why".into(),
-            said => said,
+            text if text.is_empty() => "the tool failed without a message".into(),
+            text => text,
         };
         return Err(MiraRefusal::new(MiraCode::Internal, why));
     }
@@ -48,25 +50,25 @@ pub(super) fn tool_result(output: &ToolOutput) -> Result<Value, MiraRefusal> {
     }
     let mut result = json!({ "text": output.text.body });
     if let Some(note) = &output.text.note {
-        result["note"] = json!(note);
+        result["note"] = json!(request.rename_tools(note));
     }
     Ok(result)
 }
 
 fn read_result(ReadLimit { bytes_max }: ReadLimit, value: &Value) -> Result<Value, MiraRefusal> {
-    let given = value["bytes"]["length"].as_u64().unwrap_or_default();
-    let is_cut = value["truncated"] == true;
-    if is_cut || bytes_max.is_some_and(|most| given > most) {
+    let length = value["bytes"]["length"].as_u64().unwrap_or_default();
+    let is_truncated = value["truncated"] == true;
+    if is_truncated || bytes_max.is_some_and(|most| length > most) {
         let size = &value["size"];
-        let part = "ask for a part with `offset` and `length`";
+        let part = "read a part with `offset` and `length`";
         let why = match bytes_max {
             Some(most) => format!(
-                "of a file of {size} bytes more is asked for than `max_bytes` ({most}) or this \
-                 server gives at once; {part}"
+                "the file has {size} bytes, and the requested part exceeds `max_bytes` ({most}) \
+                 or the server's limit; {part}"
             ),
             None => format!(
-                "of a file of {size} bytes more is asked for than this server gives at once; \
-                 {part} of at most {given}"
+                "the file has {size} bytes, and the requested part exceeds the server's limit; \
+                 {part} of at most {length}"
             ),
         };
         return Err(
@@ -117,7 +119,7 @@ fn printed_text(value: &Value, stream: &str) -> String {
     let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
     let rest = match value["output_id"].as_str() {
         Some(id) => format!(
-            "; exec/output reads them: output_id \"{id}\", stream \"{stream}\", offset {from}"
+            "; read them with exec/output: output_id \"{id}\", stream \"{stream}\", offset {from}"
         ),
         None => String::new(),
     };
@@ -137,12 +139,12 @@ fn search_result(value: &Value) -> Value {
             "tags",
             "snippet",
         ];
-        let mut one = json!({ "id": found["id"], "score": found["score"] });
+        let mut item = json!({ "id": found["id"], "score": found["score"] });
         if let Some(vector) = found.get("vector") {
-            one["vector"] = vector.clone();
+            item["vector"] = vector.clone();
         }
-        one["metadata"] = pick_members(found, &metadata);
-        one
+        item["metadata"] = pick_members(found, &metadata);
+        item
     });
     json!({
         "matches": matches.collect::<Vec<_>>(),
@@ -152,7 +154,7 @@ fn search_result(value: &Value) -> Value {
 
 /// Returns the members `names` of `value`.
 fn pick_members(value: &Value, names: &[&str]) -> Value {
-    let there =
+    let members =
         names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));
-    Value::Object(there.collect())
+    Value::Object(members.collect())
 }

@@ -69,7 +69,7 @@ impl ContractSchema {
 }
 
 /// The message for an unknown parameter.
-const UNKNOWN_PARAMETER: &str = "no parameter is called so; tools/list tells those there are";
+const UNKNOWN_PARAMETER: &str = "unknown parameter; `tools/list` has the schema";
 
 /// Converts a validation error to problems. They never contain values, which may be secret.
 fn problems(error: &ValidationError<'_>) -> Vec<ValidationProblem> {

@@ -42,13 +42,17 @@ pub(crate) enum ContentForm {
 }
 
 /// Reads one message. MCP's `initialize` opens a session, and errors use the contract's messages.
-pub(crate) fn read_message(facts: &ServerInfo, shown: ContentForm, body: &[u8]) -> FrameReading {
+pub(crate) fn read_message(
+    facts: &ServerInfo,
+    content_form: ContentForm,
+    body: &[u8],
+) -> FrameReading {
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
-            let why = "a message is one JSON object; there are no batches";
+            let why = "a message must be one JSON object; batches are not supported";
             return failure_reading(None, &RpcFailure::invalid_request(why));
         }
         Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
@@ -63,7 +67,7 @@ pub(crate) fn read_message(facts: &ServerInfo, shown: ContentForm, body: &[u8]) 
             }
         },
     };
-    read_fields(facts, shown, id.as_ref(), fields)
+    read_fields(facts, content_form, id.as_ref(), fields)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
@@ -73,13 +77,13 @@ fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading
 
 fn read_fields(
     facts: &ServerInfo,
-    shown: ContentForm,
+    content_form: ContentForm,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
-    let answers = fields.contains_key("result") || fields.contains_key("error");
-    if answers && !fields.contains_key("method") {
+    let is_answer = fields.contains_key("result") || fields.contains_key("error");
+    if is_answer && !fields.contains_key("method") {
         return Ok(FrameReading::Reply(Reply::empty(202)));
     }
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
@@ -98,7 +102,7 @@ fn read_fields(
         Some(_) => return Err(RpcFailure::invalid_params("`params` must be an object")),
     };
     match id {
-        Some(id) => read_request(facts, shown, id, &method, params),
+        Some(id) => read_request(facts, content_form, id, &method, params),
         None => Ok(read_notification(&method, &params)),
     }
 }
@@ -115,7 +119,7 @@ fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading 
 
 fn read_request(
     facts: &ServerInfo,
-    shown: ContentForm,
+    content_form: ContentForm,
     id: &RequestId,
     method: &str,
     params: Map<String, Value>,
@@ -128,19 +132,19 @@ fn read_request(
             let params =
                 params.into_iter().filter(|(name, value)| name != "cursor" || !value.is_null());
             check_members(&params.collect(), &["_meta"])?;
-            let ticket = WorkstationEncoder {
+            let encoder = WorkstationEncoder {
                 id: id.clone(),
-                shown,
+                content_form,
                 name: String::new(),
                 contract_tool: None,
             };
-            Ok(request_reading(HostRequest::Discover, ticket, None))
+            Ok(request_reading(HostRequest::Discover, encoder, None))
         }
-        "tools/call" => read_call(shown, id, params),
+        "tools/call" => read_call(content_form, id, params),
         _ => {
             let method: String = method.chars().take(100).collect();
             let why = format!(
-                "no method is named `{method}` here; there are initialize, ping, tools/list and \
+                "no method is named `{method}`; methods are initialize, ping, tools/list and \
                  tools/call"
             );
             Err(RpcFailure::new(METHOD_NOT_FOUND, why))
@@ -153,16 +157,16 @@ fn initialize(
     id: &RequestId,
     params: &Map<String, Value>,
 ) -> Result<FrameReading, RpcFailure> {
-    let wanted = match params.get("protocolVersion") {
+    let requested = match params.get("protocolVersion") {
         None => None,
         Some(Value::String(revision)) => Some(revision.as_str()),
         Some(_) => {
             return Err(RpcFailure::invalid_params("`params.protocolVersion` must be a string"));
         }
     };
-    let known = REVISIONS.into_iter().find(|revision| Some(*revision) == wanted);
+    let supported = REVISIONS.into_iter().find(|revision| Some(*revision) == requested);
     let result = json!({
-        "protocolVersion": known.unwrap_or(REVISIONS[0]),
+        "protocolVersion": supported.unwrap_or(REVISIONS[0]),
         "capabilities": { "tools": {} },
         "serverInfo": { "name": facts.name, "version": facts.version },
     });
@@ -170,7 +174,7 @@ fn initialize(
 }
 
 fn read_call(
-    shown: ContentForm,
+    content_form: ContentForm,
     id: &RequestId,
     mut params: Map<String, Value>,
 ) -> Result<FrameReading, RpcFailure> {
@@ -179,7 +183,7 @@ fn read_call(
         Some(Value::String(name)) => name,
         Some(_) => return Err(RpcFailure::invalid_params("`params.name` must be a string")),
         None => {
-            return Err(RpcFailure::invalid_params("`params.name` is missing: the tool to call"));
+            return Err(RpcFailure::invalid_params("`params.name` is missing; it names the tool"));
         }
     };
     let arguments = match params.remove("arguments") {
@@ -187,27 +191,30 @@ fn read_call(
         Some(Value::Object(arguments)) => arguments,
         Some(_) => return Err(RpcFailure::invalid_params("`params.arguments` must be an object")),
     };
-    let (own, request) = match find_tool(&name) {
-        Some(own) => match own.input(&arguments) {
-            Ok(input) => (Some(own), HostRequest::CallTool { tool: own.tool.to_owned(), input }),
+    let (contract_tool, request) = match find_tool(&name) {
+        Some(contract_tool) => match contract_tool.input(&arguments) {
+            Ok(input) => (
+                Some(contract_tool),
+                HostRequest::CallTool { tool: contract_tool.tool.to_owned(), input },
+            ),
             Err(problems) => {
                 let why = CallError::InvalidInput { problems };
-                (None, HostRequest::RefuseCall { tool: own.tool.to_owned(), why })
+                (None, HostRequest::RefuseCall { tool: contract_tool.tool.to_owned(), why })
             }
         },
         None => match parse_tool_name(&name) {
             Some(tool) => (None, HostRequest::CallTool { tool, input: Value::Object(arguments) }),
             None => {
                 let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-                let why =
-                    CallError::UnknownTool { name: name.clone(), nearest: probable_tool(&name) };
+                let nearest = probable_tool(&name);
+                let why = CallError::UnknownTool { name: name.clone(), nearest, unavailable: None };
                 (None, HostRequest::RefuseCall { tool: name, why })
             }
         },
     };
     Ok(request_reading(
         request,
-        WorkstationEncoder { id: id.clone(), shown, name, contract_tool: own },
+        WorkstationEncoder { id: id.clone(), content_form, name, contract_tool },
         Some(CALL_TIME_LIMIT),
     ))
 }
@@ -218,27 +225,25 @@ fn check_members(params: &Map<String, Value>, known: &[&str]) -> Result<(), RpcF
         None => Ok(()),
         Some(name) => {
             let name: String = name.chars().take(100).collect();
-            Err(RpcFailure::invalid_params(format!(
-                "`params.{name}` is not known here; leave it out"
-            )))
+            Err(RpcFailure::invalid_params(format!("unknown member `params.{name}`; omit it")))
         }
     }
 }
 
 fn request_reading(
     request: HostRequest,
-    ticket: WorkstationEncoder,
-    within: Option<Duration>,
+    encoder: WorkstationEncoder,
+    time_limit: Option<Duration>,
 ) -> FrameReading {
     FrameReading::Request(PendingRequest {
-        key: ticket.id.key(),
+        key: encoder.id.key(),
         request,
-        encoder: Arc::new(ticket),
+        encoder: Arc::new(encoder),
         on_disconnect: OnDisconnect::Cancels,
         answer_form: AnswerForm::Message,
         question_mode: QuestionMode::Nobody,
         metadata: CallMetadata::default(),
-        time_limit: within,
+        time_limit,
         origin: None,
     })
 }
@@ -262,7 +267,7 @@ pub(crate) fn summary_reading() -> FrameReading {
 /// The data needed to answer one request.
 struct WorkstationEncoder {
     id: RequestId,
-    shown: ContentForm,
+    content_form: ContentForm,
     /// The called tool's name as the client sent it.
     name: String,
     /// The contract's tool, if the call uses its name and parameters.
@@ -277,7 +282,10 @@ impl AnswerEncoder for WorkstationEncoder {
             }
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Err(error) => self.refusal(error),
-            Ok(_) => self.failure(&failure(INTERNAL_ERROR, "failed", "that was not asked for")),
+            Ok(_) => {
+                let why = "the answer does not match the request";
+                self.failure(&failure(INTERNAL_ERROR, "failed", why))
+            }
         })
     }
 
@@ -293,11 +301,11 @@ impl AnswerEncoder for WorkstationEncoder {
 impl WorkstationEncoder {
     fn output(&self, output: &ToolOutput) -> Reply {
         let text = match self.contract_tool {
-            Some(own) if own.is_result(output.ending) => own.output_text(output),
-            None if output.ending == CallEnding::Done => Ok(output_text(output)),
+            Some(tool) if tool.is_result(output.ending) => tool.output_text(output),
+            None if output.ending == CallEnding::Done => Ok(output_text(&self.name, output)),
             Some(_) | None => return self.failure(&program_failed(&self.name, output)),
         };
-        match (text, self.shown) {
+        match (text, self.content_form) {
             (Ok(text), ContentForm::Literal) => self.success(&json!({ "content": text })),
             (Ok(text), ContentForm::Blocks) => {
                 self.success(&json!({ "content": [{ "type": "text", "text": text }] }))
@@ -308,7 +316,7 @@ impl WorkstationEncoder {
 
     fn refusal(&self, error: CallError) -> Reply {
         let error = match self.contract_tool {
-            Some(own) => own.rename_parameters(error),
+            Some(tool) => tool.rename_parameters(error),
             None => error,
         };
         let reply = self.failure(&refusal(&self.name, &error));
@@ -342,7 +350,8 @@ impl AnswerEncoder for SummaryEncoder {
                 Reply::json(to_json(&json!({ "tools": tool_summaries(&tools) })))
             }
             Ok(_) => {
-                Reply::json(to_json(&json!({ "error": "that was not asked for" }))).with_status(500)
+                let why = "the answer does not match the request";
+                Reply::json(to_json(&json!({ "error": why }))).with_status(500)
             }
             Err(error) => {
                 Reply::json(to_json(&json!({ "error": error.to_string() }))).with_status(503)

@@ -4,7 +4,9 @@
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput, ValidationProblem};
 
+use super::encoding::dialect_name;
 use crate::sandbox_warning::with_sandbox_warning;
+use crate::tool_mentions::rename_tools;
 
 /// The requested limit of a program's output. The tools may have lower limits.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
@@ -13,6 +15,16 @@ const DIFF_BYTES_MAX: u64 = 1 << 20;
 const FILE_BYTES_MAX: u64 = 1 << 40;
 /// The requested limit of names in a folder.
 const NAMES_MAX: u64 = 10_000;
+
+/// Phrases of the catalog tools about their parameters, each with its form for the contract's
+/// parameters.
+const PARAMETER_PHRASES: [(&str, &str); 5] = [
+    (" in `project`", " in `projectPath`"),
+    (" in `folder`", " in `workingDirectory`"),
+    (", or set `all` to commit every change to tracked files", ""),
+    (", or pass the arguments unchanged in `args`", ""),
+    ("; set `timeout_ms` for more time, up to 600000", ""),
+];
 
 /// A tool of the contract.
 #[derive(Debug)]
@@ -76,17 +88,13 @@ const REPOSITORY: ToolParameter = ToolParameter {
     value_type: ParameterType::MaybeText,
     ..text_parameter(
         "repositoryPath",
-        "A folder of the repository; the workspace itself by default.",
+        "A folder of the repository. Default: the workspace.",
         "/repo",
     )
 };
 const PROJECT: ToolParameter = ToolParameter {
     value_type: ParameterType::MaybeText,
-    ..text_parameter(
-        "projectPath",
-        "The project's folder; the workspace itself by default.",
-        "/project",
-    )
+    ..text_parameter("projectPath", "The project's folder. Default: the workspace.", "/project")
 };
 
 /// All tools, in the contract's order.
@@ -101,8 +109,8 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "filesystem/write",
         "files.write",
-        "Write a file, replacing what it held, and make missing folders on the way",
-        &[PATH, text_parameter("content", "All that the file is to hold.", "/content")],
+        "Write a file, replacing its content, and create missing folders",
+        &[PATH, text_parameter("content", "The new content of the file.", "/content")],
         ToolBehavior::Write,
     ),
     contract_tool(
@@ -122,40 +130,40 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "filesystem/mkdir",
         "files.mkdir",
-        "Make a folder, and missing folders on the way",
+        "Create a folder and missing parent folders",
         &[PATH],
         ToolBehavior::MakeFolder,
     ),
     contract_tool(
         "filesystem/file_exists",
         "files.exists",
-        "Tell whether there is a file: `true` or `false`",
+        "Check whether a file exists: `true` or `false`",
         &[PATH],
         ToolBehavior::FileExists,
     ),
     contract_tool(
         "filesystem/dir_exists",
         "files.exists",
-        "Tell whether there is a folder: `true` or `false`",
+        "Check whether a folder exists: `true` or `false`",
         &[PATH],
         ToolBehavior::FolderExists,
     ),
     contract_tool(
         "git/status",
         "git.status",
-        "What differs from the last commit, as `git status --porcelain` prints it",
+        "Show changes since the last commit, as `git status --porcelain` prints them",
         &[REPOSITORY],
         ToolBehavior::Status,
     ),
     contract_tool(
         "git/log",
         "git.log",
-        "The newest commits, as `git log --oneline` prints them",
+        "Show the newest commits, as `git log --oneline` prints them",
         &[
             REPOSITORY,
             ToolParameter {
                 value_type: ParameterType::Count { or: 10, most: 1000 },
-                ..text_parameter("maxCount", "How many commits at most.", "/count")
+                ..text_parameter("maxCount", "The maximum number of commits.", "/count")
             },
         ],
         ToolBehavior::Log,
@@ -163,30 +171,30 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "git/diff",
         "git.diff",
-        "What is changed and not staged, as `git diff` prints it",
+        "Show unstaged changes, as `git diff` prints them",
         &[REPOSITORY],
         ToolBehavior::Diff,
     ),
     contract_tool(
         "git/branches",
         "git.branches",
-        "All branches, as `git branch -a` prints them",
+        "List all branches, as `git branch -a` prints them",
         &[REPOSITORY],
         ToolBehavior::Branches,
     ),
     contract_tool(
         "git/current_branch",
         "git.current_branch",
-        "The branch that is checked out; `HEAD` if none is",
+        "Show the current branch; `HEAD` if no branch is checked out",
         &[REPOSITORY],
         ToolBehavior::CurrentBranch,
     ),
     contract_tool(
         "git/add",
         "git.add",
-        "Stage a file, a folder with all in it, or `.` for everything",
+        "Stage a file, a folder with its content, or `.` for everything",
         &[
-            text_parameter("files", "What to stage, relative to the repository.", "/paths"),
+            text_parameter("files", "The path to stage, relative to the repository.", "/paths"),
             REPOSITORY,
         ],
         ToolBehavior::Add,
@@ -194,8 +202,8 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "git/commit",
         "git.commit",
-        "Commit what is staged",
-        &[text_parameter("message", "What the commit says.", "/message"), REPOSITORY],
+        "Commit the staged changes",
+        &[text_parameter("message", "The commit message.", "/message"), REPOSITORY],
         ToolBehavior::Commit,
     ),
     contract_tool("ci/build", "ci.build", "Build a project", &[PROJECT], ToolBehavior::Project),
@@ -203,14 +211,14 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "ci/restore",
         "ci.restore",
-        "Fetch what a project depends on",
+        "Fetch a project's dependencies",
         &[PROJECT],
         ToolBehavior::Project,
     ),
     contract_tool(
         "ci/run",
         "ci.run",
-        "Run a command line; its exit code comes first",
+        "Run a command line; the answer starts with its exit code",
         &[
             text_parameter("command", "The program and its arguments.", "/command"),
             ToolParameter {
@@ -223,7 +231,7 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "ci/diagnostics",
         "ci.diagnostics",
-        "What machine this is and what is installed",
+        "Report the machine and its installed tools",
         &[],
         ToolBehavior::Diagnostics,
     ),
@@ -231,20 +239,20 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
 
 const fn text_parameter(
     name: &'static str,
-    about: &'static str,
-    there: &'static str,
+    description: &'static str,
+    pointer: &'static str,
 ) -> ToolParameter {
-    ToolParameter { name, description: about, value_type: ParameterType::Text, pointer: there }
+    ToolParameter { name, description, value_type: ParameterType::Text, pointer }
 }
 
 const fn contract_tool(
     name: &'static str,
     tool: &'static str,
-    about: &'static str,
-    takes: &'static [ToolParameter],
-    does: ToolBehavior,
+    description: &'static str,
+    parameters: &'static [ToolParameter],
+    behavior: ToolBehavior,
 ) -> ContractTool {
-    ContractTool { name, tool, description: about, parameters: takes, behavior: does }
+    ContractTool { name, tool, description, parameters, behavior }
 }
 
 /// Returns the contract's tool `name`.
@@ -261,14 +269,14 @@ impl ContractTool {
     /// Returns the JSON Schema of the parameters.
     pub(crate) fn schema(&self) -> Value {
         let property = |parameter: &ToolParameter| {
-            let about = parameter.description;
+            let description = parameter.description;
             let schema = match parameter.value_type {
-                ParameterType::Text => json!({ "type": "string", "description": about }),
+                ParameterType::Text => json!({ "type": "string", "description": description }),
                 ParameterType::MaybeText => {
-                    json!({ "type": ["string", "null"], "description": about, "default": null })
+                    json!({ "type": ["string", "null"], "description": description, "default": null })
                 }
                 ParameterType::Count { or, most } => json!({
-                    "type": "integer", "description": about, "default": or,
+                    "type": "integer", "description": description, "default": or,
                     "minimum": 1, "maximum": most,
                 }),
             };
@@ -296,32 +304,32 @@ impl ContractTool {
             .map(|name| {
                 problem(
                     name,
-                    format!("`{}` takes no such argument; {}", self.name, self.parameter_phrase()),
+                    format!("unknown argument; `{}` takes {}", self.name, self.parameter_phrase()),
                 )
             })
             .collect();
-        let wrong = self.parameters.iter().filter_map(|parameter| {
-            let why = parameter.problem(arguments.get(parameter.name))?;
-            Some(problem(parameter.name, why))
+        let invalid = self.parameters.iter().filter_map(|parameter| {
+            let message = parameter.problem(arguments.get(parameter.name))?;
+            Some(problem(parameter.name, message))
         });
-        problems.extend(wrong);
+        problems.extend(invalid);
         if !problems.is_empty() {
             return Err(problems);
         }
-        let given = |name: &str| arguments.get(name).filter(|value| !value.is_null()).cloned();
+        let argument = |name: &str| arguments.get(name).filter(|value| !value.is_null()).cloned();
         let mut input = Map::new();
         for parameter in self.parameters {
-            let there = parameter.pointer.trim_start_matches('/');
-            if let Some(value) = given(parameter.name) {
-                let value = if self.behavior == ToolBehavior::Add && there == "paths" {
+            let field = parameter.pointer.trim_start_matches('/');
+            if let Some(value) = argument(parameter.name) {
+                let value = if self.behavior == ToolBehavior::Add && field == "paths" {
                     json!([value])
                 } else {
                     value
                 };
-                input.insert(there.to_owned(), value);
+                input.insert(field.to_owned(), value);
             }
         }
-        let more = match self.behavior {
+        let additional = match self.behavior {
             ToolBehavior::Read => json!({ "max_bytes": FILE_BYTES_MAX }),
             ToolBehavior::Write => json!({ "overwrite": true }),
             ToolBehavior::List => json!({ "limit": NAMES_MAX }),
@@ -342,33 +350,29 @@ impl ContractTool {
             | ToolBehavior::Commit
             | ToolBehavior::Diagnostics => json!({}),
         };
-        input.extend(more.as_object().cloned().unwrap_or_default());
+        input.extend(additional.as_object().cloned().unwrap_or_default());
         Ok(Value::Object(input))
     }
 
     /// Returns a phrase that lists the parameters.
     fn parameter_phrase(&self) -> String {
         let names: Vec<_> = self.parameters.iter().map(|one| format!("`{}`", one.name)).collect();
-        if names.is_empty() {
-            "it takes none".to_owned()
-        } else {
-            format!("it takes {}", names.join(", "))
-        }
+        if names.is_empty() { "no arguments".to_owned() } else { names.join(", ") }
     }
 
     /// Converts `output` to the contract's text.
     pub(crate) fn output_text(&self, output: &ToolOutput) -> Result<String, CallError> {
         let value = &output.value;
         let body = || output.text.body.clone();
-        let whole = |cut: bool, why: &dyn Fn() -> String| {
-            if cut { Err(CallError::TooLarge { message: why() }) } else { Ok(()) }
+        let check_whole = |is_truncated: bool, message: &dyn Fn() -> String| {
+            if is_truncated { Err(CallError::TooLarge { message: message() }) } else { Ok(()) }
         };
-        let cut = value["truncated"] == true;
+        let is_truncated = value["truncated"] == true;
         Ok(match self.behavior {
             ToolBehavior::Read => {
-                whole(cut, &|| {
+                check_whole(is_truncated, &|| {
                     format!(
-                        "`{}` has {} bytes, more than one answer holds; read a part of it with \
+                        "`{}` has {} bytes, too many for one answer; read a part of it with \
                          `ci/run`, e.g. `head -c 100000 FILE`, or raise files.answer_bytes_max",
                         value["path"].as_str().unwrap_or_default(),
                         value["size"],
@@ -377,12 +381,12 @@ impl ContractTool {
                 value["content"].as_str().unwrap_or_default().to_owned()
             }
             ToolBehavior::List => {
-                let left = value["left"].as_u64().unwrap_or_default();
-                whole(left > 0, &|| {
+                let remaining = value["left"].as_u64().unwrap_or_default();
+                check_whole(remaining > 0, &|| {
                     format!(
-                        "the folder has {} names, more than one answer holds ({NAMES_MAX}); \
-                         `filesystem/search` finds some of them",
-                        left + NAMES_MAX,
+                        "the folder has {} names, and one answer holds at most {NAMES_MAX}; find \
+                         some of them with `filesystem/search`",
+                        remaining + NAMES_MAX,
                     )
                 })?;
                 let entries = value["entries"].as_array().into_iter().flatten();
@@ -394,18 +398,25 @@ impl ContractTool {
             }
             ToolBehavior::FolderExists => (value["kind"] == "dir").to_string(),
             ToolBehavior::Status | ToolBehavior::Diff | ToolBehavior::Branches => {
-                whole(cut, &|| {
+                let example = if self.behavior == ToolBehavior::Branches {
+                    "git branch --list PATTERN".to_owned()
+                } else {
+                    format!("git {} -- PATH", self.name.trim_start_matches("git/"))
+                };
+                check_whole(is_truncated, &|| {
                     format!(
-                        "what `{}` prints is more than one answer holds; ask for a part of it \
-                         with `ci/run`, e.g. `git {} -- PATH`",
+                        "the output of `{}` is too large for one answer; request a part of it \
+                         with `ci/run`, e.g. `{example}`",
                         self.name,
-                        self.name.trim_start_matches("git/"),
                     )
                 })?;
                 body()
             }
             ToolBehavior::Project => exit_report(value, &project_printed(value)),
-            ToolBehavior::Run => exit_report(value, &run_printed(output)),
+            ToolBehavior::Run => {
+                let note = output.text.note.as_deref().unwrap_or_default();
+                exit_report(value, &run_printed(output, &self.in_own_names(note)))
+            }
             ToolBehavior::Write
             | ToolBehavior::Delete
             | ToolBehavior::MakeFolder
@@ -444,22 +455,31 @@ impl ContractTool {
         }
     }
 
+    /// Returns a catalog tool's `text` with the contract's names of tools and parameters.
+    pub(crate) fn in_own_names(&self, text: &str) -> String {
+        let text = rename_tools(text, Some(self.tool), dialect_name);
+        PARAMETER_PHRASES.iter().fold(text, |text, (phrase, own)| text.replace(phrase, own))
+    }
+
     /// Converts `error` to the contract's parameter names.
     pub(crate) fn rename_parameters(&self, error: CallError) -> CallError {
         let CallError::InvalidInput { problems } = error else { return error };
         // The contract has no `encoding` parameter, so the error must concern the file's content.
-        let of_text = |problem: &ValidationProblem| {
+        let is_about_encoding = |problem: &ValidationProblem| {
             self.behavior == ToolBehavior::Read && problem.pointer == "/encoding"
         };
-        if let Some(problem) = problems.iter().find(|problem| of_text(problem)) {
+        if let Some(problem) = problems.iter().find(|problem| is_about_encoding(problem)) {
             let why = problem.message.split("; ").next().unwrap_or_default();
-            let message = format!("{why}, and this reads text; other tools read its bytes");
+            let message = format!(
+                "{why}, and this tool reads only text; read the bytes with `ci/run`, e.g. \
+                 `base64 FILE`"
+            );
             return CallError::Failed { message, cause: String::new() };
         }
         let renamed = problems.into_iter().map(|ValidationProblem { pointer, message }| {
-            let of =
+            let parameter =
                 self.parameters.iter().find(|parameter| pointer.starts_with(parameter.pointer));
-            let pointer = of.map_or(pointer, |parameter| format!("/{}", parameter.name));
+            let pointer = parameter.map_or(pointer, |parameter| format!("/{}", parameter.name));
             ValidationProblem { pointer, message }
         });
         CallError::InvalidInput { problems: renamed.collect() }
@@ -478,7 +498,7 @@ impl ToolParameter {
             | (ParameterType::Count { .. }, None) => None,
             (ParameterType::Text, Some(_)) => Some("it must be a string".to_owned()),
             (ParameterType::MaybeText, Some(_)) => {
-                Some("it must be a string, or left out".to_owned())
+                Some("it must be a string or omitted".to_owned())
             }
             (ParameterType::Count { most, .. }, Some(value)) => {
                 // JSON Schema counts `2.0` as an integer.
@@ -516,27 +536,27 @@ fn project_printed(value: &Value) -> String {
     let printed = value["output"].as_str().unwrap_or_default();
     match value["output_id"].as_str() {
         Some(id) => format!(
-            "[the end of it; all of it is read with `exec/output`, output_id `{id}`]\n{printed}"
+            "[this is the end of the output; all of it: `exec/output`, output_id `{id}`]\n{printed}"
         ),
         None => printed.to_owned(),
     }
 }
 
-fn run_printed(output: &ToolOutput) -> String {
+/// Returns a program's output, with `note` if it is incomplete.
+fn run_printed(output: &ToolOutput, note: &str) -> String {
     let value = &output.value;
-    let cut = |extent: &str| !value[extent]["cut"].is_null();
-    if cut("stdout_extent") || cut("stderr_extent") {
-        let note = output.text.note.as_deref().unwrap_or_default();
+    let is_cut = |extent: &str| !value[extent]["cut"].is_null();
+    if is_cut("stdout_extent") || is_cut("stderr_extent") {
         return format!("{}\n[{note}]", output.text.body.trim_end_matches('\n'));
     }
-    let out = output.program_output(OutputStream::Stdout).unwrap_or_default();
-    let err = with_sandbox_warning(
+    let stdout = output.program_output(OutputStream::Stdout).unwrap_or_default();
+    let stderr = with_sandbox_warning(
         output.program_output(OutputStream::Stderr).unwrap_or_default(),
         value,
     );
-    if err.is_empty() {
-        return out.into_owned();
+    if stderr.is_empty() {
+        return stdout.into_owned();
     }
-    let between = if out.is_empty() || out.ends_with('\n') { "" } else { "\n" };
-    format!("{out}{between}{err}")
+    let separator = if stdout.is_empty() || stdout.ends_with('\n') { "" } else { "\n" };
+    format!("{stdout}{separator}{stderr}")
 }

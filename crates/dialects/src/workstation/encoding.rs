@@ -4,12 +4,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolgate_contract::{AnyTool, CallError, ContentBody, ToolId, ToolOutput, ToolSpec, fold_name};
+use toolgate_contract::{
+    AnyTool, CallError, ContentBody, ToolId, ToolOutput, ToolSpec, ValidationProblem, fold_name,
+};
 
-use super::contract_tools::{CONTRACT_TOOLS, ContractTool, implemented_by};
+use super::contract_tools::{CONTRACT_TOOLS, find_tool, implemented_by};
 use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcFailure,
 };
+use crate::tool_mentions::{is_own_tool, rename_tools};
 
 /// The code of a call that exceeded its time limit.
 const TIMED_OUT: i32 = -32000;
@@ -28,6 +31,22 @@ pub(crate) fn tool_name(id: &str) -> Option<String> {
         Some(verb) => format!("{FILES}/{verb}"),
         None => spelled,
     })
+}
+
+/// Returns the name under which the tool `id` is called: the contract's or the dialect's.
+pub(crate) fn dialect_name(id: &str) -> Option<String> {
+    match implemented_by(id) {
+        Some(tool) => Some(tool.name.to_owned()),
+        None => tool_name(id),
+    }
+}
+
+/// Returns `text` about a call of `name` with the dialect's names of tools and parameters.
+fn in_own_names(name: &str, text: &str) -> String {
+    match find_tool(name) {
+        Some(tool) => tool.in_own_names(text),
+        None => rename_tools(text, parse_tool_name(name).as_deref(), dialect_name),
+    }
 }
 
 /// Returns the catalog id of the tool `name`, if it is not one of the contract's own tools. Returns
@@ -50,10 +69,10 @@ pub(crate) fn parse_tool_name(name: &str) -> Option<String> {
 /// Returns the catalog id of the contract tool that a misspelled `name` probably means.
 pub(crate) fn probable_tool(name: &str) -> Option<String> {
     let name = fold_name(name);
-    let own = CONTRACT_TOOLS
+    let tool = CONTRACT_TOOLS
         .iter()
-        .find(|own| [own.name, own.tool].into_iter().any(|one| fold_name(one) == name));
-    own.map(|own| own.tool.to_owned())
+        .find(|tool| [tool.name, tool.tool].into_iter().any(|one| fold_name(one) == name));
+    tool.map(|tool| tool.tool.to_owned())
 }
 
 /// Encodes the tools for `tools/list`, the contract's own first.
@@ -71,14 +90,20 @@ pub(crate) fn tool_summaries(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
 
 fn encode_tools(
     tools: &[Arc<dyn AnyTool>],
-    tell: impl Fn(&str, &str, Value) -> Value,
+    encode: impl Fn(&str, &str, Value) -> Value,
 ) -> Vec<Value> {
     let offered = |id: &str| tools.iter().any(|tool| tool.spec().id.as_str() == id);
     let own = CONTRACT_TOOLS.iter().filter(|tool| offered(tool.tool));
-    let own = own.map(|tool| tell(tool.name, tool.description, tool.schema()));
+    let own = own.map(|tool| encode(tool.name, tool.description, tool.schema()));
     let others = tools.iter().filter_map(|tool| {
         let spec = tool.spec();
-        Some(tell(&tool_name(spec.id.as_str())?, &spec.description, input_schema(spec)))
+        let id = spec.id.as_str();
+        let name = tool_name(id)?;
+        let description = match is_own_tool(id) {
+            true => rename_tools(&spec.description, Some(id), dialect_name),
+            false => spec.description.clone(),
+        };
+        Some(encode(&name, &description, input_schema(spec)))
     });
     own.chain(others).collect()
 }
@@ -93,8 +118,8 @@ fn input_schema(spec: &ToolSpec) -> Value {
     schema
 }
 
-/// Returns the whole output of a tool as text.
-pub(crate) fn output_text(output: &ToolOutput) -> String {
+/// Returns the whole output of the tool `name` as text.
+pub(crate) fn output_text(name: &str, output: &ToolOutput) -> String {
     let mut text = output.text.body.clone();
     let mut add = |more: &str| {
         if !text.is_empty() && !text.ends_with('\n') {
@@ -105,21 +130,25 @@ pub(crate) fn output_text(output: &ToolOutput) -> String {
     for content in &output.content {
         match &content.shown {
             ContentBody::Text(shown) => add(shown),
-            ContentBody::Image(media) => add(&placeholder("a picture", &media.media_type)),
-            ContentBody::Audio(media) => add(&placeholder("a sound", &media.media_type)),
-            ContentBody::Link(_) => add(&placeholder("a link", "a resource")),
-            ContentBody::Resource(_) => add(&placeholder("a resource", "see it over MCP")),
+            ContentBody::Image(media) => {
+                add(&placeholder(&format!("an image, {}", media.media_type)))
+            }
+            ContentBody::Audio(media) => {
+                add(&placeholder(&format!("a sound, {}", media.media_type)))
+            }
+            ContentBody::Link(_) => add(&placeholder("a link to a resource")),
+            ContentBody::Resource(_) => add(&placeholder("a resource")),
         }
     }
     if let Some(note) = &output.text.note {
-        add(note);
+        add(&in_own_names(name, note));
     }
     text
 }
 
 /// Returns a placeholder for content that is not text.
-fn placeholder(what: &str, more: &str) -> String {
-    format!("[{what}, {more}, which this contract cannot show]")
+fn placeholder(content: &str) -> String {
+    format!("[{content}; only MCP clients can receive it]")
 }
 
 /// Creates an error with the contract's message. `data` has the reason and details.
@@ -136,31 +165,45 @@ pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcFailure {
 }
 
 /// Converts a parser's error to the contract's message.
-pub(crate) fn contract_failure(found: &RpcFailure) -> RpcFailure {
-    let reason = match found.code {
+pub(crate) fn contract_failure(error: &RpcFailure) -> RpcFailure {
+    let reason = match error.code {
         PARSE_ERROR => "parse_error",
         METHOD_NOT_FOUND => "unknown_method",
         INVALID_PARAMS => "invalid_params",
         _ => "invalid_request",
     };
-    failure(found.code, reason, &found.message)
+    failure(error.code, reason, &error.message)
 }
 
 /// Converts the refusal of the call of `name`.
 pub(crate) fn refusal(name: &str, error: &CallError) -> RpcFailure {
     let (code, detail): (i32, Cow<'_, str>) = match error {
-        CallError::UnknownTool { name: unknown, nearest } => {
+        CallError::UnknownTool { name: unknown, nearest, unavailable } => {
             // The client's own spelling is shown unless the catalog reported another name.
-            let said = parse_tool_name(name).is_some_and(|id| id == *unknown);
-            let name = if said { name } else { unknown };
-            (METHOD_NOT_FOUND, unknown_tool_message(name, nearest.as_deref()).into())
+            let is_called = parse_tool_name(name).is_some_and(|id| id == *unknown);
+            let name = if is_called { name } else { unknown };
+            let message = match unavailable {
+                Some(why) => format!("`{name}` is not available: {}", in_own_names(name, why)),
+                None => unknown_tool_message(name, nearest.as_deref()),
+            };
+            (METHOD_NOT_FOUND, message.into())
         }
-        CallError::InvalidInput { .. } | CallError::TooLarge { .. } | CallError::NoJob { .. } => {
+        CallError::InvalidInput { .. } | CallError::TooLarge { .. } => {
+            (INVALID_PARAMS, in_own_names(name, &error.to_string()).into())
+        }
+        CallError::NoJob { tool } => {
+            let tool = dialect_name(tool);
+            let error = tool.map_or_else(|| error.clone(), |tool| CallError::NoJob { tool });
             (INVALID_PARAMS, error.to_string().into())
+        }
+        CallError::NeedsJob { tool } => {
+            let tool = dialect_name(tool).unwrap_or_else(|| tool.clone());
+            let detail = format!("`{tool}` runs only as a job; start it with `jobs/start`");
+            (INTERNAL_ERROR, detail.into())
         }
         CallError::TimedOut { after } => {
             let detail = format!(
-                "`{name}` took longer than {} ms and was stopped; ask for less at once",
+                "`{name}` took longer than {} ms and was stopped; request less at once",
                 after.as_millis()
             );
             (TIMED_OUT, detail.into())
@@ -175,16 +218,21 @@ pub(crate) fn refusal(name: &str, error: &CallError) -> RpcFailure {
         | CallError::Interrupted
         | CallError::Asks { .. }
         | CallError::CannotAsk { .. }
-        | CallError::NeedsJob { .. }
         | CallError::Mismatch { .. }
         | CallError::Refused { .. }
         | CallError::Failed { .. }
-        | CallError::InvalidOutput { .. } => (INTERNAL_ERROR, error.to_string().into()),
+        | CallError::InvalidOutput { .. } => {
+            (INTERNAL_ERROR, in_own_names(name, &error.to_string()).into())
+        }
     };
     let mut failure = failure(code, error.reason(), &detail);
     let Some(data) = &mut failure.data else { return failure };
     if let CallError::InvalidInput { problems } = error {
-        data["problems"] = json!(problems);
+        let renamed = problems.iter().map(|ValidationProblem { pointer, message }| {
+            let message = in_own_names(name, message);
+            ValidationProblem { pointer: pointer.clone(), message }
+        });
+        data["problems"] = json!(renamed.collect::<Vec<_>>());
     } else if let CallError::Limited { retry_after, .. } = error {
         data["retry_after_ms"] = json!(retry_after.as_millis());
     } else if let CallError::Conflict { details, .. } = error {
@@ -194,13 +242,9 @@ pub(crate) fn refusal(name: &str, error: &CallError) -> RpcFailure {
 }
 
 fn unknown_tool_message(name: &str, nearest: Option<&str>) -> String {
-    let meant = nearest.and_then(|id| match implemented_by(id) {
-        Some(ContractTool { name, .. }) => Some((*name).to_owned()),
-        None => tool_name(id),
-    });
-    match meant {
-        Some(meant) => format!("no tool is named `{name}`; did you mean `{meant}`?"),
-        None => format!("no tool is named `{name}`; `tools/list` has their names"),
+    match nearest.and_then(dialect_name) {
+        Some(nearest) => format!("no tool is named `{name}`; did you mean `{nearest}`?"),
+        None => format!("no tool is named `{name}`; `tools/list` lists the tools"),
     }
 }
 
@@ -208,7 +252,8 @@ fn unknown_tool_message(name: &str, nearest: Option<&str>) -> String {
 pub(crate) fn program_failed(name: &str, output: &ToolOutput) -> RpcFailure {
     let value = &output.value;
     let note = output.text.note.as_deref().unwrap_or("the program failed");
-    let mut failure = failure(INTERNAL_ERROR, "program_failed", &format!("`{name}`: {note}"));
+    let detail = format!("`{name}`: {}", in_own_names(name, note));
+    let mut failure = failure(INTERNAL_ERROR, "program_failed", &detail);
     if let Some(data) = &mut failure.data {
         data["output"] = json!(output.text.body);
         if let Some(code) = value.get("exit_code") {
@@ -223,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_has_one_name_and_is_called_by_no_other() {
+    fn only_the_dialects_name_of_a_tool_is_parsed() {
         for (id, name) in [
             ("files.edit", "filesystem/edit"),
             ("exec.run", "exec/run"),
@@ -239,7 +284,7 @@ mod tests {
         {
             assert_eq!(parse_tool_name(name), None, "{name}");
         }
-        // It would be taken for the files'.
+        // It would look like a tool of the toolset `files`.
         assert_eq!(tool_name("filesystem.sync"), None);
     }
 }

@@ -39,8 +39,12 @@ pub(crate) enum ZyraTransport {
 }
 
 /// Reads one message.
-pub(crate) fn read_message(facts: &ServerInfo, over: ZyraTransport, body: &[u8]) -> FrameReading {
-    let limit = match over {
+pub(crate) fn read_message(
+    facts: &ServerInfo,
+    transport: ZyraTransport,
+    body: &[u8],
+) -> FrameReading {
+    let limit = match transport {
         ZyraTransport::Http => facts.zyra_body_bytes_max,
         ZyraTransport::WebSocket => None,
     };
@@ -53,7 +57,7 @@ pub(crate) fn read_message(facts: &ServerInfo, over: ZyraTransport, body: &[u8])
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
-            let why = "a message is one JSON object; there are no batches";
+            let why = "a message must be one JSON object; batches are not supported";
             return failure_reading(None, &RpcFailure::invalid_request(why));
         }
         Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
@@ -68,7 +72,7 @@ pub(crate) fn read_message(facts: &ServerInfo, over: ZyraTransport, body: &[u8])
             }
         },
     };
-    read_fields(facts, over, id.as_ref(), fields)
+    read_fields(facts, transport, id.as_ref(), fields)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
@@ -83,13 +87,13 @@ fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading
 
 fn read_fields(
     facts: &ServerInfo,
-    over: ZyraTransport,
+    transport: ZyraTransport,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
-    let answers = fields.contains_key("result") || fields.contains_key("error");
-    if answers && !fields.contains_key("method") {
+    let is_answer = fields.contains_key("result") || fields.contains_key("error");
+    if is_answer && !fields.contains_key("method") {
         return Ok(FrameReading::Reply(Reply::empty(204)));
     }
     // Zyra's own clients may omit it.
@@ -109,20 +113,20 @@ fn read_fields(
         Some(_) => return Err(RpcFailure::invalid_params("`params` must be an object")),
     };
     match id {
-        Some(id) => read_request(facts, over, id, &method, params),
-        None => Ok(read_notification(over, &method, &params)),
+        Some(id) => read_request(facts, transport, id, &method, params),
+        None => Ok(read_notification(transport, &method, &params)),
     }
 }
 
 /// Reads a notification. A request without an id is not run, because nobody would see the result.
 fn read_notification(
-    over: ZyraTransport,
+    transport: ZyraTransport,
     method: &str,
     params: &Map<String, Value>,
 ) -> FrameReading {
     let reply = Reply::empty(204);
     let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
-    match (over, method, key) {
+    match (transport, method, key) {
         (ZyraTransport::WebSocket, "notifications/cancelled", Some(key)) => {
             FrameReading::Cancel { key, reply }
         }
@@ -132,39 +136,39 @@ fn read_notification(
 
 fn read_request(
     facts: &ServerInfo,
-    over: ZyraTransport,
+    transport: ZyraTransport,
     id: &RequestId,
     method: &str,
     mut params: Map<String, Value>,
 ) -> Result<FrameReading, RpcFailure> {
-    let said = |result: Value| Ok(FrameReading::Reply(Reply::json(success(id, &result))));
+    let reply = |result: Value| Ok(FrameReading::Reply(Reply::json(success(id, &result))));
     match method {
-        "initialize" => Ok(initialize(facts, over, id)),
-        "ping" => said(json!({})),
-        "statusReport" | "status/report" => said(status_report(facts)),
-        "prompts/list" => said(json!({ "prompts": [] })),
-        "resources/list" => said(json!({ "resources": [] })),
+        "initialize" => Ok(initialize(facts, transport, id)),
+        "ping" => reply(json!({})),
+        "statusReport" | "status/report" => reply(status_report(facts)),
+        "prompts/list" => reply(json!({ "prompts": [] })),
+        "resources/list" => reply(json!({ "resources": [] })),
         "tools/list" | "listTools" => {
-            let ticket =
-                ZyraEncoder { id: id.clone(), transport: over, tool: None, progress_token: None };
+            let encoder =
+                ZyraEncoder { id: id.clone(), transport, tool: None, progress_token: None };
             Ok(request_reading(
                 HostRequest::ListTools { after: None },
-                ticket,
+                encoder,
                 OnDisconnect::Cancels,
             ))
         }
-        "tools/call" | "callTool" => read_call(over, id, &mut params),
+        "tools/call" | "callTool" => read_call(transport, id, &mut params),
         _ => {
-            let why = format!("no method is named `{method}` here");
+            let why = format!("no method is named `{method}`");
             Err(RpcFailure::new(METHOD_NOT_FOUND, why))
         }
     }
 }
 
-fn initialize(facts: &ServerInfo, over: ZyraTransport, id: &RequestId) -> FrameReading {
+fn initialize(facts: &ServerInfo, transport: ZyraTransport, id: &RequestId) -> FrameReading {
     // Only a WebSocket could carry such notifications. None is sent, because the list never changes
     // here.
-    let list_changed = match over {
+    let list_changed = match transport {
         ZyraTransport::WebSocket => true,
         ZyraTransport::Http => false,
     };
@@ -174,7 +178,7 @@ fn initialize(facts: &ServerInfo, over: ZyraTransport, id: &RequestId) -> FrameR
         "capabilities": { "tools": { "listChanged": list_changed } },
     });
     let reply = Reply::json(success(id, &result));
-    match over {
+    match transport {
         ZyraTransport::Http => FrameReading::Reply(reply),
         ZyraTransport::WebSocket => {
             let initialized = notification("notifications/initialized", &json!({}));
@@ -194,7 +198,7 @@ fn without_nulls(mut input: Value) -> Value {
 /// Parses a tool call. The tool is named by `name` with `arguments`, or by `stage` and `command`
 /// with `args`. Both forms work with both method names.
 fn read_call(
-    over: ZyraTransport,
+    transport: ZyraTransport,
     id: &RequestId,
     params: &mut Map<String, Value>,
 ) -> Result<FrameReading, RpcFailure> {
@@ -207,7 +211,8 @@ fn read_call(
             let (Some(stage), Some(command)) =
                 (take_string(params, "stage")?, take_string(params, "command")?)
             else {
-                let why = "`params.name` is missing, and so is `params.stage` or `params.command`";
+                let why =
+                    "`params.name` is missing; give it, or `params.stage` and `params.command`";
                 return Err(RpcFailure::invalid_params(why));
             };
             (format!("{stage}-{command}"), stage, command)
@@ -218,11 +223,11 @@ fn read_call(
         None => take_object(params, "args")?.unwrap_or_else(|| json!({})),
     };
     let input = without_nulls(input);
-    let (request, on_leave) = match take_string(params, "mode")?.as_deref() {
+    let (request, on_disconnect) = match take_string(params, "mode")?.as_deref() {
         None | Some("sync") => (HostRequest::CallTool { tool: name, input }, OnDisconnect::Cancels),
         Some("async") => {
-            let terms = JobOptions::default();
-            (HostRequest::StartJob { tool: name, input, terms }, OnDisconnect::Continues)
+            let options = JobOptions::default();
+            (HostRequest::StartJob { tool: name, input, terms: options }, OnDisconnect::Continues)
         }
         Some(mode) => {
             let why = format!("`params.mode` must be `sync` or `async`, not `{mode}`");
@@ -241,8 +246,8 @@ fn read_call(
     let tool = Some(StageCommand { stage, command });
     Ok(request_reading(
         request,
-        ZyraEncoder { id: id.clone(), transport: over, tool, progress_token },
-        on_leave,
+        ZyraEncoder { id: id.clone(), transport, tool, progress_token },
+        on_disconnect,
     ))
 }
 
@@ -265,19 +270,19 @@ fn take_object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Val
 
 fn request_reading(
     request: HostRequest,
-    ticket: ZyraEncoder,
-    on_leave: OnDisconnect,
+    encoder: ZyraEncoder,
+    on_disconnect: OnDisconnect,
 ) -> FrameReading {
-    let events = match ticket.transport {
+    let answer_form = match encoder.transport {
         ZyraTransport::Http => AnswerForm::Message,
         ZyraTransport::WebSocket => AnswerForm::Stream,
     };
     FrameReading::Request(PendingRequest {
-        key: ticket.id.key(),
+        key: encoder.id.key(),
         request,
-        encoder: Arc::new(ticket),
-        on_disconnect: on_leave,
-        answer_form: events,
+        encoder: Arc::new(encoder),
+        on_disconnect,
+        answer_form,
         question_mode: QuestionMode::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
@@ -308,7 +313,10 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Ok(HostAnswer::Job(job)) => self.accepted(&job),
             Err(error) => self.refusal(&error),
-            Ok(_) => self.failure(&RpcFailure::new(INTERNAL_ERROR, "that was not asked for")),
+            Ok(_) => {
+                let why = "the answer does not match the request";
+                self.failure(&RpcFailure::new(INTERNAL_ERROR, why))
+            }
         })
     }
 
@@ -384,7 +392,7 @@ impl ZyraEncoder {
             "ws": format!("/ws/jobs/{id}"),
             "download": download_path(id),
             "manifest": format!("/jobs/{id}/manifest"),
-            "content": [text_block(&format!("accepted as job {id}; ask {poll} how it goes"))],
+            "content": [text_block(&format!("accepted as job {id}; get its state from {poll}"))],
         }))
     }
 
@@ -430,11 +438,11 @@ impl ZyraEncoder {
 
     /// Encodes a refusal in the form of a failed program, with its reason and the members of
     /// `more`.
-    fn refusal_with_data(&self, error: &CallError, message: String, more: &Value) -> Reply {
+    fn refusal_with_data(&self, error: &CallError, message: String, details: &Value) -> Reply {
         let printed = CommandResult { stderr: message.as_str().into(), ..CommandResult::default() };
         let mut data = self.data(&printed);
         data["reason"] = json!(error.reason());
-        for (name, value) in more.as_object().into_iter().flatten() {
+        for (name, value) in details.as_object().into_iter().flatten() {
             data[name] = value.clone();
         }
         self.failure(&RpcFailure::new(FAILED, message).with_data(data))

@@ -38,7 +38,7 @@ pub(crate) fn input_schema(spec: &ToolSpec) -> Cow<'_, Value> {
 /// Returns the message of an error, with tool names in Zyra's form.
 pub(crate) fn error_message(error: &CallError) -> String {
     match error {
-        CallError::UnknownTool { name, nearest: Some(nearest) } => {
+        CallError::UnknownTool { name, nearest: Some(nearest), unavailable: None } => {
             format!("no tool is named `{name}`; did you mean `{}`?", tool_name(nearest))
         }
         other => other.to_string(),

@@ -41,17 +41,17 @@ pub(crate) const OWN_PATHS: &[&str] = &[
 /// and names them in `Accept`.
 pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
     let FrameHead::Http { method, path, .. } = head else { return false };
-    let others = |value: &[u8]| {
-        let takes = String::from_utf8_lossy(value).to_ascii_lowercase();
+    let is_not_zyra = |value: &[u8]| {
+        let accepted = String::from_utf8_lossy(value).to_ascii_lowercase();
         // A client that accepts HTML but not JSON is a browser.
-        let pages = takes.contains("text/html") && !takes.contains("application/json");
-        takes.contains("text/event-stream") || (pages && method != Method::OPTIONS)
+        let is_browser = accepted.contains("text/html") && !accepted.contains("application/json");
+        accepted.contains("text/event-stream") || (is_browser && method != Method::OPTIONS)
     };
-    let marks = ["mcp-session-id", "mcp-protocol-version"];
+    let mcp_headers = ["mcp-session-id", "mcp-protocol-version"];
     path == "/mcp"
         && matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS")
-        && !head.header("accept").any(others)
-        && !marks.iter().any(|name| head.header(name).next().is_some())
+        && !head.header("accept").any(is_not_zyra)
+        && !mcp_headers.iter().any(|name| head.header(name).next().is_some())
 }
 
 /// The meaning of a path. Job ids are not validated.
@@ -104,7 +104,7 @@ pub(crate) fn single_query_value(query: &str, name: &str) -> Result<Option<Strin
         form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name).map(|(_, v)| v);
     let first = values.next();
     if values.next().is_some() {
-        return Err(format!("`{name}` stands twice"));
+        return Err(format!("`{name}` is repeated"));
     }
     Ok(first.map(|value| value.into_owned()))
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_that_is_served_stands_for_something() {
+    fn every_served_path_is_parsed() {
         for path in PATHS.iter().chain(OWN_PATHS) {
             let whole = if path.ends_with('/') { format!("{path}x") } else { (*path).to_owned() };
             assert!(parse_path(&whole).is_some(), "{path}");
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_is_served_at_every_path_and_one_more() {
+    fn own_listener_serves_one_more_path() {
         let more: Vec<_> = OWN_PATHS.iter().filter(|path| !PATHS.contains(path)).collect();
         assert_eq!((more, OWN_PATHS.len()), (vec![&"/mcp"], PATHS.len() + 1));
     }
 
     #[test]
-    fn who_takes_no_stream_at_mcp_looks_for_zyra() {
+    fn a_request_at_mcp_that_accepts_no_stream_is_a_zyra_probe() {
         let head = |method, name: &'static str, value: &'static str| FrameHead::Http {
             method,
             path: "/mcp".to_owned(),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_slash_cuts_nothing() {
+    fn an_encoded_slash_does_not_split_a_segment() {
         assert_eq!(parse_path("/jobs/..%2Fa"), Some(ZyraPath::Job("../a".to_owned())));
         assert_eq!(parse_path("/v1/jobs/../a"), None);
         assert_eq!(parse_path("/v1/v1/jobs/a"), None);

@@ -25,8 +25,13 @@ use crate::{
 const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
 
 /// Reads a request for `place`.
-pub(crate) fn read(facts: &ServerInfo, place: ZyraPath, method: &str, query: &str) -> FrameReading {
-    match (place, method) {
+pub(crate) fn read(
+    facts: &ServerInfo,
+    endpoint: ZyraPath,
+    method: &str,
+    query: &str,
+) -> FrameReading {
+    match (endpoint, method) {
         (ZyraPath::Health, "GET" | "HEAD") => {
             FrameReading::Reply(json_reply(&status_report(facts)))
         }
@@ -54,7 +59,7 @@ pub(crate) fn read(facts: &ServerInfo, place: ZyraPath, method: &str, query: &st
             FrameReading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
         }
         (ZyraPath::Talk | ZyraPath::Watch(_), "GET" | "HEAD") => {
-            let reply = error_reply(426, "there is a WebSocket here, and nothing else");
+            let reply = error_reply(426, "this path accepts only WebSockets");
             FrameReading::Reply(reply.with_header("upgrade", "websocket"))
         }
         (
@@ -97,14 +102,16 @@ fn parse_selection(query: &str) -> Result<ArtefactSelection, String> {
         Some(other) => return Err(format!("`zip` must be 1 or 0, not `{other}`")),
     };
     match (single_query_value(query, "file")?, zip) {
-        (Some(_), true) => Err("`file` asks for one file, `zip` for all".to_owned()),
+        (Some(_), true) => {
+            Err("`file` selects one file and `zip` all of them; give only one".to_owned())
+        }
         (Some(name), false) => {
-            let plain = !matches!(name.as_str(), "" | "." | "..")
+            let is_plain = !matches!(name.as_str(), "" | "." | "..")
                 && !name.contains(['/', '\\'])
                 && !name.contains(char::is_control);
-            plain
+            is_plain
                 .then(|| ArtefactSelection::Named(name.clone()))
-                .ok_or_else(|| format!("`{name}` is not a file's name; the manifest has the names"))
+                .ok_or_else(|| format!("`{name}` is not a file name; the manifest lists the names"))
         }
         (None, true) => Ok(ArtefactSelection::All),
         (None, false) => Ok(ArtefactSelection::Main),
@@ -112,7 +119,7 @@ fn parse_selection(query: &str) -> Result<ArtefactSelection, String> {
 }
 
 fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
-    let on_leave = match view {
+    let on_disconnect = match view {
         AnswerView::Canceled => OnDisconnect::Continues,
         AnswerView::Discovery | AnswerView::Job | AnswerView::Manifest | AnswerView::File => {
             OnDisconnect::Cancels
@@ -123,7 +130,7 @@ fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
         key: RequestKey("rest".to_owned()),
         request,
         encoder: Arc::new(RestEncoder { view }),
-        on_disconnect: on_leave,
+        on_disconnect,
         answer_form: AnswerForm::Message,
         question_mode: QuestionMode::Nobody,
         metadata: CallMetadata::default(),
@@ -157,7 +164,7 @@ impl AnswerEncoder for RestEncoder {
             (AnswerView::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
             (AnswerView::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
-            (_, Ok(_)) => error_reply(500, "that was not asked for"),
+            (_, Ok(_)) => error_reply(500, "the answer does not match the request"),
         })
     }
 
@@ -275,12 +282,12 @@ pub(crate) fn error_reply(status: u16, why: impl Into<String>) -> Reply {
 
 /// Creates the refusal of all HTTP methods but `allow`.
 pub(crate) fn method_not_allowed(allow: &'static str) -> Reply {
-    error_reply(405, format!("only {allow} here")).with_header("allow", allow)
+    error_reply(405, format!("this path accepts only {allow}")).with_header("allow", allow)
 }
 
 /// Creates the reply for an unknown path.
 pub(crate) fn path_not_found(path: &str) -> Reply {
-    error_reply(404, format!("there is nothing at `{path}`"))
+    error_reply(404, format!("unknown path `{path}`"))
 }
 
 fn json_reply(value: &Value) -> Reply {
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_ends_the_header_it_stands_in() {
+    fn a_file_name_cannot_end_its_header() {
         assert_eq!(disposition("heat map.png"), r#"attachment; filename="heat map.png""#);
         assert_eq!(
             disposition("größe\".png\r\nx: y"),
@@ -303,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_rounded_up() {
-        for (ms, said) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2")] {
-            assert_eq!(retry_seconds(Duration::from_millis(ms)), said);
+        for (ms, expected) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2")] {
+            assert_eq!(retry_seconds(Duration::from_millis(ms)), expected);
         }
     }
 }

@@ -48,8 +48,8 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
     });
     match pace {
         Ok(pace) => {
-            let ticket = Arc::new(SnapshotEncoder { id: id.clone() });
-            FrameReading::Watch(JobWatchRequest { id, pace, encoder: ticket })
+            let encoder = Arc::new(SnapshotEncoder { id: id.clone() });
+            FrameReading::Watch(JobWatchRequest { id, pace, encoder })
         }
         Err(why) => FrameReading::Reply(error_reply(400, why)),
     }
@@ -57,12 +57,12 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
 
 /// Starts the events of the job `id` on its own WebSocket.
 pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade, Reply> {
-    let told = StreamSelection::parse(query).map_err(|why| error_reply(400, why))?;
-    let ticket = Arc::new(LiveEncoder { id: id.clone(), selection: told });
+    let selection = StreamSelection::parse(query).map_err(|why| error_reply(400, why))?;
+    let encoder = Arc::new(LiveEncoder { id: id.clone(), selection });
     Ok(SocketUpgrade::Watch(JobWatchRequest {
         id,
         pace: WatchPace::Events { quiet: KEEP_ALIVE_AFTER },
-        encoder: ticket,
+        encoder,
     }))
 }
 
@@ -155,11 +155,12 @@ struct StreamSelection {
 impl StreamSelection {
     /// Parses the query parameter `stream`. Without it, all parts are selected.
     fn parse(query: &str) -> Result<Self, String> {
-        let chosen = single_query_value(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
-        let names = || chosen.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let odd = names().find(|name| !matches!(*name, "stdout" | "stderr" | "progress"));
-        if let Some(odd) = odd {
-            return Err(format!("`stream` may name stdout, stderr and progress, not `{odd}`"));
+        let selected =
+            single_query_value(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
+        let names = || selected.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let unknown = names().find(|name| !matches!(*name, "stdout" | "stderr" | "progress"));
+        if let Some(unknown) = unknown {
+            return Err(format!("`stream` may name stdout, stderr and progress, not `{unknown}`"));
         }
         let all = names().next().is_none();
         let has = |wanted| all || names().any(|name| name == wanted);
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_that_chooses_nothing_chooses_all() {
+    fn a_selection_without_names_selects_all_parts() {
         let all = StreamSelection { stdout: true, stderr: true, progress: true };
         for query in ["", "stream=", "stream=%20,,", "api_key=x", "stream=STDOUT,stderr,+progress"]
         {

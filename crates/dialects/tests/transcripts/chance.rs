@@ -18,7 +18,7 @@ use crate::words::{read_job, read_outcome, read_page, read_watched};
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_reader_panic(
+    fn reading_bytes_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         surroundings in surroundings(),
     ) {
@@ -26,12 +26,12 @@ proptest! {
     }
 
     #[test]
-    fn no_json_makes_a_reader_panic(value in json_value(), surroundings in surroundings()) {
+    fn reading_json_never_panics(value in json_value(), surroundings in surroundings()) {
         tell(surroundings, value.to_string().into_bytes())?;
     }
 
     #[test]
-    fn no_message_makes_a_reader_panic(message in message(), surroundings in surroundings()) {
+    fn reading_messages_never_panics(message in message(), surroundings in surroundings()) {
         tell(surroundings, message.to_string().into_bytes())?;
     }
 }

@@ -15,7 +15,7 @@ const STATUSES: [u16; 6] = [200, 400, 401, 404, 500, 502];
 
 proptest! {
     #[test]
-    fn no_request_is_answered_without_an_envelope(
+    fn every_http_answer_has_an_envelope(
         method in prop_oneof![Just(Method::GET), Just(Method::POST), Just(Method::HEAD), Just(Method::DELETE)],
         path in "(/mcp/(tool|prompt|discover)(/(mcp\\.tool:)?[a-z.@%/0-9]{0,12}){0,2}|/.{0,20})",
         query in "([a-z]{1,3}=[a-z%]{0,3}&?){0,3}",
@@ -25,13 +25,13 @@ proptest! {
     }
 
     #[test]
-    fn no_body_is_answered_without_an_envelope(body in json_value()) {
+    fn the_answer_to_any_body_has_an_envelope(body in json_value()) {
         let path = "/mcp/tool/mcp.tool:files.read".to_owned();
         over_http(Method::POST, path, String::new(), body.to_string().into_bytes())?;
     }
 
     #[test]
-    fn no_line_is_answered_without_an_envelope(
+    fn every_answer_on_a_line_has_an_envelope(
         method in prop_oneof![
             Just("mcp.discover"), Just("mcp.prompt.get"), Just("mcp.tool.invoke"), Just("else"),
         ],
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_on_a_line_are_answered_without_an_envelope(
+    fn the_answer_to_any_bytes_on_a_line_has_an_envelope(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
         on_a_line(bytes)?;

@@ -17,7 +17,7 @@ const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn reading_bytes_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         http in any::<bool>(),
     ) {
@@ -25,12 +25,12 @@ proptest! {
     }
 
     #[test]
-    fn no_message_makes_it_panic(message in message(), http in any::<bool>()) {
+    fn reading_messages_never_panics(message in message(), http in any::<bool>()) {
         tell(http, message.to_string().into_bytes())?;
     }
 
     #[test]
-    fn no_output_makes_it_panic(method in method(), value in json_value(), failed: bool) {
+    fn encoding_outputs_never_panics(method in method(), value in json_value(), failed: bool) {
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": method,
             "params": { "path": "a", "command": "a", "query": "a" },

@@ -13,12 +13,12 @@ use crate::stage::dialect;
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn reading_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         tell(&bytes)?;
     }
 
     #[test]
-    fn every_request_is_answered_with_its_id_and_in_no_space_too_many(
+    fn every_request_is_answered_compactly_with_its_id(
         id in json_value(), method in method(), params in json_value(), output in json_value(),
     ) {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn an_id_is_not_read(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,30})?") {
+    fn an_id_is_copied_without_parsing(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,30})?") {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"method\":\"nothing\"}}");
         for reply in tell_with(line.as_bytes(), &Value::Null)? {
             let ReplyBody::Json(bytes) = reply.body else { panic!("a request is answered") };

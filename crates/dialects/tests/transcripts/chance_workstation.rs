@@ -31,7 +31,7 @@ enum Sender {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn reading_bytes_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         sender in sender(),
     ) {
@@ -39,17 +39,17 @@ proptest! {
     }
 
     #[test]
-    fn no_json_makes_it_panic(value in json_value(), sender in sender()) {
+    fn reading_json_never_panics(value in json_value(), sender in sender()) {
         tell(sender, value.to_string().into_bytes())?;
     }
 
     #[test]
-    fn no_message_makes_it_panic(message in message(), sender in sender()) {
+    fn reading_messages_never_panics(message in message(), sender in sender()) {
         tell(sender, message.to_string().into_bytes())?;
     }
 
     #[test]
-    fn no_call_makes_it_panic(
+    fn reading_calls_never_panics(
         name in tool(), arguments in arguments(), value in json_value(), sender in sender(),
     ) {
         let params = json!({ "name": name, "arguments": arguments });
@@ -131,7 +131,11 @@ fn tell(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
                 Err(CallError::NotFound { message: ODD.into() }),
                 Err(CallError::Conflict { message: ODD.into(), details: json!([1]) }),
                 Err(CallError::InvalidInput { problems: Vec::new() }),
-                Err(CallError::UnknownTool { name: ODD.into(), nearest: Some(ODD.into()) }),
+                Err(CallError::UnknownTool {
+                    name: ODD.into(),
+                    nearest: Some(ODD.into()),
+                    unavailable: None,
+                }),
             ] {
                 written(&ask.encoder.encode_reply(outcome).expect("every request is answered"))?;
             }

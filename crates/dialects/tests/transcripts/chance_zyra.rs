@@ -20,7 +20,7 @@ const ID: &str = "00000000000000000000000000000001";
 
 proptest! {
     #[test]
-    fn no_request_makes_a_reader_panic(
+    fn reading_requests_never_panics(
         method in method(),
         path in path(),
         query in query(),
@@ -30,13 +30,13 @@ proptest! {
     }
 
     #[test]
-    fn no_message_makes_a_reader_panic(message in message(), http in any::<bool>()) {
+    fn reading_messages_never_panics(message in message(), http in any::<bool>()) {
         let head = http.then(|| (Method::POST, "/v1/mcp".to_owned(), String::new()));
         tell(head, message.to_string().into_bytes())?;
     }
 
     #[test]
-    fn no_bytes_make_a_reader_panic(
+    fn reading_bytes_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         http in any::<bool>(),
     ) {

@@ -37,27 +37,27 @@ fn a_session_of_2025_06_18_has_structured_results() {
 }
 
 #[test]
-fn a_session_of_2025_11_25_tells_the_model_what_is_wrong_with_its_arguments() {
+fn a_session_of_2025_11_25_reports_invalid_arguments_to_the_model() {
     check("mcp/2025-11-25.txt");
 }
 
 #[test]
-fn a_request_of_2026_07_28_carries_all_it_needs() {
+fn a_request_of_2026_07_28_needs_no_session() {
     check("mcp/2026-07-28.txt");
 }
 
 #[test]
-fn stateless_http_answers_each_post_on_its_own() {
+fn stateless_http_answers_each_post_independently() {
     check("mcp/http-stateless.txt");
 }
 
 #[test]
-fn sessions_over_http_are_named_by_a_header() {
+fn http_sessions_are_identified_by_a_header() {
     check("mcp/http-sessions.txt");
 }
 
 #[test]
-fn what_a_request_carries_decides_its_era() {
+fn the_members_of_a_request_decide_its_era() {
     check("mcp/eras.txt");
 }
 
@@ -67,17 +67,17 @@ fn headers_that_differ_from_the_body_are_refused() {
 }
 
 #[test]
-fn a_cursor_names_a_place_in_the_list() {
+fn lists_are_continued_by_cursor() {
     check("mcp/cursors.txt");
 }
 
 #[test]
-fn a_tool_is_listed_as_far_as_the_revision_has_words_for_it() {
+fn a_listed_tool_has_only_members_of_the_revision() {
     check("mcp/schemas.txt");
 }
 
 #[test]
-fn every_refusal_is_spelled_in_every_revision() {
+fn every_error_is_encoded_for_every_revision() {
     check("mcp/refusals.txt");
 }
 
@@ -92,7 +92,7 @@ fn progress_only_grows() {
 }
 
 #[test]
-fn log_lines_are_sent_from_the_level_that_was_asked_for() {
+fn log_lines_are_sent_from_the_requested_level() {
     check("mcp/logging.txt");
 }
 
@@ -102,12 +102,12 @@ fn a_cancelled_request_is_not_answered() {
 }
 
 #[test]
-fn only_2025_03_26_takes_batches() {
+fn only_2025_03_26_supports_batches() {
     check("mcp/batches.txt");
 }
 
 #[test]
-fn an_id_comes_back_as_it_was_sent() {
+fn an_id_is_returned_unchanged() {
     check("mcp/ids.txt");
 }
 
@@ -117,162 +117,162 @@ fn malformed_frames_are_refused_and_notifications_never_answered() {
 }
 
 #[test]
-fn what_the_server_turns_away_is_told_in_json_rpc() {
+fn transport_refusals_are_json_rpc_errors() {
     check("mcp/turned-away.txt");
 }
 
 #[test]
-fn zyra_is_discovered_under_every_path_its_clients_try() {
+fn zyra_discovery_is_served_at_every_path_of_its_clients() {
     check("zyra/discovery.txt");
 }
 
 #[test]
-fn a_zyra_call_is_answered_as_a_command_line_would() {
+fn a_zyra_call_returns_the_output_of_a_command_line() {
     check("zyra/calls.txt");
 }
 
 #[test]
-fn every_refusal_is_spelled_in_zyra() {
+fn every_error_is_encoded_for_zyra() {
     check("zyra/refusals.txt");
 }
 
 #[test]
-fn what_is_no_message_of_zyra_is_refused_and_the_next_is_read() {
+fn a_malformed_zyra_message_is_refused_and_the_next_is_read() {
     check("zyra/malformed.txt");
 }
 
 #[test]
-fn a_zyra_job_is_asked_for_by_its_path() {
+fn a_zyra_job_is_returned_at_its_path() {
     check("zyra/jobs.txt");
 }
 
 #[test]
-fn a_zyra_job_is_told_as_server_sent_events() {
+fn a_zyra_job_is_reported_by_server_sent_events() {
     check("zyra/progress.txt");
 }
 
 #[test]
-fn a_zyra_job_is_told_on_the_socket_that_started_it() {
+fn a_zyra_job_is_reported_on_the_socket_that_started_it() {
     check("zyra/websocket.txt");
 }
 
 #[test]
-fn a_zyra_job_is_watched_on_a_socket_of_its_own() {
+fn a_zyra_job_is_reported_on_its_own_socket() {
     check("zyra/job-socket.txt");
 }
 
 #[test]
-fn a_synesthetic_method_is_a_tool_and_its_output_the_result() {
+fn a_synesthetic_method_calls_a_tool_and_returns_its_output() {
     check("synesthetic/calls.txt");
 }
 
 #[test]
-fn a_synesthetic_id_comes_back_to_the_byte() {
+fn a_synesthetic_id_is_returned_unchanged() {
     check("synesthetic/ids.txt");
 }
 
 #[test]
-fn what_is_no_request_of_synesthetic_is_refused_and_the_next_is_read() {
+fn a_malformed_synesthetic_request_is_refused_and_the_next_is_read() {
     check("synesthetic/malformed.txt");
 }
 
 #[test]
-fn every_refusal_is_spelled_in_synesthetic() {
+fn every_error_is_encoded_for_synesthetic() {
     check("synesthetic/refusals.txt");
 }
 
 #[test]
-fn synesthetic_over_http_is_a_request_and_its_answer() {
+fn synesthetic_over_http_answers_each_post() {
     check("synesthetic/http.txt");
 }
 
 #[test]
-fn the_four_methods_of_mira_s_contract_are_tools_in_its_own_words() {
+fn the_four_methods_of_mira_call_tools_with_its_own_parameters() {
     check("mira/calls.txt");
 }
 
 #[test]
-fn a_mira_client_that_stays_connected_is_told_what_a_program_prints() {
+fn a_connected_mira_client_receives_program_output() {
     check("mira/streaming.txt");
 }
 
 #[test]
-fn mira_s_tools_are_listed_with_its_keys_and_no_others() {
+fn mira_tools_are_listed_with_only_the_keys_of_the_contract() {
     check("mira/listing.txt");
 }
 
 #[test]
-fn what_is_no_request_of_mira_is_refused_and_the_next_is_read() {
+fn a_malformed_mira_request_is_refused_and_the_next_is_read() {
     check("mira/malformed.txt");
 }
 
 #[test]
-fn a_mira_answer_over_http_has_status_200_whatever_it_says() {
+fn every_mira_answer_over_http_has_status_200() {
     check("mira/http.txt");
 }
 
 #[test]
-fn every_refusal_is_spelled_in_mira() {
+fn every_error_is_encoded_for_mira() {
     check("mira/refusals.txt");
 }
 
 #[test]
-fn an_envelope_is_asked_for_by_path_or_by_method() {
+fn envelope_requests_are_made_by_path_or_by_method() {
     check("envelope/asked.txt");
 }
 
 #[test]
-fn every_refusal_is_enveloped() {
+fn every_error_has_an_envelope() {
     check("envelope/refusals.txt");
 }
 
 #[test]
-fn what_cannot_be_read_over_http_is_refused_in_an_envelope() {
+fn an_unreadable_http_request_is_refused_in_an_envelope() {
     check("envelope/bodies.txt");
 }
 
 #[test]
-fn what_is_no_message_is_refused_in_an_envelope_and_the_next_is_read() {
+fn a_malformed_message_is_refused_in_an_envelope_and_the_next_is_read() {
     check("envelope/malformed.txt");
 }
 
 #[test]
-fn the_workstation_contract_has_nineteen_tools_and_answers_in_text() {
+fn the_nineteen_tools_of_the_workstation_contract_answer_in_text() {
     check("workstation/contract.txt");
 }
 
 #[test]
-fn every_refusal_is_spelled_in_the_workstation_contract() {
+fn every_error_is_encoded_for_the_workstation_contract() {
     check("workstation/refusals.txt");
 }
 
 #[test]
-fn a_client_of_mcp_is_given_blocks_by_the_workstation_contract() {
+fn an_mcp_client_receives_blocks_from_the_workstation_contract() {
     check("workstation/mcp.txt");
 }
 
 #[test]
-fn the_workstation_contract_has_two_paths_to_look_at() {
+fn the_workstation_contract_has_two_more_http_paths() {
     check("workstation/places.txt");
 }
 
 #[test]
-fn what_is_no_message_of_the_workstation_contract_is_refused_and_the_next_is_read() {
+fn a_malformed_workstation_message_is_refused_and_the_next_is_read() {
     check("workstation/malformed.txt");
 }
 
 #[test]
-fn a_task_of_2025_11_25_is_asked_for_with_a_parameter() {
+fn a_task_of_2025_11_25_is_requested_by_a_parameter() {
     check("mcp/tasks-2025-11-25.txt");
 }
 
 #[test]
-fn a_task_of_2026_07_28_is_for_clients_that_declare_the_extension() {
+fn a_task_of_2026_07_28_requires_the_declared_extension() {
     check("mcp/tasks-2026-07-28.txt");
 }
 
 #[test]
-fn a_revision_without_tasks_knows_nothing_of_them() {
+fn revisions_before_tasks_refuse_task_methods() {
     check("mcp/tasks-before.txt");
 }
 
@@ -287,37 +287,37 @@ fn a_session_subscribes_to_resources_by_method() {
 }
 
 #[test]
-fn prompts_are_listed_made_and_completed() {
+fn prompts_are_listed_rendered_and_completed() {
     check("mcp/prompts.txt");
 }
 
 #[test]
-fn skills_are_for_the_newest_revision() {
+fn skill_methods_exist_only_in_the_newest_revision() {
     check("mcp/skills.txt");
 }
 
 #[test]
-fn what_is_shown_is_told_in_the_words_a_revision_has() {
+fn content_is_encoded_for_each_revision() {
     check("mcp/content.txt");
 }
 
 #[test]
-fn a_client_is_asked_while_it_waits_or_asks_again() {
+fn a_client_is_asked_during_a_call_or_on_its_repeat() {
     check("mcp/asking.txt");
 }
 
 #[test]
-fn a_client_that_listens_is_told_of_changes() {
+fn a_subscribed_client_is_notified_of_changes() {
     check("mcp/listening.txt");
 }
 
 #[test]
-fn what_comes_beside_a_call_is_passed_on() {
+fn the_metadata_of_a_call_is_passed_on() {
     check("mcp/beside.txt");
 }
 
 #[test]
-fn no_transcript_is_forgotten() {
+fn every_transcript_has_a_test() {
     let tests = include_str!("main.rs");
     for dialect in ["mcp", "zyra", "synesthetic", "mira", "envelope", "workstation"] {
         for entry in fs::read_dir(folder().join(dialect)).expect("the folder of transcripts") {

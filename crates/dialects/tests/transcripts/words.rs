@@ -209,7 +209,8 @@ pub(crate) fn read_error(text: &str) -> CallError {
     match reason {
         "unknown_tool" => {
             let nearest = fields["nearest"].as_str().map(str::to_owned);
-            CallError::UnknownTool { name: text("name"), nearest }
+            let unavailable = fields["unavailable"].as_str().map(str::to_owned);
+            CallError::UnknownTool { name: text("name"), nearest, unavailable }
         }
         "invalid_input" => CallError::InvalidInput { problems: problems() },
         "not_allowed" => CallError::NotAllowed { message },

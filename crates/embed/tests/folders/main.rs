@@ -1,6 +1,6 @@
 //! Folders as they should not be, each named in a sentence; and all the ways in which they may be.
-#![allow(clippy::disallowed_methods, reason = "a test sets up the folder itself")]
-#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+#![allow(clippy::disallowed_methods, reason = "a test creates the folder")]
+#![allow(clippy::unwrap_used, reason = "a missing value fails the test")]
 
 mod model;
 
@@ -12,27 +12,26 @@ use toolgate_embed::{EmbeddingModel, ModelFolder};
 
 use model::{As, PIECES, config, model, tokenizer, weights, write};
 
-/// What is said of a model after `change`.
+/// What is content of a model after `change`.
 #[track_caller]
 fn check(change: impl FnOnce(&Path), expected: &str) {
     let folder = model();
     change(folder.path());
-    let why = EmbeddingModel::open(folder.path()).expect_err("it is a model").to_string();
+    let why = EmbeddingModel::open(folder.path()).expect_err("it is not a model").to_string();
     let shown = folder.path().display().to_string();
     assert_eq!(why.replace(&shown, "MODEL"), expected);
 }
 
-const AGAIN: &str = "copy the model's folder again, whole";
+const AGAIN: &str = "copy the whole model folder again";
 const ANOTHER: &str =
     "use a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2";
 
 #[test]
-fn a_folder_that_is_not_there_or_lacks_a_file_is_no_model() {
-    let missing =
-        "there is no such file; name a folder that holds a whole sentence-transformers model";
+fn a_missing_folder_or_file_is_refused() {
+    let missing = "the file is missing; name a folder with a complete sentence-transformers model";
     check(
         |folder| fs::remove_dir_all(folder).unwrap(),
-        "there is no folder `MODEL`; name one that holds a sentence-transformers model of the BERT \
+        "the folder `MODEL` does not exist; name one with a sentence-transformers model of the BERT \
          family (`config.json`, `model.safetensors`, `tokenizer.json`)",
     );
     for name in ["config.json", "model.safetensors", "1_Pooling/config.json"] {
@@ -41,12 +40,12 @@ fn a_folder_that_is_not_there_or_lacks_a_file_is_no_model() {
     }
     check(
         |folder| fs::remove_file(folder.join("tokenizer.json")).unwrap(),
-        &format!("`MODEL/tokenizer.json` is not there, and neither is `vocab.txt`; {AGAIN}"),
+        &format!("`MODEL/tokenizer.json` is missing, and so is `vocab.txt`; {AGAIN}"),
     );
 }
 
 #[test]
-fn another_architecture_is_refused() {
+fn an_unsupported_architecture_is_refused() {
     let with = |name: &'static str, value: Value| {
         move |folder: &Path| {
             let mut config = config();
@@ -56,15 +55,11 @@ fn another_architecture_is_refused() {
     };
     check(
         with("model_type", json!("roberta")),
-        &format!(
-            "`MODEL/config.json` says that the model is of the type `roberta`, not `bert`; {ANOTHER}"
-        ),
+        &format!("`MODEL/config.json` has the `model_type` `roberta`, not `bert`; {ANOTHER}"),
     );
     check(
         with("hidden_act", json!("swiglu")),
-        &format!(
-            "`MODEL/config.json` has the `hidden_act` `swiglu`, which is not known here; {ANOTHER}"
-        ),
+        &format!("`MODEL/config.json` has the unsupported `hidden_act` `swiglu`; {ANOTHER}"),
     );
     check(
         with("num_attention_heads", json!(3)),
@@ -74,44 +69,42 @@ fn another_architecture_is_refused() {
     );
     check(
         with("hidden_size", json!(0)),
-        &format!(
-            "`MODEL/config.json` says `hidden_size` is 0, where 1 to 16384 make sense; {AGAIN}"
-        ),
+        &format!("`MODEL/config.json` has `hidden_size` 0; it must be 1 to 16384; {AGAIN}"),
     );
     check(
         |folder| write(folder, "1_Pooling/config.json", r#"{"pooling_mode_max_tokens":true}"#),
         &format!(
-            "`MODEL/1_Pooling/config.json` asks for another pooling than the mean or the first token; {ANOTHER}"
+            "`MODEL/1_Pooling/config.json` has an unsupported pooling; only the mean and the first token are supported; {ANOTHER}"
         ),
     );
     check(
         |folder| write(folder, "modules.json", r#"[{"path":"2_Dense","type":"x.Dense"}]"#),
         &format!(
-            "`MODEL/modules.json` has a module `x.Dense` at `2_Dense`, where only a Transformer, \
-             Pooling and Normalize are known here; {ANOTHER}"
+            "`MODEL/modules.json` has a module `x.Dense` at `2_Dense`; only Transformer, Pooling \
+             and Normalize are supported; {ANOTHER}"
         ),
     );
 }
 
 #[test]
-fn weights_that_are_cut_or_do_not_fit_are_refused() {
+fn truncated_or_unsuitable_weights_are_refused() {
     let whole = weights(As::F32, "");
     let cut = |bytes: usize| {
         let kept = whole[..bytes].to_vec();
         move |folder: &Path| fs::write(folder.join("model.safetensors"), kept).unwrap()
     };
     let file = "`MODEL/model.safetensors`";
-    check(cut(0), &format!("{file} is cut: it has only 0 bytes; {AGAIN}"));
+    check(cut(0), &format!("{file} is truncated: it has only 0 bytes; {AGAIN}"));
     let head = u64::from_le_bytes(whole[..8].try_into().unwrap());
     let expected = format!(
-        "{file} is no safetensors file, or cut: its head would have {head} bytes of 20; {AGAIN}"
+        "{file} is not a safetensors file, or is truncated: its header would have {head} of 20 bytes; {AGAIN}"
     );
     check(cut(20), &expected);
     let short = whole.len() - 1;
     let folder = model();
     cut(short)(folder.path());
-    let why = EmbeddingModel::open(folder.path()).expect_err("it is cut").to_string();
-    let part = format!("is cut: it has {short} bytes, and `");
+    let why = EmbeddingModel::open(folder.path()).expect_err("it is truncated").to_string();
+    let part = format!("is truncated: it has {short} bytes, but `");
     assert!(why.contains(&part) && why.contains(&format!("ends at {}", whole.len())), "{why}");
     check(
         |folder| {
@@ -130,7 +123,7 @@ fn weights_that_are_cut_or_do_not_fit_are_refused() {
             config["num_hidden_layers"] = json!(2);
             write(folder, "config.json", &config.to_string());
         },
-        &format!("{file} holds no tensor `encoder.layer.1.attention.self.query.weight`; {ANOTHER}"),
+        &format!("{file} has no tensor `encoder.layer.1.attention.self.query.weight`; {ANOTHER}"),
     );
     let mut broken = whole.clone();
     let last = broken.len() - 4;
@@ -138,38 +131,36 @@ fn weights_that_are_cut_or_do_not_fit_are_refused() {
     let folder = model();
     fs::write(folder.path().join("model.safetensors"), broken).unwrap();
     let why = EmbeddingModel::open(folder.path()).expect_err("it has a NaN").to_string();
-    assert!(why.contains("holds what is no number"), "{why}");
+    assert!(why.contains("contains an invalid number"), "{why}");
 }
 
 #[test]
-fn a_tokenizer_that_is_broken_or_of_another_kind_is_refused() {
+fn a_broken_or_unsupported_tokenizer_is_refused() {
     let with = |change: fn(&mut Value)| {
         move |folder: &Path| {
-            let mut said = tokenizer();
-            change(&mut said);
-            write(folder, "tokenizer.json", &said.to_string());
+            let mut content = tokenizer();
+            change(&mut content);
+            write(folder, "tokenizer.json", &content.to_string());
         }
     };
     let file = "`MODEL/tokenizer.json`";
     check(
         |folder| write(folder, "tokenizer.json", "{\"model\":"),
         &format!(
-            "{file} does not hold what it should: EOF while parsing a value at line 1 column 9; {AGAIN}"
+            "{file} has invalid content: EOF while parsing a value at line 1 column 9; {AGAIN}"
         ),
     );
     check(
-        with(|said| said["model"]["type"] = json!("BPE")),
-        &format!(
-            "{file} has a model of the type `BPE`, where only `WordPiece` is known here; {ANOTHER}"
-        ),
+        with(|content| content["model"]["type"] = json!("BPE")),
+        &format!("{file} has a model of the type `BPE`; only `WordPiece` is supported; {ANOTHER}"),
     );
     check(
-        with(|said| drop(said["model"]["vocab"].as_object_mut().unwrap().remove("[SEP]"))),
+        with(|content| drop(content["model"]["vocab"].as_object_mut().unwrap().remove("[SEP]"))),
         &format!("{file} has no piece `[SEP]`; {AGAIN}"),
     );
     check(
-        with(|said| said["model"]["vocab"]["a"] = json!(9)),
-        &format!("{file} gives `a` the number 9, and the model knows 9; {AGAIN}"),
+        with(|content| content["model"]["vocab"]["a"] = json!(9)),
+        &format!("{file} gives `a` the number 9, but the model has 9 pieces; {AGAIN}"),
     );
 }
 
@@ -182,7 +173,7 @@ fn vectors(change: impl FnOnce(&Path)) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn all_the_formats_of_a_model_give_the_same_vectors() {
+fn all_formats_of_a_model_give_the_same_vectors() {
     let expected = vectors(|_| {});
     for vector in &expected {
         let length = vector.iter().map(|it| it * it).sum::<f32>();
@@ -216,7 +207,7 @@ fn all_the_formats_of_a_model_give_the_same_vectors() {
 }
 
 #[test]
-fn a_space_is_of_its_model_alone() {
+fn each_model_has_its_own_vector_space() {
     let name = |change: &dyn Fn(&Path)| {
         let folder = model();
         let named = folder.path().join("all-small");
@@ -258,12 +249,12 @@ fn a_space_is_of_its_model_alone() {
 }
 
 #[test]
-fn a_corrected_tokenizer_makes_another_space() {
+fn a_changed_tokenizer_changes_the_vector_space() {
     let name = |change: &dyn Fn(&mut Value)| {
         let folder = model();
-        let mut said = tokenizer();
-        change(&mut said);
-        write(folder.path(), "tokenizer.json", &said.to_string());
+        let mut content = tokenizer();
+        change(&mut content);
+        write(folder.path(), "tokenizer.json", &content.to_string());
         let looked = ModelFolder::check(folder.path()).unwrap();
         let opened = looked.open().unwrap();
         let space = looked.space().unwrap();
@@ -271,17 +262,17 @@ fn a_corrected_tokenizer_makes_another_space() {
         space.model.rsplit_once('-').unwrap().1.to_owned()
     };
     let first = name(&|_| {});
-    assert_eq!(name(&|said| said["padding"] = json!({ "length": 128 })), first);
-    assert_ne!(name(&|said| said["normalizer"]["lowercase"] = json!(false)), first);
-    let exchanged = |said: &mut Value| {
-        let vocab = &mut said["model"]["vocab"];
+    assert_eq!(name(&|content| content["padding"] = json!({ "length": 128 })), first);
+    assert_ne!(name(&|content| content["normalizer"]["lowercase"] = json!(false)), first);
+    let exchanged = |content: &mut Value| {
+        let vocab = &mut content["model"]["vocab"];
         (vocab["file"], vocab["read"]) = (vocab["read"].clone(), vocab["file"].clone());
     };
     assert_ne!(name(&exchanged), first);
 }
 
 #[test]
-fn a_text_is_read_as_far_as_the_model_reads_and_prompts_are_said() {
+fn a_text_is_truncated_at_the_limit_of_the_model_and_prompts_are_prepended() {
     let folder = model();
     let prompts = json!({ "prompts": { "query": "query: ", "passage": "passage: " } });
     write(folder.path(), "config_sentence_transformers.json", &prompts.to_string());

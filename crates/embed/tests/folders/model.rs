@@ -92,7 +92,7 @@ pub(crate) fn weights(numbers: As, prefix: &str) -> Vec<u8> {
         let begin = body.len();
         for _ in 0..shape.iter().product() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Eighths between -2 and 2: few bits, so that all formats say the same.
+            // Eighths between -2 and 2: few bits, so that all formats are equal.
             let number = f32::from(u8::try_from(state >> 27).unwrap()) / 8.0 - 2.0;
             let bits = number.to_bits();
             match numbers {
@@ -111,8 +111,8 @@ pub(crate) fn weights(numbers: As, prefix: &str) -> Vec<u8> {
             As::F16 => "F16",
             As::Bf16 => "BF16",
         };
-        let said = json!({ "dtype": kind, "shape": shape, "data_offsets": [begin, body.len()] });
-        head.insert(format!("{prefix}{name}"), said);
+        let entry = json!({ "dtype": kind, "shape": shape, "data_offsets": [begin, body.len()] });
+        head.insert(format!("{prefix}{name}"), entry);
     }
     let head = Value::Object(head).to_string();
     let mut file = (head.len() as u64).to_le_bytes().to_vec();

@@ -17,12 +17,12 @@ pub(crate) trait ByteSize {
 /// Counts the structured value (or the text), the content blocks and the metadata.
 impl ByteSize for ToolOutput {
     fn bytes(&self) -> u64 {
-        let said = match self.structured {
+        let body = match self.structured {
             true => self.value.bytes(),
             false => text_bytes(&self.text.body) + self.text.note.as_deref().map_or(0, text_bytes),
         };
         let meta = if self.meta.is_empty() { 0 } else { object_bytes(&self.meta) };
-        said + sum_bytes(&self.content) + meta
+        body + sum_bytes(&self.content) + meta
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_the_length_of_its_json_without_what_escapes_add() {
+    fn the_size_of_a_value_is_the_length_of_its_json_without_escapes() {
         for value in [
             json!(null),
             json!([true, false, 0, -17, 1.5, 1e300, u64::MAX]),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_structure_has_the_length_of_its_text_and_of_what_is_beside_it() {
+    fn the_size_of_an_unstructured_result_is_that_of_its_text_and_content() {
         let text = ResultText::from_body("body").with_note("note");
         let mut output = ToolOutput::new(json!({ "a": 1 }), text, CallEnding::Done);
         assert_eq!(output.bytes(), 7);

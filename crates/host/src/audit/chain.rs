@@ -53,18 +53,20 @@ impl AuditKey {
     /// Reads the key in the file at `path`.
     ///
     /// # Errors
-    /// If others may access the file, or it holds no key.
+    /// If other users may access the file, or it does not hold a key.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         if file.metadata()?.mode() & 0o077 != 0 {
             return Err(io::Error::other(
-                "others may read it or write it; only its owner may (chmod 600)",
+                "other users may access it; allow only its owner (chmod 600)",
             ));
         }
         let mut text = String::new();
         file.take(1024).read_to_string(&mut text)?;
         let secret = Hash::from_hex(text.trim()).map_err(|_| {
-            io::Error::other("it holds no key: a key is 64 hexadecimal digits and nothing else")
+            io::Error::other(
+                "it does not hold a key: a key is 64 hexadecimal digits and nothing else",
+            )
         })?;
         Ok(Self::from_secret(secret.as_bytes()))
     }
@@ -169,10 +171,10 @@ impl<'l> ChainLine<'l> {
 
     /// Returns the end of the chain after this line, if it follows `link` and its `mac` is valid.
     pub(super) fn verify_after(&self, link: ChainLink, key: &AuditKey) -> Option<ChainLink> {
-        let sound = self.seq == link.seq + 1
+        let is_valid = self.seq == link.seq + 1
             && self.prev.is_none_or(|prev| prev == link.mac)
             && self.mac == link.mac_of(key, self.body);
-        sound.then_some(ChainLink { seq: self.seq, mac: self.mac })
+        is_valid.then_some(ChainLink { seq: self.seq, mac: self.mac })
     }
 }
 
@@ -219,12 +221,12 @@ impl ChainHead {
             bytes: u64,
             mac: String,
         }
-        let said: HeadFields = serde_json::from_slice(text).ok()?;
-        let mac = Hash::from_hex(&said.mac).ok()?;
+        let fields: HeadFields = serde_json::from_slice(text).ok()?;
+        let mac = Hash::from_hex(&fields.mac).ok()?;
         let head = Self {
-            first_seq: said.from,
-            link: ChainLink { seq: said.seq, mac },
-            newest_bytes: said.bytes,
+            first_seq: fields.from,
+            link: ChainLink { seq: fields.seq, mac },
+            newest_bytes: fields.bytes,
         };
         (head.encode(key).ok()?.as_slice() == text).then_some(head)
     }

@@ -87,8 +87,8 @@ impl ChainedLog {
     }
 
     fn append_locked(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
-        let LogEnd { mut head, notice: news, torn } = self.find_end()?;
-        if head.newest_bytes >= self.bytes_max && news.is_none() {
+        let LogEnd { mut head, notice, torn } = self.find_end()?;
+        if head.newest_bytes >= self.bytes_max && notice.is_none() {
             head = self.rotate(head)?;
         }
         self.lines.clear();
@@ -96,7 +96,7 @@ impl ChainedLog {
             self.lines.push(b'\n');
         }
         let mut is_first = head.newest_bytes == 0;
-        for body in news.iter().map(String::as_bytes).chain(bodies.iter().copied()) {
+        for body in notice.iter().map(String::as_bytes).chain(bodies.iter().copied()) {
             head.link = head.link.append_line(&self.key, body, is_first, &mut self.lines)?;
             is_first = false;
         }
@@ -127,15 +127,15 @@ impl ChainedLog {
         let size = self.file.metadata()?.len();
         let mut text = [0; HEAD_BYTES + 1];
         let length = read_at_most(&self.head_file, &mut text)?;
-        let told = match &self.last_head {
+        let stored = match &self.last_head {
             Some((head, known)) if text[..length] == *known => Some(*head),
             Some(_) | None => ChainHead::parse(&text[..length], &self.key),
         };
         // A head older than the last write of this process is outdated or forged.
         let known = self.last_head.as_ref().map(|(head, _)| *head);
-        let head = match (told, known) {
-            (Some(told), Some(known)) if told.link.seq < known.link.seq => Some(known),
-            (told, known) => told.or(known),
+        let head = match (stored, known) {
+            (Some(stored), Some(known)) if stored.link.seq < known.link.seq => Some(known),
+            (stored, known) => stored.or(known),
         };
         match head {
             Some(head) if head.newest_bytes == size => {
@@ -152,8 +152,8 @@ impl ChainedLog {
             let path = self.path.display();
             let link = head.link.seq;
             tracing::error!(
-                "the audit log {path} is shorter than it was: records up to {link} were written \
-                 to it, and its end is gone"
+                "the end of the audit log {path} is missing: records up to {link} were written to \
+                 it"
             );
             head.newest_bytes = 0;
             let rest = self.read_from(head.newest_bytes, size)?;
@@ -173,7 +173,7 @@ impl ChainedLog {
         }
         if foreign {
             let path = self.path.display();
-            tracing::error!("something else than toolgate wrote to the audit log {path}");
+            tracing::error!("another program wrote to the audit log {path}");
         }
         Ok(end_after(head, size, unread))
     }
@@ -204,11 +204,11 @@ impl ChainedLog {
             (true, false) => Some("unchained"),
             (false, false) => None,
         };
-        let news = after.map(|after| {
+        let notice = after.map(|after| {
             let now = Timestamp::now();
             format!("{{\"ts\":\"{now}\",{}\"{after}\"}}", super::verify::BEGAN_FIELDS)
         });
-        Ok(LogEnd { head, notice: news, torn: false })
+        Ok(LogEnd { head, notice, torn: false })
     }
 
     /// Rotates the log and continues in a new file.
@@ -261,12 +261,12 @@ impl ChainedLog {
 fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
     head.newest_bytes = size;
     let cut = !torn.is_empty();
-    let news = cut.then(|| {
+    let notice = cut.then(|| {
         let now = Timestamp::now();
         let torn = super::verify::recovery_note(torn);
         format!("{{\"ts\":\"{now}\",{torn}}}")
     });
-    LogEnd { head, notice: news, torn: cut }
+    LogEnd { head, notice, torn: cut }
 }
 
 /// Returns the path of the rotated file with this number; 1 is the newest.

@@ -135,36 +135,37 @@ impl RecordQueue {
 
     /// Returns the number of waiting records out of `places`.
     pub(super) fn gauge(&self, places: usize) -> RecordGauge {
-        let pile = self.lock_pending();
-        let waiting = pile.pushed - pile.written;
+        let pending = self.lock_pending();
+        let waiting = pending.pushed - pending.written;
         RecordGauge { waiting, capacity: places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
     /// Queues `record` in its reserved place and returns its number.
     pub(super) fn push(&self, record: AuditRecord, place: OwnedSemaphorePermit) -> u64 {
-        let mut pile = self.lock_pending();
-        pile.records.push((record, place));
-        pile.pushed += 1;
+        let mut pending = self.lock_pending();
+        pending.records.push((record, place));
+        pending.pushed += 1;
         // A gathering writer wakes by itself. Waking it for each record would cost more than the
         // record.
-        if pile.writer_asleep {
+        if pending.writer_asleep {
             self.to_write.notify_one();
         }
-        pile.pushed
+        pending.pushed
     }
 
-    /// Waits until the record with the number `laid` is on disk, if the log is strict.
-    pub(super) async fn wait_until_stored(&self, laid: u64) -> Result<(), CallError> {
+    /// Waits until the record with this number is on disk, if the log is strict.
+    pub(super) async fn wait_until_stored(&self, number: u64) -> Result<(), CallError> {
         if !self.strict {
             return Ok(());
         }
-        let mut kept = self.stored_count.subscribe();
-        let kept = tokio::time::timeout(STORED_WAIT, kept.wait_for(|kept| *kept >= laid)).await;
-        match kept {
+        let mut stored = self.stored_count.subscribe();
+        let stored =
+            tokio::time::timeout(STORED_WAIT, stored.wait_for(|stored| *stored >= number)).await;
+        match stored {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(CallError::Failed {
-                message: "the call ran and ended, but its record could not be written, and none \
-                          is answered before it is (audit.strict)"
+                message: "the call ran and ended, but its audit record could not be written; \
+                          `audit.strict` withholds the result"
                     .to_owned(),
                 cause: "the audit log cannot be written".to_owned(),
             }),
@@ -173,17 +174,20 @@ impl RecordQueue {
 
     pub(super) fn flush(&self) {
         let deadline = Instant::now() + FLUSH_MAX;
-        let mut pile = self.lock_pending();
-        let laid = pile.pushed;
-        while pile.written < laid {
+        let mut pending = self.lock_pending();
+        let pushed = pending.pushed;
+        while pending.written < pushed {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return tracing::error!("{} audit records are not written", laid - pile.written);
+                return tracing::error!(
+                    "{} audit records were not written",
+                    pushed - pending.written
+                );
             }
-            pile.flush_requested = true;
+            pending.flush_requested = true;
             self.to_write.notify_one();
-            let waited = self.written.wait_timeout(pile, left);
-            pile = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.written.wait_timeout(pending, left);
+            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -195,22 +199,23 @@ impl RecordQueue {
 
     /// Takes the queued records after a short gathering time, or `None` if the queue is closed.
     fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
-        let mut pile = self.lock_pending();
-        while pile.records.is_empty() {
-            if pile.closed {
+        let mut pending = self.lock_pending();
+        while pending.records.is_empty() {
+            if pending.closed {
                 return None;
             }
-            pile.writer_asleep = true;
-            pile = self.to_write.wait(pile).unwrap_or_else(PoisonError::into_inner);
+            pending.writer_asleep = true;
+            pending = self.to_write.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
-        pile.writer_asleep = false;
+        pending.writer_asleep = false;
         // In a strict log, waiting calls share the next write, so do not gather.
-        let idle =
-            |pile: &mut PendingRecords| !pile.flush_requested && !pile.closed && !self.strict;
-        let gathered = self.to_write.wait_timeout_while(pile, GATHER_TIME, idle);
-        let (mut pile, _) = gathered.unwrap_or_else(PoisonError::into_inner);
-        pile.flush_requested = false;
-        Some(std::mem::take(&mut pile.records))
+        let idle = |pending: &mut PendingRecords| {
+            !pending.flush_requested && !pending.closed && !self.strict
+        };
+        let gathered = self.to_write.wait_timeout_while(pending, GATHER_TIME, idle);
+        let (mut pending, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        pending.flush_requested = false;
+        Some(std::mem::take(&mut pending.records))
     }
 
     /// Writes records until the queue is closed.
@@ -218,14 +223,14 @@ impl RecordQueue {
         let mut batch = RecordBatch::default();
         while let Some(records) = self.take_batch() {
             batch.fill(&records, &self.server_suffix);
-            let is_kept = self.write_with_retry(&mut sink, &mut batch);
+            let is_stored = self.write_with_retry(&mut sink, &mut batch);
             let done = {
-                let mut pile = self.lock_pending();
-                pile.written += records.len() as u64;
-                pile.written
+                let mut pending = self.lock_pending();
+                pending.written += records.len() as u64;
+                pending.written
             };
             self.written.notify_all();
-            if is_kept {
+            if is_stored {
                 self.stored_count.send_replace(done);
             }
             self.notify_listeners(&records);
@@ -255,9 +260,9 @@ impl RecordQueue {
         while let Err(err) = sink.write(batch, self.strict) {
             // Logged once, not at each retry, so that a full disk is not filled further.
             if !self.failing.swap(true, Ordering::Relaxed) {
-                tracing::error!("the audit log cannot be written, trying again: {err}");
+                tracing::error!("the audit log cannot be written; trying again: {err}");
             }
-            let open = |pile: &mut PendingRecords| !pile.closed;
+            let open = |pending: &mut PendingRecords| !pending.closed;
             let waited = self.to_write.wait_timeout_while(self.lock_pending(), RETRY_PAUSE, open);
             if waited.unwrap_or_else(PoisonError::into_inner).0.closed {
                 return false;
@@ -298,7 +303,7 @@ impl RecordSink {
         if let Self::Chain(chain) = self
             && let Err(err) = chain.sync().and_then(|()| chain.sync_head())
         {
-            tracing::error!("the disk does not keep the audit log: {err}");
+            tracing::error!("the audit log could not be flushed to disk: {err}");
         }
     }
 }

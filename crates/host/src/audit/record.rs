@@ -185,9 +185,9 @@ impl<'a> OpenRecord<'a> {
     }
 
     /// Notes the size of the output.
-    pub(crate) fn note_output(&mut self, what: &impl ByteSize) {
+    pub(crate) fn note_output(&mut self, output: &impl ByteSize) {
         if let Some((_, record, _)) = &mut self.open {
-            record.bytes_out = Some(what.bytes());
+            record.bytes_out = Some(output.bytes());
         }
     }
 

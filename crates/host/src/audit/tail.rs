@@ -47,8 +47,7 @@ pub fn audit_guard() -> ToolId {
 /// Creates the resource for `queue`, or returns `None` if the log is not a file.
 pub(super) fn tail_resource(queue: &Arc<RecordQueue>) -> Option<Arc<dyn ResourceSource>> {
     queue.file.as_ref()?;
-    let about =
-        "The last hundred records of your calls: when, what, how it ended, how long it took.";
+    let about = "Your last 100 audit records: time, tool, outcome and duration of each call.";
     let guard = ToolSpec::new(audit_guard(), "Audit tail", about, Effects::Reads);
     Some(Arc::new(AuditTail { guard, queue: queue.clone() }))
 }
@@ -114,23 +113,23 @@ impl ResourceSource for AuditTail {
     ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
         Box::pin(async move {
             check_uri(uri)?;
-            let mut news = self.queue.written_callers.subscribe();
+            let mut written_callers = self.queue.written_callers.subscribe();
             let changes = changes.clone();
             let (caller, uri): (_, Arc<str>) = (ctx.caller.name.clone(), uri.into());
-            let telling = tokio::spawn(async move {
+            let task = tokio::spawn(async move {
                 loop {
-                    match news.recv().await {
-                        Ok(whose) if whose != caller => continue,
+                    match written_callers.recv().await {
+                        Ok(written_caller) if written_caller != caller => continue,
                         Ok(_) | Err(RecvError::Lagged(_)) => {}
                         Err(RecvError::Closed) => return,
                     }
                     tokio::time::sleep(GATHER_TIME).await;
                     // Drops the notifications that this one covers.
-                    news = news.resubscribe();
+                    written_callers = written_callers.resubscribe();
                     changes.publish(&ServerChange::Resource(uri.clone()));
                 }
             });
-            Ok(WatchGuard::new(AbortOnDropHandle::new(telling)))
+            Ok(WatchGuard::new(AbortOnDropHandle::new(task)))
         })
     }
 }
@@ -169,8 +168,8 @@ fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::
     let mut lines = Vec::new();
     let mut bytes = 0;
     let mut take = |line: &[u8]| {
-        let whose = serde_json::from_slice::<RecordCaller>(line);
-        if cancel.is_cancelled() || !whose.is_ok_and(|whose| whose.caller == caller) {
+        let record = serde_json::from_slice::<RecordCaller>(line);
+        if cancel.is_cancelled() || !record.is_ok_and(|record| record.caller == caller) {
             return if cancel.is_cancelled() {
                 ControlFlow::Break(())
             } else {
@@ -185,11 +184,11 @@ fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::
         if lines.len() < RECORDS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let newest = open_if_exists(path)?;
-    let mut going = match &newest {
+    let mut flow = match &newest {
         Some(file) => read_lines_backwards(file, &mut take)?,
         None => ControlFlow::Continue(()),
     };
-    if going.is_continue()
+    if flow.is_continue()
         && let Some(older) = open_if_exists(&rotated_path(path, 1))?
     {
         // The newest file may have been rotated since it was opened.
@@ -198,10 +197,10 @@ fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::
             None => false,
         };
         if !is_read {
-            going = read_lines_backwards(&older, &mut take)?;
+            flow = read_lines_backwards(&older, &mut take)?;
         }
     }
-    let _ = going;
+    let _ = flow;
     lines.reverse();
     Ok(lines.concat())
 }
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_hundred_of_the_caller_are_told_in_order_over_two_files_and_pieces() {
+    fn the_last_hundred_records_of_the_caller_are_returned_in_order_across_two_files() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
         let mut old = File::create(rotated_path(&path, 1)).expect("a file");
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_too_long_is_left_out_and_the_others_are_not() {
+    fn only_a_record_that_is_too_long_is_left_out() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
         assert_eq!(last(&path), Vec::<u64>::new());

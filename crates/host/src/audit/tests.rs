@@ -1,4 +1,4 @@
-//! What must not happen to records: loss, doubling, and calls that wait for ever.
+//! Records are neither lost nor duplicated, and calls do not wait forever.
 
 use std::io::Write;
 use std::path::Path;
@@ -33,15 +33,16 @@ fn lines(path: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_dropped_call_leaves_one_record_too() {
+async fn a_dropped_call_leaves_one_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
     let key = folder.path().join("key");
     let to = AuditFile { path: path.clone(), key, keep: 1, bytes_max: 1 << 20 };
     let audit = AuditLog::open(&AuditDestination::File(to), false).expect("a log");
     drop(audit.begin_record(&call()).await.expect("a place"));
-    let laid = audit.begin_record(&call()).await.expect("a place").close(Err(&CallError::Canceled));
-    audit.wait_until_stored(laid).await.expect("nobody waits");
+    let number =
+        audit.begin_record(&call()).await.expect("a place").close(Err(&CallError::Canceled));
+    audit.wait_until_stored(number).await.expect("a log that is not strict does not wait");
     audit.flush();
     let text = std::fs::read_to_string(path).expect("the log");
     assert_eq!(text.lines().count(), 2);
@@ -49,7 +50,7 @@ async fn a_dropped_call_leaves_one_record_too() {
 }
 
 #[test]
-fn two_processes_that_fill_one_file_lose_no_record() {
+fn two_processes_that_write_to_one_file_lose_no_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
     let key = || AuditKey::open_or_create(&folder.path().join("key")).expect("a key");
@@ -67,8 +68,8 @@ fn two_processes_that_fill_one_file_lose_no_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_cannot_be_written_refuses_calls_instead_of_keeping_them_waiting() {
-    /// A disk that is full until it is told otherwise.
+async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
+    /// A full disk.
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -88,7 +89,7 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_keeping_them_wait
     assert!(matches!(audit.begin_record(&call()).await, Err(CallError::Limited { .. })));
 }
 
-/// A disk that is full until it is told otherwise, and nothing but that.
+/// A disk that is full while the flag is set.
 struct Filled(Arc<std::sync::atomic::AtomicBool>);
 
 impl Write for Filled {
@@ -104,20 +105,22 @@ impl Write for Filled {
 }
 
 #[tokio::test]
-async fn a_strict_log_that_cannot_be_written_refuses_the_next_call_at_once_and_lets_it_in_later() {
+async fn a_strict_log_refuses_calls_while_it_cannot_be_written_and_accepts_them_afterwards() {
     let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let queue = Arc::new(RecordQueue::new(100, None, true));
     let writers = queue.clone();
     let disk = Filled(full.clone());
     std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(disk))));
     let audit = AuditLog(Some(queue));
-    let laid = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
-    let early =
-        tokio::time::timeout(std::time::Duration::from_millis(300), audit.wait_until_stored(laid));
-    assert!(early.await.is_err(), "it was answered before its record was kept");
+    let number = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
+    let early = tokio::time::timeout(
+        std::time::Duration::from_millis(300),
+        audit.wait_until_stored(number),
+    );
+    assert!(early.await.is_err(), "the call was answered before its record was stored");
     let refused = audit.begin_record(&call()).await;
-    assert!(matches!(refused, Err(CallError::Limited { .. })), "there were 99 places");
+    assert!(matches!(refused, Err(CallError::Limited { .. })), "99 places were free");
     full.store(false, std::sync::atomic::Ordering::Relaxed);
-    let laid = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
-    audit.wait_until_stored(laid).await.expect("it is kept");
+    let number = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
+    audit.wait_until_stored(number).await.expect("the record is stored");
 }

@@ -65,11 +65,8 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, 
     let LogFiles { head, files } = open_log(path)?;
     let Some(head) = head.as_deref().and_then(|text| ChainHead::parse(text, key)) else {
         let why = match head {
-            Some(_) => {
-                "where the log ends is not told by this key: it is another, or the file \
-                        was changed"
-            }
-            None => "the file that tells where the log ends is gone",
+            Some(_) => "the key does not match this file: the key differs, or the file was changed",
+            None => "the file that seals the end of the log is missing",
         };
         return Ok(Err(BrokenAuditLog {
             file: head_path(path),
@@ -84,7 +81,7 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, 
     };
     let mut unchecked = files;
     let files = unchecked.split_off(oldest);
-    let mut walk = LogVerifier {
+    let mut verifier = LogVerifier {
         key,
         link: None,
         first_seq: head.first_seq,
@@ -93,12 +90,12 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, 
         lines: 0,
     };
     for file in files {
-        if let Err(broken) = walk.check_file(file)? {
+        if let Err(broken) = verifier.check_file(file)? {
             return Ok(Err(broken));
         }
     }
     let unchecked = unchecked.into_iter().map(|file| file.path).collect();
-    Ok(walk.finish(path, unchecked))
+    Ok(verifier.finish(path, unchecked))
 }
 
 /// Returns the result if no file begins with the oldest kept line.
@@ -124,7 +121,7 @@ fn verify_without_oldest(
     }
     let file = path.to_owned();
     let seq = from;
-    let why = format!("no file begins with the line {from}, the oldest that is kept");
+    let why = format!("no file begins with line {from}, the oldest that is kept");
     Err(BrokenAuditLog { file, line: 1, seq, why })
 }
 
@@ -231,8 +228,8 @@ impl LogVerifier<'_> {
             let ended = line.pop_if(|byte| *byte == b'\n').is_some();
             if let Err(why) = self.check_line(&line, number == 1, ended) {
                 let seq = self.next_seq();
-                let here = BrokenAuditLog { file: path.to_owned(), line: number, seq, why };
-                return Ok(Err(self.torn.take().map_or(here, |torn| torn.location)));
+                let broken = BrokenAuditLog { file: path.to_owned(), line: number, seq, why };
+                return Ok(Err(self.torn.take().map_or(broken, |torn| torn.location)));
             }
             if let Some(torn) = &mut self.torn {
                 path.clone_into(&mut torn.location.file);
@@ -248,12 +245,16 @@ impl LogVerifier<'_> {
                 return Err(String::new());
             }
             let seq = self.next_seq();
-            let why = "it is no line that toolgate wrote".to_owned();
+            let why = "toolgate did not write this line".to_owned();
             let at = BrokenAuditLog { file: PathBuf::new(), line: 0, seq, why };
             let bytes = text.len() as u64;
-            let said = recovery_note(text);
-            self.torn =
-                Some(TornRecord { location: at, bytes, recovery_note: said, ends_line: ended });
+            let recovery_note_text = recovery_note(text);
+            self.torn = Some(TornRecord {
+                location: at,
+                bytes,
+                recovery_note: recovery_note_text,
+                ends_line: ended,
+            });
             return Ok(());
         };
         if let Some(torn) = &self.torn
@@ -263,24 +264,25 @@ impl LogVerifier<'_> {
         }
         let begins = || Some(ChainLink { seq: line.seq.checked_sub(1)?, mac: line.prev? });
         let Some(before) = self.link.or_else(begins) else {
-            return Err("it names no line before it".to_owned());
+            return Err("it does not refer to a previous line".to_owned());
         };
         if line.seq != before.seq + 1 {
             return Err(match line.seq.checked_sub(before.seq + 1) {
-                Some(gone) => format!("{gone} lines before the line {} are gone", line.seq),
-                None => format!("the line {} is here again, or not in its place", line.seq),
+                Some(1) => format!("1 line before line {} is missing", line.seq),
+                Some(missing) => format!("{missing} lines before line {} are missing", line.seq),
+                None => format!("line {} is duplicated or in the wrong place", line.seq),
             });
         }
         let follows = line.prev.is_some() == is_first;
         let after = line.verify_after(before, self.key).filter(|_| follows);
-        let after = after.ok_or("it was changed, or the line before it was")?;
+        let after = after.ok_or("it or the line before it was changed")?;
         if after.seq == self.head.seq && after != self.head {
-            return Err("it is another line than was written there".to_owned());
+            return Err("it differs from the line that was written here".to_owned());
         }
         if self.link.is_none() && contains(line.body, UNPROVEN_FIELDS) {
             return Err(
-                "the chain was begun again here, since the file that tells where it ended \
-                        was gone or had been changed: nothing before this line is proven"
+                "the chain was restarted here, because the file that seals its end was missing \
+                 or changed: nothing before this line is proven"
                     .to_owned(),
             );
         }
@@ -305,8 +307,9 @@ impl LogVerifier<'_> {
             torn => torn.map_or(0, |torn| torn.bytes),
         };
         if until < self.head.seq {
-            let gone = self.head.seq - until;
-            let why = format!("the last {gone} lines are gone, up to {}", self.head.seq);
+            let missing = self.head.seq - until;
+            let lines = if missing == 1 { "line is" } else { "lines are" };
+            let why = format!("the last {missing} {lines} missing, up to {}", self.head.seq);
             let file = path.to_owned();
             let line = self.lines + 1;
             return Err(BrokenAuditLog { file, line, seq: until + 1, why });
@@ -334,7 +337,7 @@ pub(super) fn verify_text(
     if first.is_none_or(|line| line.seq != head.first_seq) {
         return verify_without_oldest(path, head, Vec::new());
     }
-    let mut walk = LogVerifier {
+    let mut verifier = LogVerifier {
         key,
         link: None,
         first_seq: head.first_seq,
@@ -342,8 +345,8 @@ pub(super) fn verify_text(
         torn: None,
         lines: 0,
     };
-    walk.check_lines(path, text).expect("memory can be read")?;
-    walk.finish(path, Vec::new())
+    verifier.check_lines(path, text).expect("memory can be read")?;
+    verifier.finish(path, Vec::new())
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -14,14 +14,14 @@ pub(super) fn request_ids(via: &CallOrigin, deterministic: bool) -> [String; 3] 
         return [random_id(), random_id(), random_id()];
     }
     let CallOrigin { method, payload, route, .. } = via;
-    let asked = json!({ "method": method, "payload": payload, "route": route });
-    let asked = canonical_json(&asked);
-    ["req", "trace", "span"].map(|kind| derived_id(kind, &asked))
+    let request = json!({ "method": method, "payload": payload, "route": route });
+    let request = canonical_json(&request);
+    ["req", "trace", "span"].map(|kind| derived_id(kind, &request))
 }
 
-/// Returns the id derived from `kind` and `what` (UUID version 5).
-pub(super) fn derived_id(kind: &str, what: &str) -> String {
-    Uuid::new_v5(&NAMESPACE, format!("{kind}:{what}").as_bytes()).to_string()
+/// Returns the id derived from `kind` and `content` (UUID version 5).
+pub(super) fn derived_id(kind: &str, content: &str) -> String {
+    Uuid::new_v5(&NAMESPACE, format!("{kind}:{content}").as_bytes()).to_string()
 }
 
 /// Returns a random id (UUID version 4).

@@ -183,8 +183,8 @@ impl EnvelopeLog {
     }
 
     fn flush_within(&self, at_most: Duration) {
-        let laid = self.pushed.load(Ordering::Relaxed);
-        let behind = |lines: &mut u64| *lines < laid;
+        let pushed = self.pushed.load(Ordering::Relaxed);
+        let behind = |lines: &mut u64| *lines < pushed;
         // A timeout needs no handling.
         let _ = self.written.changed.wait_timeout_while(self.written.lock_lines(), at_most, behind);
     }
@@ -221,9 +221,10 @@ impl EnvelopeWriter {
         if let Err(err) = write(self) {
             tracing::error!("an envelope could not be logged in {}: {err}", self.folder.display());
         }
-        let left_out = self.dropped_lines.swap(0, Ordering::Relaxed);
-        if left_out > 0 {
-            tracing::error!("{left_out} envelopes were not logged: the disk is too slow for them");
+        let dropped = self.dropped_lines.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            let were = if dropped == 1 { "envelope was" } else { "envelopes were" };
+            tracing::error!("{dropped} {were} not logged: the disk is too slow");
         }
     }
 
@@ -375,7 +376,7 @@ mod tests {
     use crate::envelopes::tests::discovered;
 
     #[test]
-    fn whoever_waits_for_a_writer_that_is_stuck_waits_no_longer_than_they_will() {
+    fn a_flush_waits_for_a_stuck_writer_no_longer_than_its_limit() {
         let (log, lines) = EnvelopeLog::without_writer();
         let envelope = discovered();
         for _ in 0..LINES_MAX + 3 {
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_file_that_cannot_be_the_latest_is_begun_once_and_written_to() {
+    fn a_next_file_is_used_even_if_the_latest_link_cannot_be_replaced() {
         let folder = TempDir::new().expect("a folder");
         // Nothing can be put over a folder that has something in it.
         fs::create_dir_all(folder.path().join(LATEST).join("in the way")).expect("a folder");
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_can_be_no_next_file_the_last_is_gone_on_with() {
+    fn the_current_file_is_used_on_if_no_next_one_can_be_created() {
         let folder = TempDir::new().expect("a folder");
         let mut writer = full(folder.path());
         let mut file = writer.file.get_ref().try_clone().expect("a file");

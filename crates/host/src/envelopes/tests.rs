@@ -1,4 +1,4 @@
-//! Envelopes as they are sealed, and the log of them.
+//! Envelopes and their log.
 #![allow(clippy::disallowed_methods, reason = "a test looks at the files it made")]
 
 use std::fs;
@@ -21,13 +21,13 @@ fn discover(transport: &'static str) -> CallOrigin {
     }
 }
 
-fn made(settings: EnvelopeSettings) -> EnvelopeMaker {
+fn maker(settings: EnvelopeSettings) -> EnvelopeMaker {
     EnvelopeMaker::new(settings, Arc::default(), None)
 }
 
 /// The envelope of an answer.
 pub(super) fn discovered() -> CallEnvelope {
-    seal(&made(EnvelopeSettings::default()), &discover("stdio"))
+    seal(&maker(EnvelopeSettings::default()), &discover("stdio"))
 }
 
 fn seal(envelopes: &EnvelopeMaker, via: &CallOrigin) -> CallEnvelope {
@@ -36,9 +36,9 @@ fn seal(envelopes: &EnvelopeMaker, via: &CallOrigin) -> CallEnvelope {
 }
 
 #[test]
-fn the_same_request_has_the_same_ids_where_that_is_wanted_whatever_its_transport() {
+fn in_deterministic_mode_equal_requests_have_equal_ids_on_any_transport() {
     let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
-    let envelopes = made(settings);
+    let envelopes = maker(settings);
     let [http, stdio] = ["http", "stdio"].map(|transport| seal(&envelopes, &discover(transport)));
     assert_eq!(http.meta.request_id, "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
     assert_eq!(http.meta.duration_ms, 0.0);
@@ -48,8 +48,8 @@ fn the_same_request_has_the_same_ids_where_that_is_wanted_whatever_its_transport
 }
 
 #[test]
-fn ids_are_random_else_and_time_passes() {
-    let envelopes = made(EnvelopeSettings::default());
+fn by_default_ids_are_random_and_durations_are_measured() {
+    let envelopes = maker(EnvelopeSettings::default());
     let [one, two] = [(), ()].map(|()| seal(&envelopes, &discover("http")).meta);
     assert_ne!(one.request_id, two.request_id);
     assert_ne!(one.request_id, one.trace_id);
@@ -58,26 +58,26 @@ fn ids_are_random_else_and_time_passes() {
 }
 
 #[test]
-fn a_call_without_what_all_calls_have_is_not_admitted() {
-    let envelopes = made(EnvelopeSettings::default());
+fn tool_input_that_lacks_the_common_fields_is_refused() {
+    let envelopes = maker(EnvelopeSettings::default());
     let call = |io: Value| CallOrigin {
         tool: Some("mcp.tool:a.b".to_owned()),
         io: Some(io),
         ..discover("http")
     };
-    let sound = json!({ "tool": "mcp.tool:a.b", "input": {} });
-    assert_eq!(envelopes.check_tool_io(&call(sound)), Ok(()));
-    for (io, told) in [
+    let valid = json!({ "tool": "mcp.tool:a.b", "input": {} });
+    assert_eq!(envelopes.check_tool_io(&call(valid)), Ok(()));
+    for (io, expected) in [
         (json!({ "tool": "mcp.tool:a.b" }), "`input` is missing"),
         (json!({ "tool": "mcp.tool:a.c", "input": {} }), "`mcp.tool:a.b`"),
         (json!({ "tool": "a.b", "input": {} }), "/tool"),
     ] {
         let why = envelopes.check_tool_io(&call(io)).expect_err("it is refused").to_string();
-        assert!(why.contains(told), "{why}");
+        assert!(why.contains(expected), "{why}");
     }
 }
 
-/// Envelopes that can satisfy no schema, with a log in `folder`.
+/// Creates a maker whose schema no envelope matches, with a log in `folder`.
 fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeMaker {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };
@@ -95,7 +95,7 @@ fn lines(folder: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn an_envelope_that_breaks_its_schema_is_served_refused_or_not_looked_at() {
+fn the_validation_mode_decides_about_an_envelope_that_breaks_its_schema() {
     for (validation, ok, logged) in [
         (OutputCheck::Off, true, Value::Null),
         (OutputCheck::Shadow, true, json!("INVALID_OUTPUT")),
@@ -115,7 +115,7 @@ fn an_envelope_that_breaks_its_schema_is_served_refused_or_not_looked_at() {
 }
 
 #[test]
-fn a_line_has_17_fields_and_two_runs_without_time_are_alike() {
+fn a_line_has_17_fields_and_deterministic_runs_are_identical() {
     let folder = TempDir::new().expect("a folder");
     let run = || {
         let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
@@ -145,12 +145,12 @@ fn a_line_has_17_fields_and_two_runs_without_time_are_alike() {
     assert_eq!(lines[1]["stepId"], 2);
     assert_eq!(lines[1]["error"]["httpStatus"], 404);
     assert!(lines[1]["metadata"]["traceparent"].is_string());
-    // What a caller said is in no line.
+    // No line contains text of the caller.
     assert!(!one.contains("hunter2"));
 }
 
 #[test]
-fn what_a_caller_calls_things_is_logged_without_secrets_and_not_at_any_length() {
+fn names_chosen_by_a_caller_are_logged_redacted_and_shortened() {
     let folder = TempDir::new().expect("a folder");
     let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
     let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
@@ -170,7 +170,7 @@ fn what_a_caller_calls_things_is_logged_without_secrets_and_not_at_any_length() 
     assert_eq!(line["method"], "mira:[redacted]");
     assert_eq!(line["metadata"]["toolId"], format!("{}[redacted]", "é".repeat(180)));
     assert_eq!(line["metadata"]["promptId"], "long".repeat(50));
-    // Whoever called is told what they wrote.
+    // The caller receives its own text.
     assert_eq!(sealed.meta.tool_id, via.tool);
 }
 

@@ -129,13 +129,10 @@ impl ArtefactFiles {
     }
 
     fn open_one(&self, id: JobId, artefact: &JobArtefact) -> Result<OpenArtefact, CallError> {
-        let gone = |err| CallError::NotFound {
-            message: format!(
-                "the file `{}` of job {id} is not there any more: {err}",
-                artefact.name
-            ),
+        let missing = |err| CallError::NotFound {
+            message: format!("the file `{}` of job {id} no longer exists: {err}", artefact.name),
         };
-        let handle = File::open(self.job_folder(id).join(&artefact.name)).map_err(gone)?;
+        let handle = File::open(self.job_folder(id).join(&artefact.name)).map_err(missing)?;
         let file = OpenFile {
             handle: Arc::new(handle),
             bytes: artefact.bytes,
@@ -151,10 +148,10 @@ impl ArtefactFiles {
         }
         let place =
             self.zip_permits.clone().try_acquire_owned().map_err(|_| CallError::Limited {
-                message: format!("as many zips as may ({ZIPS_MAX}) are being sent"),
+                message: format!("too many zip files are being sent (limit {ZIPS_MAX})"),
                 retry_after: ZIP_RETRY,
             })?;
-        let held: Arc<dyn Any + Send + Sync> = Arc::new(place);
+        let permit: Arc<dyn Any + Send + Sync> = Arc::new(place);
         let zipped = move || -> io::Result<OpenFile> {
             // The temporary file has no name and vanishes with its last reader.
             let mut zip = ZipWriter::new(tempfile::tempfile_in(&self.folder)?);
@@ -169,10 +166,10 @@ impl ArtefactFiles {
             let file = zip.finish()?;
             let bytes = file.metadata()?.len();
             let media_type = "application/zip".to_owned();
-            Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: Some(held) })
+            Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: Some(permit) })
         };
         let failed = |err: io::Error| CallError::Failed {
-            message: "the files could not be put in a zip".to_owned(),
+            message: "the zip file could not be created".to_owned(),
             cause: err.to_string(),
         };
         Ok(OpenArtefact { name: format!("{}.zip", job.id), file: zipped().map_err(failed)? })
@@ -233,7 +230,7 @@ fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
 }
 
 fn too_large() -> io::Error {
-    let why = "with it the job's files are larger than they may be";
+    let why = "the job's files would exceed their size limit";
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
@@ -253,7 +250,7 @@ fn open_printed(job: &JobSnapshot) -> Result<OpenArtefact, CallError> {
         Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: None })
     };
     let failed = |err: io::Error| CallError::Failed {
-        message: "what the job printed could not be put in a file".to_owned(),
+        message: "the job's output could not be written to a file".to_owned(),
         cause: err.to_string(),
     };
     Ok(OpenArtefact { name: PRINTED_NAME.to_owned(), file: file().map_err(failed)? })
@@ -283,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_files_of_one_name_are_told_apart() {
+    fn files_with_the_same_name_get_different_names() {
         let mut names = HashSet::new();
         let named = ["a/plot.png", "b/plot.png", "c/plot-2.png", ".hidden", "d/.hidden", "e/.."]
             .map(|path| free_name(&mut names, path));

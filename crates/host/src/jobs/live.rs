@@ -85,21 +85,21 @@ impl LiveJob {
     }
 
     /// Shows stored events, numbered from `first`, to all watchers.
-    pub(super) fn publish(&self, first: u64, what: Vec<TimedEvent>) {
+    pub(super) fn publish(&self, first: u64, events: Vec<TimedEvent>) {
         let mut recent = self.lock_recent();
         let mut last = first;
-        for ((at, what), seq) in what.into_iter().zip(first..) {
+        for ((at, kind), seq) in events.into_iter().zip(first..) {
             last = seq;
-            recent.push(Arc::new(JobEvent { seq, at, kind: what }));
+            recent.push(Arc::new(JobEvent { seq, at, kind }));
         }
         drop(recent);
-        self.progress.send_modify(|seen| seen.last_event = seen.last_event.max(last));
+        self.progress.send_modify(|progress| progress.last_event = progress.last_event.max(last));
     }
 
     /// Ends the event stream of this server. Unused work from before acceptance is discarded.
     pub(super) fn close(&self) {
         self.ahead.discard();
-        self.progress.send_modify(|seen| seen.closed = true);
+        self.progress.send_modify(|progress| progress.closed = true);
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<JobProgress> {
@@ -109,7 +109,7 @@ impl LiveJob {
     /// Waits until the job has left this server.
     pub(super) async fn wait_until_closed(&self) {
         // Cannot fail: the sender lives in `self`.
-        let _ = self.subscribe().wait_for(|seen| seen.closed).await;
+        let _ = self.subscribe().wait_for(|progress| progress.closed).await;
     }
 
     /// Returns the events after `after`, if memory still holds all of them.
@@ -212,10 +212,13 @@ impl JobWatch {
     async fn wait_for_events(&mut self) -> Result<Option<()>, JobStoreError> {
         let live = self.jobs.live_job(self.id);
         if let Some(live) = &live {
-            let mut seen = live.subscribe();
-            let now = seen.wait_for(|seen| seen.last_event > self.after || seen.closed).await;
-            let gone = now.is_ok_and(|seen| seen.closed && seen.last_event <= self.after);
-            if !gone && let Some(events) = live.recent_since(self.after) {
+            let mut progress = live.subscribe();
+            let now = progress
+                .wait_for(|progress| progress.last_event > self.after || progress.closed)
+                .await;
+            let has_left =
+                now.is_ok_and(|progress| progress.closed && progress.last_event <= self.after);
+            if !has_left && let Some(events) = live.recent_since(self.after) {
                 self.ready = events;
                 return Ok(Some(()));
             }
@@ -245,7 +248,7 @@ impl JobWatch {
     async fn handle_failure(&mut self, err: &JobStoreError) {
         self.failures += 1;
         if self.failures > FAILURES_MAX {
-            tracing::warn!(job = %self.id, "{err}; a watch ends");
+            tracing::warn!(job = %self.id, "{err}; a watch of the job ends");
             self.stage = WatchStage::Done;
         } else {
             tokio::time::sleep(POLL_INTERVAL).await;

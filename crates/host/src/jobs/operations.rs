@@ -73,12 +73,12 @@ impl JobServiceState {
     /// Returns the refusal of a further job of `caller`, if the queue is full.
     fn queue_refusal(&self, caller: &Caller) -> Option<CallError> {
         let queue = self.lock_queue();
-        let all = self.settings.queued_max;
-        let each = self.settings.queued_per_caller;
-        let message = if queue.len() >= all {
-            format!("as many jobs as may ({all}) wait already")
-        } else if queue.len_for(caller) >= each {
-            format!("as many of your jobs as may ({each}) wait already")
+        let total = self.settings.queued_max;
+        let per_caller = self.settings.queued_per_caller;
+        let message = if queue.len() >= total {
+            format!("too many jobs are waiting (limit {total})")
+        } else if queue.len_for(caller) >= per_caller {
+            format!("too many of your jobs are waiting (limit {per_caller})")
         } else {
             return None;
         };
@@ -123,7 +123,7 @@ impl JobService {
                 if job.state.is_terminal() {
                     return Ok(job);
                 }
-                let message = format!("job {} is run by another server; answer it there", job.id);
+                let message = format!("job {} runs on another server; answer it there", job.id);
                 Err(CallError::Conflict { message, details: json!({ "state": job.state }) })
             }
         }
@@ -131,7 +131,7 @@ impl JobService {
 
     /// Accepts a job and stores it. Once this returns, the job is never lost.
     pub(crate) async fn start(&self, wanted: JobRequest) -> Result<HostAnswer, CallError> {
-        let JobRequest { mut call, terms, late_questions: later } = wanted;
+        let JobRequest { mut call, terms, late_questions } = wanted;
         call.metadata.as_job = true;
         call.started_work = StartedWork::with_slot();
         let jobs = &self.0;
@@ -171,7 +171,7 @@ impl JobService {
             questions: ClientQuestions::new(),
             outcome: None,
         };
-        let can = match later {
+        let can = match late_questions {
             LateQuestions::Possible => call.asker.supported(),
             LateQuestions::Never => QuestionSupport::default(),
         };
@@ -208,11 +208,11 @@ impl JobService {
             cause: err.to_string(),
         })??;
         let at_once = matches!(as_job, JobSupport::Preferred | JobSupport::Required);
-        let Some(patience) = terms.answer_within.filter(|_| !at_once) else {
+        let Some(wait) = terms.answer_within.filter(|_| !at_once) else {
             return Ok(HostAnswer::Job(Box::new(accepted)));
         };
         tokio::select! {
-            _ = timeout(patience, live.wait_until_closed()) => {}
+            _ = timeout(wait, live.wait_until_closed()) => {}
             // A caller who leaves before learning the job id leaves no job.
             () = cancel.cancelled() => {
                 jobs.cancel_job(&live);
@@ -273,8 +273,8 @@ impl JobService {
         asker: &Asker,
     ) -> std::convert::Infallible {
         loop {
-            let asks = live.wait_for_questions().await;
-            let Ok(given) = asker.ask(asks).await else { break };
+            let questions = live.wait_for_questions().await;
+            let Ok(given) = asker.ask(questions).await else { break };
             if self.answer_questions(caller, id, given).await.is_err() {
                 break;
             }
@@ -312,7 +312,7 @@ impl JobService {
             return if job.state.is_terminal() {
                 Ok(job)
             } else {
-                let message = format!("job {} is run by another server; stop it there", job.id);
+                let message = format!("job {} runs on another server; cancel it there", job.id);
                 Err(CallError::Unavailable { message })
             };
         };
@@ -380,7 +380,7 @@ impl JobService {
     /// Returns an existing job.
     async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
         let job = self.0.store().await?.job(id).await?.map(|job| self.with_questions(job));
-        job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is not kept any more") })
+        job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is no longer kept") })
     }
 
     /// Adds the open questions to the job; the store does not contain them.
@@ -394,17 +394,17 @@ impl JobService {
     }
 
     async fn unknown_job(&self, caller: Option<&Caller>, id: &str) -> CallError {
-        let asked: String = id.chars().take(40).collect();
+        let typed: String = id.chars().take(40).collect();
         let recent = match self.0.store().await {
             Ok(store) => store.list(caller.cloned(), None, NEAREST_CANDIDATES).await,
             Err(err) => Err(err),
         };
         let recent = recent.map(|page| page.jobs).unwrap_or_default();
         let ids = recent.iter().map(|job| job.id.to_string());
-        let near = ids.map(|id| (strsim::damerau_levenshtein(&asked, &id), id));
-        let nearest = near.min().filter(|(letters, _)| *letters <= NEAREST_DISTANCE_MAX);
+        let distances = ids.map(|id| (strsim::damerau_levenshtein(&typed, &id), id));
+        let nearest = distances.min().filter(|(letters, _)| *letters <= NEAREST_DISTANCE_MAX);
         let hint = nearest.map(|(_, id)| format!("; did you mean `{id}`?")).unwrap_or_default();
-        CallError::NotFound { message: format!("no job is called `{asked}`{hint}") }
+        CallError::NotFound { message: format!("no job has the id `{typed}`{hint}") }
     }
 }
 
@@ -420,7 +420,7 @@ fn end_phrase(state: JobState) -> &'static str {
 fn random_id_bits() -> Result<[u8; 16], CallError> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).map_err(|err| CallError::Failed {
-        message: "the job could not be given an id".to_owned(),
+        message: "no id could be created for the job".to_owned(),
         cause: err.to_string(),
     })?;
     Ok(bits)

@@ -53,7 +53,7 @@ struct PumpBuffer {
 
 impl EventPump {
     pub(super) fn new(output_bytes_max: usize) -> Arc<Self> {
-        let heap = PumpBuffer {
+        let buffer = PumpBuffer {
             events: Vec::new(),
             files: Vec::new(),
             fraction: 0.0,
@@ -64,7 +64,7 @@ impl EventPump {
             last_progress: Timestamp::UNIX_EPOCH,
             closed: false,
         };
-        Arc::new(Self { buffer: Mutex::new(heap), changed: Notify::new() })
+        Arc::new(Self { buffer: Mutex::new(buffer), changed: Notify::new() })
     }
 
     /// Returns the sink for the job's events.
@@ -78,8 +78,8 @@ impl EventPump {
     }
 
     /// Adds an event that comes from the server, not from the tool.
-    pub(super) fn push(&self, what: JobEventKind) {
-        self.lock_buffer().events.push((Timestamp::now(), what));
+    pub(super) fn push(&self, kind: JobEventKind) {
+        self.lock_buffer().events.push((Timestamp::now(), kind));
         self.changed.notify_one();
     }
 
@@ -98,16 +98,16 @@ impl EventPump {
             }
             // Stop gathering as soon as the pump is closed.
             let _ = tokio::time::timeout(GATHER_TIME, self.wait_until_closed()).await;
-            let mut said = self.lock_buffer().take_batch();
-            while !said.is_empty() {
-                match store.append_events(live.id, said.clone()).await {
+            let mut batch = self.lock_buffer().take_batch();
+            while !batch.is_empty() {
+                match store.append_events(live.id, batch.clone()).await {
                     Ok(first) => {
-                        live.publish(first, std::mem::take(&mut said));
-                        let mut heap = self.lock_buffer();
+                        live.publish(first, std::mem::take(&mut batch));
+                        let mut buffer = self.lock_buffer();
                         // Store a full batch at once; otherwise gather again.
-                        if heap.is_batch_full() {
-                            said = heap.take_batch();
-                        } else if !heap.events.is_empty() {
+                        if buffer.is_batch_full() {
+                            batch = buffer.take_batch();
+                        } else if !buffer.events.is_empty() {
                             self.changed.notify_one();
                         }
                     }
@@ -116,7 +116,7 @@ impl EventPump {
                         if tokio::time::timeout(RETRY_PAUSE, self.wait_until_closed()).await.is_ok()
                         {
                             // The job has ended: remaining events are stored with its end.
-                            self.put_back(said);
+                            self.put_back(batch);
                             return;
                         }
                     }
@@ -125,16 +125,16 @@ impl EventPump {
         }
     }
 
-    fn put_back(&self, mut said: Vec<TimedEvent>) {
-        let mut heap = self.lock_buffer();
-        said.append(&mut heap.events);
-        heap.events = said;
+    fn put_back(&self, mut events: Vec<TimedEvent>) {
+        let mut buffer = self.lock_buffer();
+        events.append(&mut buffer.events);
+        buffer.events = events;
     }
 
     /// Takes the events not yet stored and the files that the job left.
     pub(super) fn take_rest(&self) -> (Vec<TimedEvent>, Vec<ProducedFile>) {
-        let mut heap = self.lock_buffer();
-        (std::mem::take(&mut heap.events), std::mem::take(&mut heap.files))
+        let mut buffer = self.lock_buffer();
+        (std::mem::take(&mut buffer.events), std::mem::take(&mut buffer.files))
     }
 
     fn is_closed(&self) -> bool {
@@ -183,8 +183,8 @@ impl PumpBuffer {
         }
         let message = message.map(|message| message.chars().take(MESSAGE_CHARS_MAX).collect());
         let now = JobEventKind::Progress { fraction: self.fraction, message };
-        if let Some((at, what @ JobEventKind::Progress { .. })) = self.events.last_mut() {
-            (*at, *what) = (Timestamp::now(), now);
+        if let Some((at, kind @ JobEventKind::Progress { .. })) = self.events.last_mut() {
+            (*at, *kind) = (Timestamp::now(), now);
         } else if self.count_progress() {
             self.push(now);
         }
@@ -193,13 +193,13 @@ impl PumpBuffer {
     /// Returns true if another progress report is kept, and counts it.
     fn count_progress(&mut self) -> bool {
         let now = Timestamp::now();
-        let may = self.progress_count < PROGRESS_MAX
+        let is_kept = self.progress_count < PROGRESS_MAX
             || now.duration_since(self.last_progress) >= PROGRESS_INTERVAL;
-        if may {
+        if is_kept {
             self.progress_count += 1;
             self.last_progress = now;
         }
-        may
+        is_kept
     }
 
     fn add_output(&mut self, stream: OutputStream, mut text: String) {
@@ -213,16 +213,15 @@ impl PumpBuffer {
             self.output_room -= text.len();
         }
         match self.events.last_mut() {
-            Some((_, JobEventKind::Output { stream: last, text: held }))
-                if *last == stream && held.len() + text.len() <= EVENT_BYTES_MAX =>
+            Some((_, JobEventKind::Output { stream: last, text: last_text }))
+                if *last == stream && last_text.len() + text.len() <= EVENT_BYTES_MAX =>
             {
-                held.push_str(&text);
+                last_text.push_str(&text);
             }
             Some(_) | None => self.push(JobEventKind::Output { stream, text }),
         }
         if self.output_room == 0 {
-            let message =
-                format!("no more than {} bytes of output are kept here", self.output_bytes_max);
+            let message = format!("output beyond {} bytes is not kept", self.output_bytes_max);
             self.push(JobEventKind::Log { level: LogLevel::Warning, message });
         }
     }
@@ -235,16 +234,16 @@ impl PumpBuffer {
         }
     }
 
-    fn push(&mut self, what: JobEventKind) {
-        self.events.push((Timestamp::now(), what));
+    fn push(&mut self, kind: JobEventKind) {
+        self.events.push((Timestamp::now(), kind));
     }
 
     /// Takes the next batch to store.
     fn take_batch(&mut self) -> Vec<TimedEvent> {
         let mut bytes = 0;
-        let is_next = |(_, what): &&TimedEvent| {
+        let is_next = |(_, kind): &&TimedEvent| {
             let is_next = bytes < BATCH_BYTES;
-            bytes += output_bytes(what);
+            bytes += output_bytes(kind);
             is_next
         };
         let count = self.events.iter().take_while(is_next).count();
@@ -253,13 +252,13 @@ impl PumpBuffer {
 
     /// Returns true if a full batch is waiting.
     fn is_batch_full(&self) -> bool {
-        let bytes: usize = self.events.iter().map(|(_, what)| output_bytes(what)).sum();
+        let bytes: usize = self.events.iter().map(|(_, kind)| output_bytes(kind)).sum();
         bytes >= BATCH_BYTES
     }
 }
 
-fn output_bytes(what: &JobEventKind) -> usize {
-    match what {
+fn output_bytes(kind: &JobEventKind) -> usize {
+    match kind {
         JobEventKind::Output { text, .. } => text.len(),
         _ => 0,
     }
@@ -273,36 +272,36 @@ mod tests {
         CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: text.to_owned() }
     }
 
-    fn said(pump: &EventPump) -> Vec<JobEventKind> {
-        pump.take_rest().0.into_iter().map(|(_, what)| what).collect()
+    fn events(pump: &EventPump) -> Vec<JobEventKind> {
+        pump.take_rest().0.into_iter().map(|(_, kind)| kind).collect()
     }
 
     #[test]
-    fn output_is_kept_to_its_bound_and_that_it_was_cut_is_said_once() {
+    fn output_beyond_its_limit_is_dropped_with_one_warning() {
         let pump = EventPump::new(4);
         let sink = pump.sink();
         ["ab", "c\u{e9}f", "more", "more"].into_iter().for_each(|text| sink.send(chunk(text)));
-        let said = said(&pump);
+        let events = events(&pump);
         let text = JobEventKind::Output { stream: OutputStream::Stdout, text: "abc".to_owned() };
-        assert_eq!(said[0], text);
+        assert_eq!(events[0], text);
         assert!(
-            matches!(said[1..], [JobEventKind::Log { level: LogLevel::Warning, .. }]),
-            "{said:?}"
+            matches!(events[1..], [JobEventKind::Log { level: LogLevel::Warning, .. }]),
+            "{events:?}"
         );
     }
 
     #[test]
-    fn progress_never_falls_and_only_the_last_word_is_kept() {
+    fn progress_never_falls_and_only_the_last_report_is_kept() {
         let pump = EventPump::new(4);
         let sink = pump.sink();
         for (done, total) in [(1.0, Some(4.0)), (3.0, Some(4.0)), (2.0, Some(4.0)), (9.0, None)] {
             sink.send(CallEvent::Progress { done, total, message: None });
         }
-        assert_eq!(said(&pump), [JobEventKind::Progress { fraction: 0.75, message: None }]);
+        assert_eq!(events(&pump), [JobEventKind::Progress { fraction: 0.75, message: None }]);
     }
 
     #[test]
-    fn much_output_is_stored_in_parts_and_in_order() {
+    fn large_output_is_stored_in_parts_and_in_order() {
         let pump = EventPump::new(usize::MAX);
         let sink = pump.sink();
         let lines = (0..100_000).map(|line| format!("a line of output, number {line}\n"));
@@ -310,15 +309,15 @@ mod tests {
         lines.iter().for_each(|line| sink.send(chunk(line)));
         let mut stored = String::new();
         loop {
-            let is_much = pump.lock_buffer().is_batch_full();
+            let is_full = pump.lock_buffer().is_batch_full();
             let part = pump.lock_buffer().take_batch();
-            let texts = part.iter().filter_map(|(_, what)| match what {
+            let texts = part.iter().filter_map(|(_, kind)| match kind {
                 JobEventKind::Output { text, .. } => Some(text.as_str()),
                 _ => None,
             });
             let part: String = texts.collect();
             assert!(part.len() <= BATCH_BYTES + EVENT_BYTES_MAX);
-            assert_eq!(part.len() >= BATCH_BYTES, is_much);
+            assert_eq!(part.len() >= BATCH_BYTES, is_full);
             if part.is_empty() {
                 break;
             }
@@ -329,10 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_end_is_not_taken() {
+    fn events_after_the_end_are_ignored() {
         let pump = EventPump::new(4);
         pump.close();
         pump.sink().send(chunk("x"));
-        assert_eq!(said(&pump), []);
+        assert_eq!(events(&pump), []);
     }
 }

@@ -30,7 +30,7 @@ impl JobQuestions {
         let mut name = key.to_owned();
         for turn in 2_u64.. {
             match self.answers.get(&name) {
-                Some(told) if question.is_answered_by(told) => break,
+                Some(answer) if question.is_answered_by(answer) => break,
                 None if self.used_names.insert(name.clone()) => {
                     self.open.insert(name.clone(), question);
                     break;
@@ -50,9 +50,9 @@ impl LiveJob {
 
     /// Waits until questions are open, and returns them.
     pub(super) async fn wait_for_questions(&self) -> ClientQuestions {
-        let mut heard = self.questions.subscribe();
-        match heard.wait_for(|asking| !asking.open.is_empty()).await {
-            Ok(asking) => asking.open.clone(),
+        let mut receiver = self.questions.subscribe();
+        match receiver.wait_for(|state| !state.open.is_empty()).await {
+            Ok(state) => state.open.clone(),
             // Unreachable: the sender lives in `self`.
             Err(_) => ClientQuestions::new(),
         }
@@ -60,31 +60,31 @@ impl LiveJob {
 
     /// Adds answers that were given before the job began.
     pub(super) fn add_answers(&self, given: &ClientAnswers) {
-        self.questions.send_modify(|asking| {
-            for (key, told) in given {
-                asking.answers.entry(key.clone()).or_insert_with(|| told.clone());
+        self.questions.send_modify(|state| {
+            for (key, answer) in given {
+                state.answers.entry(key.clone()).or_insert_with(|| answer.clone());
             }
         });
     }
 
     /// Returns those of `given` that answer an open question.
     pub(super) fn matching_answers(&self, mut given: ClientAnswers) -> ClientAnswers {
-        let asking = self.questions.borrow();
-        given.retain(|key, told| {
-            asking.open.get(key).is_some_and(|question| question.is_answered_by(told))
+        let state = self.questions.borrow();
+        given.retain(|key, answer| {
+            state.open.get(key).is_some_and(|question| question.is_answered_by(answer))
         });
         given
     }
 
     /// Accepts answers to open questions. Answers that fit no open question are ignored.
     pub(super) fn answer_questions(&self, given: ClientAnswers) {
-        self.questions.send_if_modified(|asking| {
+        self.questions.send_if_modified(|state| {
             let mut any = false;
-            for (key, told) in given {
-                let asked = asking.open.get(&key);
-                if asked.is_some_and(|question| question.is_answered_by(&told)) {
-                    asking.open.remove(&key);
-                    asking.answers.insert(key, told);
+            for (key, answer) in given {
+                let open_question = state.open.get(&key);
+                if open_question.is_some_and(|question| question.is_answered_by(&answer)) {
+                    state.open.remove(&key);
+                    state.answers.insert(key, answer);
                     any = true;
                 }
             }
@@ -102,29 +102,29 @@ pub(super) struct JobAsker {
 impl QuestionSender for JobAsker {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
-            let asking = &self.live.questions;
-            let mut heard: watch::Receiver<JobQuestions> = asking.subscribe();
+            let state = &self.live.questions;
+            let mut receiver: watch::Receiver<JobQuestions> = state.subscribe();
             let mut names = Vec::with_capacity(questions.len());
-            asking.send_modify(|asking| {
+            state.send_modify(|state| {
                 for (key, question) in questions {
-                    let name = asking.open_question(&key, question);
+                    let name = state.open_question(&key, question);
                     names.push((key, name));
                 }
             });
-            let waiting = PendingQuestions { asks: self, names };
+            let waiting = PendingQuestions { asker: self, names };
             let mut open = 0;
             loop {
-                let left = waiting.unanswered(&heard.borrow_and_update());
-                if left != open {
-                    open = left;
+                let open_now = waiting.unanswered(&receiver.borrow_and_update());
+                if open_now != open {
+                    open = open_now;
                     self.report_open();
                 }
-                if left == 0 {
-                    let told = waiting.answers(&heard.borrow());
-                    return Ok(told);
+                if open_now == 0 {
+                    let answers = waiting.answers(&receiver.borrow());
+                    return Ok(answers);
                 }
                 tokio::select! {
-                    changed = heard.changed() => if changed.is_err() {
+                    changed = receiver.changed() => if changed.is_err() {
                         // Unreachable: the sender lives in `live`.
                         return Err(ToolError::canceled());
                     },
@@ -144,37 +144,37 @@ impl JobAsker {
 
 /// Questions that a job waits for, by key and name. Dropping it closes them.
 struct PendingQuestions<'a> {
-    asks: &'a JobAsker,
+    asker: &'a JobAsker,
     names: Vec<(String, String)>,
 }
 
 impl PendingQuestions<'_> {
     /// Returns the number of unanswered questions.
-    fn unanswered(&self, asking: &JobQuestions) -> usize {
-        self.names.iter().filter(|(_, name)| !asking.answers.contains_key(name)).count()
+    fn unanswered(&self, state: &JobQuestions) -> usize {
+        self.names.iter().filter(|(_, name)| !state.answers.contains_key(name)).count()
     }
 
     /// Returns the answers by key.
-    fn answers(&self, asking: &JobQuestions) -> ClientAnswers {
-        let told = self.names.iter().filter_map(|(key, name)| {
-            let told = asking.answers.get(name)?;
-            Some((key.clone(), told.clone()))
+    fn answers(&self, state: &JobQuestions) -> ClientAnswers {
+        let answers = self.names.iter().filter_map(|(key, name)| {
+            let answer = state.answers.get(name)?;
+            Some((key.clone(), answer.clone()))
         });
-        told.collect()
+        answers.collect()
     }
 }
 
 impl Drop for PendingQuestions<'_> {
     fn drop(&mut self) {
-        let closed = self.asks.live.questions.send_if_modified(|asking| {
-            let before = asking.open.len();
+        let closed = self.asker.live.questions.send_if_modified(|state| {
+            let before = state.open.len();
             for (_, name) in &self.names {
-                asking.open.remove(name);
+                state.open.remove(name);
             }
-            asking.open.len() < before
+            state.open.len() < before
         });
         if closed {
-            self.asks.report_open();
+            self.asker.report_open();
         }
     }
 }
@@ -188,13 +188,13 @@ mod tests {
 
     use super::*;
 
-    fn asks() -> JobAsker {
+    fn asker() -> JobAsker {
         let live =
             LiveJob::new(JobId::from_bits(7), CancellationToken::new(), 0, StartedWork::default());
         JobAsker { live, pump: EventPump::new(0) }
     }
 
-    /// One question, called `go`, that is answered by text called `field`.
+    /// Returns one question, called `go`, that needs a text called `field`.
     fn go(field: &str) -> ClientQuestions {
         let schema = json!({ "type": "object", "required": [field] });
         let message = "Go on?".to_owned();
@@ -209,50 +209,50 @@ mod tests {
         )])
     }
 
-    fn open(asks: &JobAsker) -> Vec<String> {
-        asks.live.open_questions().into_keys().collect()
+    fn open(asker: &JobAsker) -> Vec<String> {
+        asker.live.open_questions().into_keys().collect()
     }
 
     #[test]
-    fn a_question_that_nobody_waits_for_is_closed_and_its_name_is_not_used_again() {
-        let asks = asks();
-        let mut waiting = asks.ask(go("a"));
+    fn a_question_that_nobody_waits_for_is_closed_and_its_name_is_not_reused() {
+        let asker = asker();
+        let mut waiting = asker.ask(go("a"));
         assert!((&mut waiting).now_or_never().is_none());
-        assert_eq!(open(&asks), ["go"]);
+        assert_eq!(open(&asker), ["go"]);
         drop(waiting);
-        assert!(open(&asks).is_empty());
-        assert!(asks.live.matching_answers(given("go", "a")).is_empty());
-        let mut again = asks.ask(go("a"));
+        assert!(open(&asker).is_empty());
+        assert!(asker.live.matching_answers(given("go", "a")).is_empty());
+        let mut again = asker.ask(go("a"));
         assert!((&mut again).now_or_never().is_none());
-        assert_eq!(open(&asks), ["go-2"]);
+        assert_eq!(open(&asker), ["go-2"]);
         drop(again);
-        let counts: Vec<_> = asks.pump.take_rest().0.into_iter().map(|(_, what)| what).collect();
+        let counts: Vec<_> = asker.pump.take_rest().0.into_iter().map(|(_, what)| what).collect();
         assert_eq!(counts, [1, 0, 1, 0].map(|open| JobEventKind::Asks { open }));
     }
 
     #[test]
-    fn another_question_of_a_name_that_was_answered_is_asked_by_another() {
-        let asks = asks();
-        asks.live.add_answers(&given("go", "a"));
-        let told = asks.ask(go("a")).now_or_never().expect("it was answered before");
-        assert_eq!(told.expect("an answer"), given("go", "a"));
-        let mut other = asks.ask(go("b"));
+    fn a_different_question_with_an_answered_name_is_asked_under_a_new_name() {
+        let asker = asker();
+        asker.live.add_answers(&given("go", "a"));
+        let answer = asker.ask(go("a")).now_or_never().expect("it was answered before");
+        assert_eq!(answer.expect("an answer"), given("go", "a"));
+        let mut other = asker.ask(go("b"));
         assert!((&mut other).now_or_never().is_none());
-        assert_eq!(open(&asks), ["go-2"]);
-        asks.live.answer_questions(given("go-2", "b"));
-        let told = other.now_or_never().expect("it is answered");
-        assert_eq!(told.expect("an answer"), given("go", "b"));
+        assert_eq!(open(&asker), ["go-2"]);
+        asker.live.answer_questions(given("go-2", "b"));
+        let answer = other.now_or_never().expect("it is answered");
+        assert_eq!(answer.expect("an answer"), given("go", "b"));
     }
 
     #[test]
-    fn whoever_waits_when_the_job_is_cancelled_is_told_so() {
-        let asks = asks();
-        let mut waiting = asks.ask(go("a"));
+    fn a_pending_question_fails_as_cancelled_when_the_job_is_cancelled() {
+        let asker = asker();
+        let mut waiting = asker.ask(go("a"));
         assert!((&mut waiting).now_or_never().is_none());
-        asks.live.cancel_for_good();
-        let told = waiting.now_or_never().expect("it ends");
+        asker.live.cancel_for_good();
+        let answer = waiting.now_or_never().expect("it ends");
         assert_eq!(
-            told.expect_err("it is cancelled").fault,
+            answer.expect_err("it is cancelled").fault,
             toolgate_contract::ToolFault::Canceled
         );
     }

@@ -68,7 +68,7 @@ impl JobQueue {
 
     /// Returns the number of queued jobs of `caller`.
     pub(super) fn len_for(&self, caller: &Caller) -> usize {
-        self.caller_queues.get(caller).map_or(0, |line| line.waiting.len())
+        self.caller_queues.get(caller).map_or(0, |queue| queue.waiting.len())
     }
 
     /// Returns the number of running jobs.
@@ -86,8 +86,8 @@ impl JobQueue {
     /// Removes a queued job. Returns false if it was not queued.
     pub(super) fn remove(&mut self, id: JobId) -> bool {
         let Some((caller, place)) = self.positions.remove(&id) else { return false };
-        let line = self.caller_queues.get_mut(&caller);
-        let was_there = line.and_then(|line| line.waiting.remove(&place)).is_some();
+        let queue = self.caller_queues.get_mut(&caller);
+        let was_there = queue.and_then(|queue| queue.waiting.remove(&place)).is_some();
         self.remove_idle(&caller);
         was_there
     }
@@ -102,19 +102,19 @@ impl JobQueue {
                 .is_none_or(|max| self.running_by_tool.get(&job.tool).copied().unwrap_or(0) < max)
         };
         let firsts =
-            self.caller_queues.values().filter(|line| line.running < self.running_per_caller);
-        let firsts = firsts.filter_map(|line| {
-            let (place, job) = line.waiting.iter().find(|(_, job)| has_room(job))?;
+            self.caller_queues.values().filter(|queue| queue.running < self.running_per_caller);
+        let firsts = firsts.filter_map(|queue| {
+            let (place, job) = queue.waiting.iter().find(|(_, job)| has_room(job))?;
             // Prefer callers with fewer running jobs, then the longest wait for a turn.
-            Some(((place.0, line.running, line.last_turn, *place), job))
+            Some(((place.0, queue.running, queue.last_turn, *place), job))
         });
         let ((.., place), job) = firsts.min_by_key(|(order, _)| *order)?;
         let caller = job.caller.clone();
         self.turn_count += 1;
-        let line = self.caller_queues.get_mut(&caller)?;
-        line.last_turn = self.turn_count;
-        line.running += 1;
-        let job = line.waiting.remove(&place)?;
+        let queue = self.caller_queues.get_mut(&caller)?;
+        queue.last_turn = self.turn_count;
+        queue.running += 1;
+        let job = queue.waiting.remove(&place)?;
         self.positions.remove(&job.id);
         *self.running_by_tool.entry(job.tool.clone()).or_default() += 1;
         self.running_total += 1;
@@ -130,8 +130,8 @@ impl JobQueue {
                 self.running_by_tool.remove(&job.tool);
             }
         }
-        if let Some(line) = self.caller_queues.get_mut(&job.caller) {
-            line.running -= 1;
+        if let Some(queue) = self.caller_queues.get_mut(&job.caller) {
+            queue.running -= 1;
         }
         self.remove_idle(&job.caller);
     }
@@ -141,7 +141,7 @@ impl JobQueue {
         if self
             .caller_queues
             .get(caller)
-            .is_some_and(|line| line.running == 0 && line.waiting.is_empty())
+            .is_some_and(|queue| queue.running == 0 && queue.waiting.is_empty())
         {
             self.caller_queues.remove(caller);
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_higher_priority_goes_first_and_equals_in_the_order_they_came() {
+    fn jobs_run_by_priority_and_then_in_order_of_arrival() {
         let mut queue = JobQueue::new(9, 9);
         for (priority, id) in [(0, 1), (5, 2), (0, 3), (5, 4), (-1, 5)] {
             queue.push(priority, NOW, job(id, "a.b", None));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_accepted_first_goes_first_though_it_came_last() {
+    fn the_job_accepted_first_runs_first_even_if_it_is_queued_last() {
         let mut queue = JobQueue::new(9, 9);
         for (created, id) in [(3, 3), (4, 4), (1, 1), (2, 2)] {
             let created = Timestamp::new(created, 0).expect("a time");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_at_its_limit_keeps_no_other_waiting() {
+    fn a_tool_at_its_limit_does_not_delay_other_tools() {
         let mut queue = JobQueue::new(9, 9);
         for (id, tool) in [(1, "a.b"), (2, "a.b"), (3, "c.d")] {
             queue.push(0, NOW, job(id, tool, Some(1)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_run_than_may_and_what_was_taken_out_does_not() {
+    fn no_more_jobs_run_than_allowed_and_removed_ones_never_run() {
         let mut queue = JobQueue::new(1, 1);
         for id in [1, 2, 3] {
             queue.push(0, NOW, job(id, "a.b", None));
@@ -216,19 +216,19 @@ mod tests {
     }
 
     #[test]
-    fn callers_take_turns_and_none_has_all_the_places() {
+    fn callers_take_turns_and_none_takes_all_slots() {
         let mut queue = JobQueue::new(4, 3);
         for id in 1..=9 {
             queue.push(0, NOW, of("ada", id, "a.b", None));
         }
-        let hers: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
-        assert_eq!(hers, [1, 2, 3], "the fourth place is kept for another");
+        let ada_jobs: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
+        assert_eq!(ada_jobs, [1, 2, 3], "the fourth slot is kept for another caller");
         for id in 11..=13 {
             queue.push(0, NOW, of("bob", id, "a.b", None));
         }
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(11), None]);
         assert_eq!((queue.len_for(&Caller::with_key("ada")), queue.len()), (6, 8));
-        // A place that gets free is of whoever has fewer, then of whoever had one longer ago.
+        // A free slot goes to the caller with fewer running jobs, then to the longest waiting.
         queue.finish(&of("ada", 1, "a.b", None));
         assert_eq!(next(&mut queue), Some(12));
         queue.finish(&of("bob", 11, "a.b", None));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_runs_at_a_time_callers_take_turns() {
+    fn callers_take_turns_if_one_job_runs_at_a_time() {
         let mut queue = JobQueue::new(1, 1);
         for (caller, id) in [("ada", 1), ("ada", 2), ("ada", 3), ("bob", 11), ("bob", 12)] {
             queue.push(0, NOW, of(caller, id, "a.b", None));

@@ -143,8 +143,8 @@ impl ResourceSource for JobResources {
             }
         };
         vec![
-            template("{id}", "job", "How a job is, and what came of it.", Some("application/json")),
-            template("{id}/output", "job output", "What a job printed.", Some("text/plain")),
+            template("{id}", "job", "A job's state and result.", Some("application/json")),
+            template("{id}/output", "job output", "A job's printed output.", Some("text/plain")),
             template("{id}/files/{name}", "job file", "A file that a job left.", None),
         ]
     }
@@ -160,9 +160,10 @@ impl ResourceSource for JobResources {
             let contents = match of {
                 JobPart::Job => {
                     let job = jobs.get(Some(&ctx.caller), &id).await.map_err(job_error)?;
-                    let told = serde_json::to_string(&JobView::from_job(job))
-                        .map_err(|err| ToolError::with_cause("the job is not JSON", err))?;
-                    ResourceContents::text(uri, "application/json", told)
+                    let json = serde_json::to_string(&JobView::from_job(job)).map_err(|err| {
+                        ToolError::with_cause("the job cannot be serialized", err)
+                    })?;
+                    ResourceContents::text(uri, "application/json", json)
                 }
                 JobPart::Output => {
                     ResourceContents::text(uri, "text/plain", read_output(&jobs, ctx, &id).await?)
@@ -211,8 +212,8 @@ impl ResourceSource for JobResources {
             }
             let watch = jobs.watch(Some(&ctx.caller), &id, job.last_event).await;
             let (_, watch) = watch.map_err(job_error)?;
-            let telling = report_changes(watch, of, uri.into(), changes.clone());
-            Ok(WatchGuard::new(AbortOnDropHandle::new(tokio::spawn(telling))))
+            let task = report_changes(watch, of, uri.into(), changes.clone());
+            Ok(WatchGuard::new(AbortOnDropHandle::new(tokio::spawn(task))))
         })
     }
 
@@ -221,14 +222,14 @@ impl ResourceSource for JobResources {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return WatchGuard::none() };
         let mut changed = jobs.subscribe();
         let changes = changes.clone();
-        let telling = runtime.spawn(async move {
+        let task = runtime.spawn(async move {
             while changed.changed().await.is_ok() {
                 tokio::time::sleep(GATHER_TIME).await;
                 changed.mark_unchanged();
                 changes.publish(&ServerChange::Resources);
             }
         });
-        WatchGuard::new(AbortOnDropHandle::new(telling))
+        WatchGuard::new(AbortOnDropHandle::new(task))
     }
 }
 
@@ -299,7 +300,7 @@ async fn read_output(jobs: &JobService, ctx: &ToolContext, id: &str) -> Result<S
         let (job, events) = page.map_err(job_error)?;
         let Some(last) = events.last().map(|last| last.seq) else { return Ok(text) };
         if room == 0 {
-            let note = "this is not all; read on with jobs_output";
+            let note = "the output goes on; read on with jobs_output";
             text.push_str(&format!("\n({note}, `job_id`: {}, `after`: {after})\n", job.id));
             return Ok(text);
         }
@@ -327,21 +328,21 @@ async fn read_file(
     let OpenFile { handle, bytes, media_type, guard: _ } = open.file;
     if bytes > FILE_BYTES_MAX {
         let why = format!(
-            "`{uri}` is {bytes} bytes long, and no more than {FILE_BYTES_MAX} are read at once; \
-             files_read reads it in parts where it still lies in the workspace"
+            "`{uri}` is {bytes} bytes long, and the limit is {FILE_BYTES_MAX}; if the file is still \
+             in the workspace, read it in parts with files_read"
         );
         return Err(ToolError::new(ToolFault::TooLarge, why));
     }
-    let held = spawn_blocking(move || {
+    let contents = spawn_blocking(move || {
         // Bounded by `FILE_BYTES_MAX`, so it fits.
-        let mut held = vec![0; usize::try_from(bytes).unwrap_or_default()];
-        handle.read_exact_at(&mut held, 0).map(|()| held)
+        let mut contents = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        handle.read_exact_at(&mut contents, 0).map(|()| contents)
     });
     let failed = || format!("`{uri}` could not be read");
-    let held = held.await.map_err(|err| ToolError::with_cause(failed(), err))?;
-    let held = held.map_err(|err| ToolError::with_cause(failed(), err))?;
-    let is_text = !held.contains(&0);
-    Ok(match String::from_utf8(held) {
+    let contents = contents.await.map_err(|err| ToolError::with_cause(failed(), err))?;
+    let contents = contents.map_err(|err| ToolError::with_cause(failed(), err))?;
+    let is_text = !contents.contains(&0);
+    Ok(match String::from_utf8(contents) {
         Ok(text) if is_text => ResourceContents::text(uri, media_type, text),
         Ok(text) => ResourceContents::bytes(uri, media_type, text.into_bytes()),
         Err(err) => ResourceContents::bytes(uri, media_type, err.into_bytes()),
@@ -377,8 +378,8 @@ async fn report_changes(
 }
 
 /// Returns true if the event changes `part` of a job.
-fn affects_part(part: &JobPart, what: &JobEventKind) -> bool {
-    match what {
+fn affects_part(part: &JobPart, kind: &JobEventKind) -> bool {
+    match kind {
         JobEventKind::Queued | JobEventKind::Started { .. } | JobEventKind::Progress { .. } => {
             *part == JobPart::Job
         }
@@ -412,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_any_letters_is_found_again_by_its_uri() {
+    fn a_file_name_with_any_characters_survives_its_uri() {
         let id = JobId::from_bits(7);
         for name in ["plot.png", "a b%c?d#e", "ä/ö", ".."] {
             let place = JobUri::parse(&file_uri(id, name)).expect("a place");

@@ -45,7 +45,7 @@ impl JobServiceState {
             self.running.spawn(async move {
                 let ran = AssertUnwindSafe(jobs.run_job(&job)).catch_unwind().await;
                 if ran.is_err() {
-                    tracing::error!(job = %job.id, "it broke off; this is a fault in toolgate");
+                    tracing::error!(job = %job.id, "running the job panicked; this is a bug in toolgate");
                     jobs.live_job(job.id).inspect(|live| jobs.unregister(live));
                 }
                 jobs.lock_queue().finish(&job);
@@ -64,10 +64,10 @@ impl JobServiceState {
                 match self.gate.limits.admit_job(&job.caller, entry.spec(), &live.cancel).await {
                     Ok(slot) => Some(slot),
                     Err(why) if live.is_cancelled() => {
-                        let kept = store.job(job.id).await.ok().flatten();
+                        let stored = store.job(job.id).await.ok().flatten();
                         self.store_end(store, &live, JobEnd::canceled()).await;
-                        if let Some(kept) = kept {
-                            self.record_refusal(job.id, &job.tool, kept.caller, why).await;
+                        if let Some(stored) = stored {
+                            self.record_refusal(job.id, &job.tool, stored.caller, why).await;
                         }
                         return;
                     }
@@ -77,10 +77,10 @@ impl JobServiceState {
             }
             None => None,
         };
-        let (begun, at) = loop {
+        let (started, at) = loop {
             let at = Timestamp::now();
             match store.begin(job.id, at).await {
-                Ok(Some(begun)) => break (begun, at),
+                Ok(Some(started)) => break (started, at),
                 // The job was cancelled in the queue and has ended already.
                 Ok(None) => return self.unregister(&live),
                 Err(err) => {
@@ -92,11 +92,11 @@ impl JobServiceState {
             }
         };
         live.publish(
-            begun.start_event,
-            vec![(at, JobEventKind::Started { attempt: begun.attempt })],
+            started.start_event,
+            vec![(at, JobEventKind::Started { attempt: started.attempt })],
         );
-        let tool = begun.tool.clone();
-        let (outcome, pump) = self.run_call(store, &live, begun, slot).await;
+        let tool = started.tool.clone();
+        let (outcome, pump) = self.run_call(store, &live, started, slot).await;
         let stopping = self.stopping.is_cancelled();
         let outcome = match outcome {
             // A stopped tool may report another error.
@@ -108,7 +108,7 @@ impl JobServiceState {
         if cut_short && self.may_run_again(&tool) {
             let again = store.requeue(live.id, Timestamp::now()).await;
             if let Err(err) = again {
-                tracing::warn!(job = %live.id, "{err}; it is run again when this server starts again");
+                tracing::warn!(job = %live.id, "{err}; the job runs again after the next start");
             }
             return self.unregister(&live);
         }
@@ -122,22 +122,22 @@ impl JobServiceState {
         &self,
         store: &Arc<dyn JobStore>,
         live: &Arc<LiveJob>,
-        begun: StartedJob,
+        started: StartedJob,
         slot: Option<CallSlot>,
     ) -> (Result<ToolOutput, CallError>, Arc<EventPump>) {
         let pump = EventPump::new(self.settings.output_bytes_max);
-        let CallerAnswers { can, given } = begun.answers;
+        let CallerAnswers { can, given } = started.answers;
         live.add_answers(&given);
-        let asks = Arc::new(JobAsker { live: live.clone(), pump: pump.clone() });
+        let job_asker = Arc::new(JobAsker { live: live.clone(), pump: pump.clone() });
         let mut call = ToolCall {
-            tool: begun.tool.to_string(),
-            input: begun.input,
-            caller: begun.caller,
-            dialect: begun.dialect,
+            tool: started.tool.to_string(),
+            input: started.input,
+            caller: started.caller,
+            dialect: started.dialect,
             cancel: live.cancel.clone(),
             events: pump.sink(),
             job: Some(live.id),
-            asker: Asker::on_repeat(can, given).with_sender(asks),
+            asker: Asker::on_repeat(can, given).with_sender(job_asker),
             metadata: CallMetadata::default(),
             time_limit: None,
             started_work: live.ahead.clone(),
@@ -158,13 +158,13 @@ impl JobServiceState {
         outcome: Result<ToolOutput, CallError>,
         pump: &EventPump,
     ) -> JobEnd {
-        let (mut before, left) = pump.take_rest();
+        let (mut before, produced) = pump.take_rest();
         let mut artefacts = Vec::new();
-        if !left.is_empty() {
+        if !produced.is_empty() {
             let files = self.files.clone();
             let id = live.id;
             let (kept, lost) =
-                spawn_blocking(move || files.store(id, left)).await.unwrap_or_default();
+                spawn_blocking(move || files.store(id, produced)).await.unwrap_or_default();
             let now = Timestamp::now();
             let lost = lost
                 .into_iter()
@@ -196,9 +196,9 @@ impl JobServiceState {
             match store.finish(live.id, end.clone()).await {
                 Ok(Some(first)) => {
                     self.ended_counts.count(end.state);
-                    let mut said: Vec<TimedEvent> = end.last_events;
-                    said.push((end.at, JobEventKind::Finished { state: end.state }));
-                    live.publish(first, said);
+                    let mut events: Vec<TimedEvent> = end.last_events;
+                    events.push((end.at, JobEventKind::Finished { state: end.state }));
+                    live.publish(first, events);
                     break;
                 }
                 // Another task ended it first.
@@ -223,25 +223,31 @@ impl JobServiceState {
     pub(super) async fn adopt_orphans(self: &Arc<Self>) {
         let store = match self.store().await {
             Ok(store) => store,
-            Err(err) => return tracing::warn!("{err}; jobs that were left there stay for now"),
+            Err(err) => {
+                return tracing::warn!("{err}; jobs of stopped servers are not taken over for now");
+            }
         };
         let jobs = self.clone();
-        let may: AdoptFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
-        let adopted = match store.adopt(may).await {
+        let filter: AdoptFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
+        let adopted = match store.adopt(filter).await {
             Ok(adopted) => adopted,
-            Err(err) => return tracing::warn!("{err}; jobs left by another server stay for now"),
+            Err(err) => {
+                return tracing::warn!("{err}; jobs of stopped servers are not taken over for now");
+            }
         };
         let end_left = self.settings.end_leftovers.clone();
         let marks = adopted.marks;
-        let bury = adopted.forget_servers;
+        let forget_servers = adopted.forget_servers;
         let ended = spawn_blocking(move || {
             marks.into_iter().for_each(|mark| end_left(mark));
-            bury();
+            forget_servers();
         });
         // It fails only if the callback panics; the jobs must be run all the same.
         let _ = ended.await;
         if !adopted.jobs.is_empty() {
-            tracing::info!("{} jobs that a server left are taken over", adopted.jobs.len());
+            let count = adopted.jobs.len();
+            let jobs = if count == 1 { "job" } else { "jobs" };
+            tracing::info!("took over {count} {jobs} of a stopped server");
         }
         for orphan in adopted.jobs {
             self.take_over(store, &orphan).await;

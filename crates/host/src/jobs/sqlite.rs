@@ -69,7 +69,8 @@ impl SqliteStore {
                 return Err(err.to_store_error(file));
             }
         };
-        let no_thread = |err: io::Error| JobStoreError(format!("no thread can be started: {err}"));
+        let no_thread =
+            |err: io::Error| JobStoreError(format!("no thread could be started: {err}"));
         let readers = ReaderThreads::start(file).map_err(no_thread)?;
         let session = WriterSession { db, file: file.clone(), server, durability: None };
         let writer = WriterThread::start(session).map_err(no_thread)?;
@@ -113,13 +114,13 @@ impl JobStore for SqliteStore {
     fn append_events(
         &self,
         id: JobId,
-        what: Vec<TimedEvent>,
+        events: Vec<TimedEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
         Box::pin(async move {
-            let lines = writes::EventRows::from_events(&what)
+            let rows = writes::EventRows::from_events(&events)
                 .map_err(|err| self.readers.store_error(&err))?;
-            let bytes = lines.bytes();
-            let work = move |session: &WriterSession| writes::append(session, id, &lines);
+            let bytes = rows.bytes();
+            let work = move |session: &WriterSession| writes::append(session, id, &rows);
             self.writer.submit(Durability::Written, bytes, work).await
         })
     }
@@ -165,15 +166,16 @@ impl JobStore for SqliteStore {
         Box::pin(self.readers.submit(move |db| reads::list(db, caller.as_ref(), after, size)))
     }
 
-    fn adopt(&self, may: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
+    fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
         Box::pin(async move {
-            let work = move |session: &WriterSession| writes::adopt(session, &may);
-            let writes::JobTakeover { jobs, servers: gone } =
+            let work = move |session: &WriterSession| writes::adopt(session, &filter);
+            let writes::JobTakeover { jobs, servers: dead_servers } =
                 self.writer.submit(Durability::Durable, 0, work).await?;
-            let marks = gone.iter().filter_map(|gone| gone.mark).collect();
-            let bury =
-                Box::new(move || gone.into_iter().for_each(servers::DeadServer::remove_file));
-            Ok(AdoptedJobs { marks, jobs, forget_servers: bury })
+            let marks = dead_servers.iter().filter_map(|server| server.mark).collect();
+            let forget_servers = Box::new(move || {
+                dead_servers.into_iter().for_each(servers::DeadServer::remove_file)
+            });
+            Ok(AdoptedJobs { marks, jobs, forget_servers })
         })
     }
 
@@ -196,7 +198,7 @@ impl JobStore for SqliteStore {
                 }
             }
             if let Err(err) = self.reclaim_space().await {
-                tracing::warn!("{err}; what forgotten jobs left there is removed later");
+                tracing::warn!("{err}; data of removed jobs is deleted later");
             }
             Ok(forgotten)
         })

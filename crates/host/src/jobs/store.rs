@@ -37,7 +37,7 @@ pub trait JobStore: Send + Sync + 'static {
     fn append_events(
         &self,
         id: JobId,
-        what: Vec<TimedEvent>,
+        events: Vec<TimedEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>>;
 
     /// Stores answers to a job's questions for its next start. Earlier answers stay. Does nothing
@@ -72,9 +72,9 @@ pub trait JobStore: Send + Sync + 'static {
         size: usize,
     ) -> BoxFuture<'_, Result<JobPage, JobStoreError>>;
 
-    /// Makes this server the owner of unfinished jobs of dead servers, as far as `may` allows.
+    /// Makes this server the owner of unfinished jobs of dead servers, as far as `filter` allows.
     /// Other jobs are left to another server. Durable.
-    fn adopt(&self, may: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
+    fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
 
     /// Removes expired jobs, and the oldest ended ones beyond `ended_max`. Returns the removed ids,
     /// at most 2000 at once.
@@ -204,7 +204,7 @@ pub struct OrphanJob {
 
 /// Failure of the job store, with its reason.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the job store cannot be used: {0}")]
+#[error("the job store is unavailable: {0}")]
 pub struct JobStoreError(pub String);
 
 impl From<JobStoreError> for CallError {

@@ -34,7 +34,7 @@ impl JobsHandle {
         inner.map(JobService).ok_or_else(|| {
             ToolError::new(
                 ToolFault::Unavailable,
-                "this server keeps no jobs; call the tool itself",
+                "this server has no jobs; call the tool directly",
             )
         })
     }
@@ -124,13 +124,13 @@ impl JobView {
     fn summary_line(&self) -> String {
         let Self { job_id, tool, state, message, error, .. } = self;
         let percent = (self.progress * 100.0).round();
-        let said = error.as_ref().or(message.as_ref());
-        let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+        let detail = error.as_ref().or(message.as_ref());
+        let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
         match state {
             JobState::Running if percent > 0.0 => {
-                format!("{job_id} {tool} running, {percent} %{said}")
+                format!("{job_id} {tool} running, {percent} %{detail}")
             }
-            _ => format!("{job_id} {tool} {}{said}", state.as_str()),
+            _ => format!("{job_id} {tool} {}{detail}", state.as_str()),
         }
     }
 }
@@ -141,9 +141,9 @@ fn result_value(output: ToolOutput) -> Value {
     if structured {
         return value;
     }
-    let shown = content.iter().map(ContentBlock::as_text);
-    let shown = [text.body].into_iter().chain(shown).filter(|text| !text.is_empty());
-    Value::String(shown.collect::<Vec<_>>().join("\n"))
+    let texts = content.iter().map(ContentBlock::as_text);
+    let texts = [text.body].into_iter().chain(texts).filter(|text| !text.is_empty());
+    Value::String(texts.collect::<Vec<_>>().join("\n"))
 }
 
 impl JobFile {

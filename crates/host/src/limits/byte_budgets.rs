@@ -40,7 +40,7 @@ struct CallerBudget {
 }
 
 impl ByteBudgets {
-    /// Creates budgets of the size `each` for every caller. The error message names `what`.
+    /// Creates a budget of the size `rate` for every caller. `verb` completes the error message.
     pub(super) fn new(rate: ByteRate, verb: &'static str) -> Self {
         Self { accounts: Mutex::default(), rate, verb, started: Instant::now() }
     }
@@ -66,17 +66,19 @@ impl ByteBudgets {
     }
 
     fn account(&self, caller: &Caller) -> Arc<CallerBudget> {
-        let mut of = self.lock_accounts();
-        if let Some(account) = of.get(caller) {
+        let mut accounts = self.lock_accounts();
+        if let Some(account) = accounts.get(caller) {
             return account.clone();
         }
-        if of.len() % CLEANUP_INTERVAL == CLEANUP_INTERVAL - 1 {
+        if accounts.len() % CLEANUP_INTERVAL == CLEANUP_INTERVAL - 1 {
             let now = self.started.elapsed();
-            of.retain(|_, account| !account.bucket.is_full(now) || Arc::strong_count(account) > 1);
+            accounts.retain(|_, account| {
+                !account.bucket.is_full(now) || Arc::strong_count(account) > 1
+            });
         }
         let bucket = ByteBucket::new(self.rate);
         let account = Arc::new(CallerBudget { bucket, started: self.started, verb: self.verb });
-        of.insert(caller.clone(), account.clone());
+        accounts.insert(caller.clone(), account.clone());
         account
     }
 
@@ -91,7 +93,7 @@ impl CallerBudget {
         self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
             let ByteRate { at_once, per_second } = self.bucket.rate;
             let message = format!(
-                "too much was {} of late: {at_once} bytes at once, then {per_second} a second",
+                "too much was {} recently: {at_once} bytes at once, then {per_second} per second",
                 self.verb
             );
             (wait, message)
@@ -174,21 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_may_take_more_than_there_is_and_the_next_waits_exactly_until_that_is_made_up() {
+    fn the_last_take_may_overdraw_and_the_next_waits_until_the_debt_is_repaid() {
         let bucket = bucket(1000, 100);
         let start = Duration::from_secs(5);
         bucket.take(999, start).expect("there is room");
         bucket.take(2001, start).expect("there is room for one");
-        // 3000 are taken, of which 1000 may be owed.
+        // 3000 bytes are taken, and 1000 may be owed.
         let wait = bucket.take(1, start).expect_err("it owes");
         assert!((20_000..=20_001).contains(&wait.as_millis()), "{wait:?}");
         let before = wait - Duration::from_millis(1);
-        bucket.take(1, start + before).expect_err("it owes still");
-        bucket.take(1, start + wait).expect("it came when it was told to");
+        bucket.take(1, start + before).expect_err("the debt is not repaid yet");
+        bucket.take(1, start + wait).expect("the retry time has passed");
     }
 
     #[test]
-    fn what_was_written_counts_whatever_is_owed() {
+    fn charges_add_to_the_debt_without_limit() {
         let bucket = bucket(1000, 1000);
         let now = Duration::from_secs(5);
         for _ in 0..3 {
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_caller_has_a_purse_of_its_own_and_keeps_it() {
+    fn each_caller_has_its_own_budget() {
         let bytes = ByteBudgets::new(ByteRate { at_once: 10, per_second: 1 }, "written");
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_who_owe_nothing_are_forgotten() {
+    fn callers_without_debt_are_removed() {
         let bytes =
             ByteBudgets::new(ByteRate { at_once: 1_000, per_second: 1_000_000_000 }, "written");
         for nth in 0..10_000 {
@@ -220,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_takes_what_a_bucket_with_debt_would(
+        fn the_bucket_behaves_like_a_simple_model(
             takes in prop::collection::vec((0..2000_u64, 0..5_u64), 1..60),
             at_once in 1..2000_u64,
         ) {

@@ -37,24 +37,24 @@ impl CallerPools {
         &self,
         caller: &Caller,
         cancel: &CancellationToken,
-        patience: SlotWait,
+        wait: SlotWait,
     ) -> Result<CallerShare, CallError> {
         let pool = self.pool(caller);
-        let held = self.pools.clone();
+        let pools = self.pools.clone();
         let caller = caller.clone();
         // Built first, so that its drop cleans up even if the wait fails.
-        let mut share = CallerShare { permit: None, pool: Some(pool.clone()), caller, pools: held };
-        share.permit = Some(pool.admit(cancel, patience).await?);
+        let mut share = CallerShare { permit: None, pool: Some(pool.clone()), caller, pools };
+        share.permit = Some(pool.admit(cancel, wait).await?);
         Ok(share)
     }
 
     fn pool(&self, caller: &Caller) -> Arc<CallPool> {
-        let mut held = lock_pools(&self.pools);
-        if let Some(pool) = held.get(caller).and_then(Weak::upgrade) {
+        let mut pools = lock_pools(&self.pools);
+        if let Some(pool) = pools.get(caller).and_then(Weak::upgrade) {
             return pool;
         }
         let pool = Arc::new((self.new_pool)());
-        held.insert(caller.clone(), Arc::downgrade(&pool));
+        pools.insert(caller.clone(), Arc::downgrade(&pool));
         pool
     }
 }
@@ -62,16 +62,16 @@ impl CallerPools {
 impl Drop for CallerShare {
     fn drop(&mut self) {
         self.permit = None;
-        let mut held = lock_pools(&self.pools);
+        let mut pools = lock_pools(&self.pools);
         self.pool = None;
-        if held.get(&self.caller).is_some_and(|pool| pool.strong_count() == 0) {
-            held.remove(&self.caller);
+        if pools.get(&self.caller).is_some_and(|pool| pool.strong_count() == 0) {
+            pools.remove(&self.caller);
         }
     }
 }
 
-fn lock_pools(held: &Mutex<CallerPoolMap>) -> MutexGuard<'_, CallerPoolMap> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_pools(pools: &Mutex<CallerPoolMap>) -> MutexGuard<'_, CallerPoolMap> {
+    pools.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -87,21 +87,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_at_its_bound_waits_in_its_own_queue_and_no_other_does() {
+    async fn a_caller_at_its_limit_waits_alone() {
         let each = each(1);
-        let wanted = CancellationToken::new();
+        let not_cancelled = CancellationToken::new();
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
-        let admit = |caller| each.admit(caller, &wanted, SlotWait::Bounded);
+        let admit = |caller| each.admit(caller, &not_cancelled, SlotWait::Bounded);
         let first = admit(&ada).await.expect("her first");
         let (second, third) = tokio::join!(admit(&ada), admit(&ada));
         for refused in [second, third] {
             assert!(matches!(refused, Err(CallError::Limited { .. })));
         }
-        let his = admit(&bob).await.expect("his first");
+        let bob_share = admit(&bob).await.expect("his first");
         drop(first);
         drop(admit(&ada).await.expect("there is room again"));
-        drop(his);
-        assert!(lock_pools(&each.pools).is_empty(), "nothing is kept of who has nothing going on");
+        drop(bob_share);
+        assert!(lock_pools(&each.pools).is_empty(), "idle callers are removed");
     }
 }

@@ -133,8 +133,8 @@ impl<C: Clock + Clone> CallBuckets<C> {
 
     /// Describes the limit in words.
     pub(super) fn describe(&self) -> String {
-        let every = format_ms(self.quota.replenish_interval());
-        format!("{} at once, then one every {every} ms", self.quota.burst_size())
+        let interval_ms = format_ms(self.quota.replenish_interval());
+        format!("{} at once, then one every {interval_ms} ms", self.quota.burst_size())
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         CallRate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms), burst }
     }
 
-    /// Rates over `a.one`, `a.two` and `b.one`, and the clock they go by.
+    /// Returns limits for `a.one`, `a.two` and `b.one`, and their clock.
     fn rates(rules: &[CallRate]) -> (RateLimits<FakeRelativeClock>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
         let mut rates = RateLimits::new(rules, clock.clone()).expect("patterns");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_let_through_and_the_next_call_is_told_exactly_when_to_come() {
+    fn a_burst_is_admitted_and_the_next_call_gets_an_exact_retry_time() {
         let (rates, clock) = rates(&[rate("a.*", 10, 1000, 3)]);
         let ada = Caller::with_key("ada");
         for _ in 0..3 {
@@ -197,26 +197,26 @@ mod tests {
         clock.advance(first - Duration::from_millis(1));
         assert_eq!(wait(rates.take(&ada, &spec("a.one"))), Duration::from_millis(1));
         clock.advance(Duration::from_millis(1));
-        rates.take(&ada, &spec("a.one")).expect("it came when it was told to");
+        rates.take(&ada, &spec("a.one")).expect("the retry time has passed");
         wait(rates.take(&ada, &spec("a.one")));
     }
 
     #[test]
-    fn each_caller_and_each_tool_has_a_bucket_of_its_own() {
+    fn each_caller_and_tool_has_its_own_bucket() {
         let (rates, _) = rates(&[rate("a.*", 1, 1000, 1)]);
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
         rates.take(&ada, &spec("a.one")).expect("her first");
         wait(rates.take(&ada, &spec("a.one")));
-        rates.take(&ada, &spec("a.two")).expect("of another tool");
+        rates.take(&ada, &spec("a.two")).expect("another tool has its own bucket");
         rates.take(&bob, &spec("a.one")).expect("his first");
         for _ in 0..1000 {
-            rates.take(&ada, &spec("b.one")).expect("no rule is over it");
+            rates.take(&ada, &spec("b.one")).expect("no rule matches it");
         }
     }
 
     #[test]
-    fn the_first_rule_that_matches_counts() {
+    fn the_first_matching_rule_applies() {
         let (rates, _) = rates(&[rate("a_one", 9, 1000, 2), rate("*", 9, 1000, 1)]);
         let ada = Caller::with_key("ada");
         rates.take(&ada, &spec("a.one")).expect("one");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_ruled_as_another_is_rationed_as_that_one() {
+    fn a_tool_ruled_as_another_has_the_rate_of_that_tool() {
         let clock = FakeRelativeClock::default();
         let mut rates = RateLimits::new(&[rate("exec.*", 1, 1000, 1)], clock).expect("patterns");
         let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run") };
@@ -238,19 +238,19 @@ mod tests {
     }
 
     #[test]
-    fn callers_who_do_not_come_back_are_forgotten() {
+    fn callers_that_do_not_return_are_removed() {
         let (rates, clock) = rates(&[rate("*", 1, 10, 1)]);
         let spec = spec("a.one");
         for caller in 0..100_000 {
             rates.take(&Caller::with_key(&caller.to_string()), &spec).expect("a first call");
             clock.advance(Duration::from_micros(100));
         }
-        let kept = rates.buckets[&spec.id].limiter.len();
-        assert!(kept <= CLEANUP_INTERVAL as usize + 200, "{kept}");
+        let bucket_count = rates.buckets[&spec.id].limiter.len();
+        assert!(bucket_count <= CLEANUP_INTERVAL as usize + 200, "{bucket_count}");
     }
 
     #[test]
-    fn a_rule_over_no_tool_is_refused() {
+    fn a_rule_that_matches_no_tool_is_refused() {
         let (rates, _) = rates(&[rate("execc.*", 1, 1, 1)]);
         let known = KnownTools { tools: vec![spec("exec.run").id], ..KnownTools::default() };
         let why = rates.check(&known).expect_err("no tool").to_string();

@@ -27,7 +27,10 @@ impl RefusalLimits {
     pub(super) fn take(&self, caller: &Caller) -> Result<(), CallError> {
         let Self(buckets) = self;
         buckets.take(caller, &MonotonicClock).map_err(|retry_after| CallError::Limited {
-            message: format!("too many of your calls were refused of late: {}", buckets.describe()),
+            message: format!(
+                "too many of your calls were refused recently: {}",
+                buckets.describe()
+            ),
             retry_after,
         })
     }

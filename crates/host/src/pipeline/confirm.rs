@@ -76,7 +76,7 @@ async fn ask_confirmation(
         && !call.asker.answers().contains_key(CONFIRM_KEY)
     {
         let what = format!(
-            "`{id}` is to be confirmed by a person each time (`{rule}`), and this client offers \
+            "`{id}` must be confirmed by a person each time (`{rule}`), and this client offers \
              no way to ask one"
         );
         // Each wire has its own error for a missing client capability.
@@ -87,8 +87,8 @@ async fn ask_confirmation(
     }
     let Some(shown) = display_input(spec.effects, input) else {
         let message = format!(
-            "`{id}` is to be confirmed by a person each time (`{rule}`), and its arguments \
-             are longer than the {SHOWN_CHARS_MAX} characters they are shown; make them shorter"
+            "`{id}` must be confirmed by a person each time (`{rule}`), and its arguments are \
+             longer than the {SHOWN_CHARS_MAX} characters that can be shown; shorten them"
         );
         return Err(CallError::NotAllowed { message });
     };

@@ -82,20 +82,20 @@ impl StateSealer {
         let open = questions.keys().cloned().collect();
         let mut nonce = [0; 8];
         getrandom::fill(&mut nonce).map_err(|err| CallError::Failed {
-            message: "what was answered so far cannot be remembered".to_owned(),
+            message: "the answers so far could not be stored".to_owned(),
             cause: err.to_string(),
         })?;
         let nonce = u64::from_le_bytes(nonce);
         let state = RequestState { until, nonce, caller, what, given, open, note };
         let mut bytes = serde_json::to_vec(&state).map_err(|err| CallError::Failed {
-            message: "what was answered so far cannot be remembered".to_owned(),
+            message: "the answers so far could not be stored".to_owned(),
             cause: err.to_string(),
         })?;
         if bytes.len() > STATE_BYTES_MAX {
             return Err(CallError::TooLarge {
                 message: format!(
-                    "what was answered so far is {} bytes long, and no more than \
-                     {STATE_BYTES_MAX} are remembered from one request to the next; answer shorter",
+                    "the answers so far are {} bytes long, and the limit is {STATE_BYTES_MAX}; give \
+                     shorter answers",
                     bytes.len()
                 ),
             });
@@ -152,10 +152,10 @@ impl StateSealer {
     fn unseal(&self, caller: &Caller, what: &str, sealed: &str) -> Result<RequestState, CallError> {
         let refused = |why: &str| CallError::Refused {
             code: -32602,
-            message: format!("`requestState` {why}; make the request again without it"),
+            message: format!("`requestState` {why}; repeat the request without it"),
             data: None,
         };
-        let foreign = || refused("is not as this server wrote it");
+        let foreign = || refused("was changed, or comes from another server");
         let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| foreign())?;
         let at = bytes.len().checked_sub(CODE_BYTES).ok_or_else(foreign)?;
         let (state, code) = bytes.split_at(at);

@@ -124,7 +124,7 @@ pub(crate) fn check_output(
         true => entry.io.output_problems(&output.value),
         false => vec![ValidationProblem {
             pointer: String::new(),
-            message: "it has no structured content, which its tool's schema promises".to_owned(),
+            message: "it has no structured content, which its output schema requires".to_owned(),
         }],
     };
     if problems.is_empty() {

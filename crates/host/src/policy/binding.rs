@@ -36,7 +36,7 @@ impl BindingMeter {
         self.values += 1;
         match self.values <= VALUES_MAX {
             true => Ok(()),
-            false => Err(format!("it looks at more than {VALUES_MAX} values of the input")),
+            false => Err(format!("it uses more than {VALUES_MAX} values of the input")),
         }
     }
 }
@@ -47,7 +47,7 @@ type BoundValue<'v> = Box<dyn Val + 'v>;
 /// `loops` is true if the expression iterates over values.
 ///
 /// # Errors
-/// If the input is no object, or too large for the expression.
+/// If the input is not an object, or too large for the expression.
 pub(super) fn bind_input<'v>(
     input: &'v Value,
     spec: &'v ToolSpec,
@@ -55,7 +55,7 @@ pub(super) fn bind_input<'v>(
     loops: bool,
     root: Option<&str>,
 ) -> Result<CelMap<'v>, String> {
-    let Value::Object(given) = input else { return Err("the input is no object".to_owned()) };
+    let Value::Object(given) = input else { return Err("the input is not an object".to_owned()) };
     let declared = spec.input_schema.get("properties").and_then(Value::as_object);
     let default = |name: &str| declared?.get(name)?.get("default");
     let mut meter = BindingMeter::default();
@@ -93,7 +93,7 @@ pub(super) fn bind_input<'v>(
         }
     }
     if loops && meter.values.saturating_mul(meter.bytes) > STEPS_MAX {
-        return Err("it goes over more of the input than it may".to_owned());
+        return Err("its loops go over too much of the input".to_owned());
     }
     Ok(CelMap::from(bound))
 }

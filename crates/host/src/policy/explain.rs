@@ -8,6 +8,7 @@ use toolgate_contract::{Caller, ToolSpec};
 use super::rule::{PolicyEffect, RuleMatch};
 use super::{
     PolicyDenial, PolicyRequest, PolicyRuling, PolicyVerdict, RequestKind, RuleStep, ToolPolicy,
+    ToolVisibility,
 };
 
 /// Policy decision about a call, with each rule that was checked.
@@ -49,8 +50,8 @@ impl ToolPolicy {
     /// Decides about a call of the tool with `input`, and explains the decision.
     pub fn explain(&self, caller: &Caller, spec: &ToolSpec, input: &Value) -> PolicyExplanation {
         let mut steps = Vec::new();
-        let asked = PolicyRequest { caller, spec, input, kind: RequestKind::Tool };
-        let PolicyRuling { verdict, rule } = self.decide(&asked, Some(&mut steps));
+        let request = PolicyRequest { caller, spec, input, kind: RequestKind::Tool };
+        let PolicyRuling { verdict, rule } = self.decide(&request, Some(&mut steps));
         let mut steps: Vec<_> = steps.into_iter().map(explain_step).collect();
         let mut rule = rule.to_string();
         let mut decision = match verdict {
@@ -59,37 +60,38 @@ impl ToolPolicy {
             PolicyVerdict::Denied(_) | PolicyVerdict::Failed => PolicyDecision::Denied,
         };
         if decision != PolicyDecision::Denied
-            && let Err(PolicyDenial { rule: scopes, message, .. }) = self.check_scopes(&asked)
+            && let Err(PolicyDenial { rule: scopes, message, .. }) = self.check_scopes(&request)
         {
             steps.push((scopes.to_string(), format!("yes: deny, {message}")));
             (decision, rule) = (PolicyDecision::Denied, scopes.to_string());
         }
-        PolicyExplanation { steps, decision, rule, visible: self.shows(caller, spec) }
+        let visible = self.visibility(caller, spec) == ToolVisibility::Shown;
+        PolicyExplanation { steps, decision, rule, visible }
     }
 }
 
 fn explain_step(RuleStep { rule, effect, matched }: RuleStep) -> (String, String) {
     let effect = effect.word();
-    let what = match matched {
+    let outcome = match matched {
         RuleMatch::Yes => format!("yes: {effect}"),
         RuleMatch::No(why) => format!("no: {}", why.describe()),
         RuleMatch::Failed(why) => format!("failed ({effect}): {why}"),
     };
-    (rule.to_string(), what)
+    (rule.to_string(), outcome)
 }
 
 impl fmt::Display for PolicyExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.steps.iter().map(|(rule, _)| rule.len()).max().unwrap_or(0);
-        for (rule, what) in &self.steps {
-            writeln!(f, "{rule:width$}  {what}")?;
+        for (rule, outcome) in &self.steps {
+            writeln!(f, "{rule:width$}  {outcome}")?;
         }
         let decision = match self.decision {
             PolicyDecision::Allowed => "allowed",
-            PolicyDecision::Confirm => "a person is asked",
+            PolicyDecision::Confirm => "confirmation required",
             PolicyDecision::Denied => "denied",
         };
-        let seen = if self.visible { "" } else { "; the caller does not see the tool" };
-        writeln!(f, "{decision} by {}{seen}", self.rule)
+        let hidden_note = if self.visible { "" } else { "; the caller does not see the tool" };
+        writeln!(f, "{decision} by {}{hidden_note}", self.rule)
     }
 }

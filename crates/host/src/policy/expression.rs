@@ -95,7 +95,7 @@ impl WhenExpression {
     ///
     /// # Errors
     /// A description of the problem with its line and column.
-    pub(super) fn new(source: &str, bounds: &ExpressionSettings) -> Result<Self, String> {
+    pub(super) fn new(source: &str, settings: &ExpressionSettings) -> Result<Self, String> {
         if source.len() > BYTES_MAX {
             return Err(format!("`when` is longer than {BYTES_MAX} bytes"));
         }
@@ -104,20 +104,20 @@ impl WhenExpression {
                 let (line, column) = err.pos;
                 format!("in `when`, line {line}, column {column}: {}", err.msg)
             }
-            None => "`when` is no expression of CEL".to_owned(),
+            None => "`when` is not a CEL expression".to_owned(),
         })?;
         let found = ExpressionUses::default();
         let info = program.source_info();
-        let mut walk =
+        let mut checker =
             ExpressionChecker { source, info, uses: found, scope: Vec::new(), in_loop: false };
-        walk.check(program.expression())?;
-        let found = walk.uses;
+        checker.check(program.expression())?;
+        let found = checker.uses;
         let texts = TextExpression::from_expression(program.expression());
         Ok(Self {
             program,
             text_expression: texts,
             uses: found,
-            root: bounds.root.clone(),
+            root: settings.root.clone(),
             cache: RwLock::default(),
         })
     }
@@ -131,62 +131,68 @@ impl WhenExpression {
     ///
     /// # Errors
     /// The reason if it cannot be evaluated.
-    pub(super) fn evaluate(&self, asked: &PolicyRequest<'_>) -> Result<bool, String> {
-        let told =
-            self.text_expression.as_ref().and_then(|it| it.evaluate(asked, self.root.as_deref()));
-        if let Some(is) = told {
-            return Ok(is);
+    pub(super) fn evaluate(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
+        let fast_result =
+            self.text_expression.as_ref().and_then(|it| it.evaluate(request, self.root.as_deref()));
+        if let Some(result) = fast_result {
+            return Ok(result);
         }
         if self.uses_input() {
-            return self.evaluate_cel(asked);
+            return self.evaluate_cel(request);
         }
-        let Caller { name, kind, scopes, roles, bearer: _ } = asked.caller.clone();
-        let ToolSpec { id, effects, ruled_as, tags, .. } = asked.spec;
+        let Caller { name, kind, scopes, roles, bearer: _ } = request.caller.clone();
+        let ToolSpec { id, effects, ruled_as, tags, .. } = request.spec;
         let tool = id.clone();
         let ruled_as = ruled_as.clone();
         let tags = tags.clone();
         let effects = binding::effects_word(*effects);
-        let who = ExpressionCacheKey { name, kind, scopes, roles, tool, effects, ruled_as, tags };
-        let known = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&who) {
-            return known.clone();
+        let key = ExpressionCacheKey { name, kind, scopes, roles, tool, effects, ruled_as, tags };
+        let cached = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = cached.get(&key) {
+            return cached.clone();
         }
-        drop(known);
-        let is = self.evaluate_cel(asked);
-        let mut known = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= CACHE_MAX {
-            known.clear();
+        drop(cached);
+        let result = self.evaluate_cel(request);
+        let mut cached = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        if cached.len() >= CACHE_MAX {
+            cached.clear();
         }
-        known.insert(who, is.clone());
-        is
+        cached.insert(key, result.clone());
+        result
     }
 
     /// Evaluates the expression with CEL, without cache or fast form.
-    pub(super) fn evaluate_cel(&self, asked: &PolicyRequest<'_>) -> Result<bool, String> {
+    pub(super) fn evaluate_cel(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
         let input = match self.uses_input() {
             false => None,
             true => {
-                let seen = match self.uses.whole_input {
+                let view = match self.uses.whole_input {
                     true => InputView::All,
                     false => InputView::Members(self.uses.members.clone()),
                 };
-                self.check_members(asked)?;
+                self.check_members(request)?;
                 let root = self.root.as_deref();
-                Some(binding::bind_input(asked.input, asked.spec, &seen, self.uses.loops, root)?)
+                Some(binding::bind_input(
+                    request.input,
+                    request.spec,
+                    &view,
+                    self.uses.loops,
+                    root,
+                )?)
             }
         };
-        let seen = ExpressionVariables {
-            caller: self.uses.caller.then(|| binding::bind_caller(asked.caller)),
-            tool: self.uses.tool.then(|| binding::bind_tool(asked.spec)),
+        let variables = ExpressionVariables {
+            caller: self.uses.caller.then(|| binding::bind_caller(request.caller)),
+            tool: self.uses.tool.then(|| binding::bind_tool(request.spec)),
             input,
         };
         let mut context = Context::with_env(cel_env());
-        context.set_variable_resolver(&seen);
-        let _within = RootGuard::enter(self.root.clone());
+        context.set_variable_resolver(&variables);
+        let _root = RootGuard::enter(self.root.clone());
         let result = Value::resolve_val(self.program.expression(), &context);
         match result.map_err(|err| describe_error(&err))?.downcast_ref::<CelBool>() {
             Some(is) => Ok(*is.inner()),
-            None => Err("`when` comes to neither true nor false".to_owned()),
+            None => Err("`when` is neither true nor false".to_owned()),
         }
     }
 }
@@ -194,11 +200,11 @@ impl WhenExpression {
 impl WhenExpression {
     /// Checks that a request that is no tool call has all members that the expression uses. A
     /// missing member would otherwise seem an omitted argument.
-    fn check_members(&self, asked: &PolicyRequest<'_>) -> Result<(), String> {
-        let missing = |name: &&String| asked.input.get(name.as_str()).is_none();
-        match (asked.kind, self.uses.members.iter().find(missing)) {
+    fn check_members(&self, request: &PolicyRequest<'_>) -> Result<(), String> {
+        let missing = |name: &&String| request.input.get(name.as_str()).is_none();
+        match (request.kind, self.uses.members.iter().find(missing)) {
             (RequestKind::Guarded, Some(name)) => {
-                Err(format!("what is asked for is no call of the tool, and has no `{name}`"))
+                Err(format!("the request is not a tool call, and has no `{name}`"))
             }
             (RequestKind::Guarded, None) | (RequestKind::Tool | RequestKind::TextPrompt, _) => {
                 Ok(())
@@ -301,16 +307,16 @@ fn describe_error(err: &ExecutionError) -> String {
     match err {
         ExecutionError::NoSuchKey(name) => {
             let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
-            format!("there is no `{name}`")
+            format!("`{name}` is missing")
         }
         ExecutionError::NoSuchOverload(overload) => overload.to_string(),
-        ExecutionError::UndeclaredReference(name) => format!("nothing is called `{name}`"),
+        ExecutionError::UndeclaredReference(name) => format!("unknown name `{name}`"),
         ExecutionError::IndexOutOfBounds(_) => "an index is out of bounds".to_owned(),
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
             "it divides by zero".to_owned()
         }
         ExecutionError::Overflow(..) => "a number is too large".to_owned(),
-        _ => "what it looks at is not of the type that it takes it for".to_owned(),
+        _ => "a value has the wrong type".to_owned(),
     }
 }
 
@@ -329,7 +335,7 @@ impl<'e> ExpressionChecker<'e> {
         match &at.expr {
             Expr::Literal(_) => Ok(()),
             Expr::Unspecified | Expr::Struct(_) => {
-                Err(self.error_at(at, "there are no types of one's own here"))
+                Err(self.error_at(at, "custom types are not supported"))
             }
             Expr::Ident(name) => self.check_name(at, name),
             Expr::Select(select) => match self.global_name(&select.operand) {
@@ -340,17 +346,17 @@ impl<'e> ExpressionChecker<'e> {
                 let operator = call.func_name.contains(['_', '@']);
                 if !operator && !FUNCTIONS.contains(&call.func_name.as_str()) {
                     let why = format!(
-                        "no function is called `{}`; there are {}",
+                        "unknown function `{}`; available: {}",
                         call.func_name,
                         FUNCTIONS.join(", ")
                     );
                     return Err(self.error_at(at, &why));
                 }
-                if let (INDEX, [of, index]) = (call.func_name.as_str(), &call.args[..])
+                if let (INDEX, [operand, index]) = (call.func_name.as_str(), &call.args[..])
                     && let (Some(name), Expr::Literal(LiteralValue::String(field))) =
-                        (self.global_name(of), &index.expr)
+                        (self.global_name(operand), &index.expr)
                 {
-                    return self.check_member(of, name, field.inner());
+                    return self.check_member(operand, name, field.inner());
                 }
                 call.target.iter().try_for_each(|target| self.check(target))?;
                 call.args.iter().try_for_each(|arg| self.check(arg))
@@ -362,13 +368,12 @@ impl<'e> ExpressionChecker<'e> {
                     self.check(&entry.value)
                 }
                 EntryExpr::StructField(_) => {
-                    Err(self.error_at(at, "there are no types of one's own here"))
+                    Err(self.error_at(at, "custom types are not supported"))
                 }
             }),
             Expr::Comprehension(each) => {
                 if self.in_loop {
-                    let why = "one `whole_input`, `exists`, `exists_one`, `map` or `filter` inside \
-                               another would take time beyond measure";
+                    let why = "`all`, `exists`, `exists_one`, `map` and `filter` cannot be nested";
                     return Err(self.error_at(at, why));
                 }
                 self.uses.loops = true;
@@ -378,7 +383,7 @@ impl<'e> ExpressionChecker<'e> {
                 for name in names.into_iter().flatten() {
                     if ["caller", "tool", "input"].contains(&name.as_str()) {
                         return Err(
-                            self.error_at(at, &format!("`{name}` is taken; use another name"))
+                            self.error_at(at, &format!("`{name}` is reserved; use another name"))
                         );
                     }
                     self.scope.push(name);
@@ -409,17 +414,17 @@ impl<'e> ExpressionChecker<'e> {
                 self.uses.whole_input = true;
                 Ok(())
             }
-            "caller" | "tool" => Err(self.error_at(at, &format!("say what of `{name}` is meant"))),
+            "caller" => Err(self.error_at(at, "use a field of `caller`, such as `caller.name`")),
+            "tool" => Err(self.error_at(at, "use a field of `tool`, such as `tool.id`")),
             name => {
-                let why =
-                    format!("nothing is called `{name}`; there are `caller`, `tool`, `input`");
+                let why = format!("unknown name `{name}`; available: `caller`, `tool`, `input`");
                 Err(self.error_at(at, &why))
             }
         }
     }
 
-    fn check_member(&mut self, at: &IdedExpr, of: &str, name: &str) -> Result<(), String> {
-        let known: &[&str] = match of {
+    fn check_member(&mut self, at: &IdedExpr, object: &str, name: &str) -> Result<(), String> {
+        let known: &[&str] = match object {
             "input" => {
                 if !self.uses.members.iter().any(|member| member == name) {
                     self.uses.members.push(name.to_owned());
@@ -440,7 +445,7 @@ impl<'e> ExpressionChecker<'e> {
             true => Ok(()),
             false => {
                 let known = known.join("`, `");
-                Err(self.error_at(at, &format!("`{of}` has no `{name}`; it has `{known}`")))
+                Err(self.error_at(at, &format!("`{object}` has no `{name}`; it has `{known}`")))
             }
         }
     }

@@ -23,9 +23,10 @@ pub(crate) fn fuzz_when(bytes: &[u8]) {
         ..ToolSpec::new(ToolId::new("files.read").expect("an id"), "", "", Effects::Reads)
     };
     let caller = Caller::with_key("ada");
-    let of = PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
-    assert_eq!(when.evaluate(&of), when.evaluate(&of));
-    assert_eq!(when.evaluate(&of), when.evaluate_cel(&of));
+    let request =
+        PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
+    assert_eq!(when.evaluate(&request), when.evaluate(&request));
+    assert_eq!(when.evaluate(&request), when.evaluate_cel(&request));
 }
 
 /// Compares path functions with a simple model.
@@ -41,7 +42,7 @@ pub(crate) fn fuzz_paths(bytes: &[u8]) {
     let ((path, up, names), (_, folder_up, folder_names)) =
         (resolve_names(path), resolve_names(folder));
     let rooted = |path: &str| path.starts_with('/');
-    let is = rooted(&path) == rooted(folder)
+    let expected = rooted(&path) == rooted(folder)
         && if folder_up == 0 && folder_names.is_empty() && !rooted(folder) {
             up == 0
         } else {
@@ -49,7 +50,7 @@ pub(crate) fn fuzz_paths(bytes: &[u8]) {
         };
     // Names beneath a folder outside of the workspace are unknown.
     if up == 0 && folder_up == 0 {
-        assert_eq!(under(&path, folder, None), is, "{path:?} under {folder:?}");
+        assert_eq!(under(&path, folder, None), expected, "{path:?} under {folder:?}");
     }
 }
 
@@ -81,10 +82,10 @@ pub(crate) fn fuzz_patterns(bytes: &[u8]) {
     let (pattern, name) = text.split_once('\u{1f}').unwrap_or((text, "files.read"));
     let is_simple = |pattern: &str| !pattern.contains(['[', ']', '{', '}', '\\', '/', '!']);
     if let (Ok(found), Some(id)) = (ToolPattern::new("a test", pattern), ToolId::new(name)) {
-        let is = found.matches(&id);
+        let matched = found.matches(&id);
         if is_simple(pattern) {
             let model = matches(&letters(&fold_name(pattern)), &letters(&fold_name(name)));
-            assert_eq!(is, model, "{pattern:?} of {name:?}");
+            assert_eq!(matched, model, "{pattern:?} of {name:?}");
         }
         let _ = found.check(&KnownTools { tools: vec![id], ..KnownTools::default() });
     }

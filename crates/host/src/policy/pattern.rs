@@ -16,7 +16,7 @@ pub(crate) struct ToolPattern {
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     /// The pattern is invalid.
-    #[error("in {setting}: `{pattern}` is not a pattern over tools such as `files.*`: {why}")]
+    #[error("in {setting}: `{pattern}` is not a tool pattern such as `files.*`: {why}")]
     InvalidPattern {
         /// Setting of the rule.
         setting: &'static str,
@@ -75,13 +75,16 @@ impl ToolPattern {
     /// Checks that the pattern matches a `known` tool, or may match a later one.
     pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         let KnownTools { tools, later_toolsets: later } = known;
-        if tools.iter().any(|id| self.matches(id)) || later.iter().any(|of| self.may_match(of)) {
+        if tools.iter().any(|id| self.matches(id))
+            || later.iter().any(|toolset| self.may_match(toolset))
+        {
             return Ok(());
         }
         let Self { pattern, setting, .. } = self;
-        let near = |id: &ToolId| strsim::jaro_winkler(&fold_name(pattern), &fold_name(id.as_str()));
-        let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
-        let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
+        let similarity =
+            |id: &ToolId| strsim::jaro_winkler(&fold_name(pattern), &fold_name(id.as_str()));
+        let nearest = tools.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+        let nearest = nearest.filter(|id| similarity(id) > 0.7).map(ToString::to_string);
         Err(RuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
@@ -89,12 +92,12 @@ impl ToolPattern {
     fn may_match(&self, toolset: &str) -> bool {
         let pattern = fold_name(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
-        let begins = match toolset {
+        let prefix = match toolset {
             "" => String::new(),
             toolset => fold_name(&format!("{toolset}.")).into_owned(),
         };
-        literal.starts_with(&begins)
-            || (literal.len() < pattern.len() && begins.starts_with(literal))
+        literal.starts_with(&prefix)
+            || (literal.len() < pattern.len() && prefix.starts_with(literal))
     }
 }
 
@@ -130,8 +133,8 @@ impl NamePattern {
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         if let Some(sign) = pattern.chars().find(|letter| r"[]{}\".contains(*letter)) {
             return Err(format!(
-                "`{pattern}`: a pattern over names has no `{sign}`; `*` is anything in it and `?` \
-                 one character"
+                "`{pattern}`: `{sign}` is not supported in patterns of names; `*` matches any text \
+                 and `?` one character"
             ));
         }
         if !pattern.contains(['*', '?']) {
@@ -164,21 +167,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_may_be_about_tools_that_come_and_not_about_any() {
+    fn a_pattern_may_match_tools_of_later_toolsets_only() {
         let tools = vec![ToolId::new("files.read").expect("an id")];
         let known = |later: &[&str]| KnownTools {
             tools: tools.clone(),
-            later_toolsets: later.iter().map(|of| (*of).to_owned()).collect(),
+            later_toolsets: later.iter().map(|toolset| (*toolset).to_owned()).collect(),
         };
-        let is_sound = |pattern: &str, later: &[&str]| {
+        let is_accepted = |pattern: &str, later: &[&str]| {
             ToolPattern::new("a test", pattern).expect("a pattern").check(&known(later)).is_ok()
         };
         for pattern in ["files.*", "a.*", "a_echo", "*.echo", "a*", "?.x", "*"] {
-            assert!(is_sound(pattern, &["a"]), "{pattern}");
+            assert!(is_accepted(pattern, &["a"]), "{pattern}");
         }
         for pattern in ["filez.*", "b.*", "fils.read", "ab.*", "a"] {
-            assert!(!is_sound(pattern, &["a"]), "{pattern}");
-            assert!(is_sound(pattern, &["a", ""]), "{pattern}");
+            assert!(!is_accepted(pattern, &["a"]), "{pattern}");
+            assert!(is_accepted(pattern, &["a", ""]), "{pattern}");
         }
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_a_path_is_seen_as_one() {
+    fn every_spelling_of_a_path_is_normalized_to_one() {
         for path in [
             "a/b",
             "./a/b",
@@ -82,19 +82,19 @@ mod tests {
         for path in [".", "", "./", "a/..", "/ws", "/ws/", "/ws/."] {
             assert_eq!(normalize_path(path, Some("/ws")), ".", "{path}");
         }
-        for (path, seen) in [
+        for (path, expected) in [
             ("../a", "../a"),
             ("a/../../b", "../b"),
             ("/ws_evil/a", "/ws_evil/a"),
             ("/etc//passwd", "/etc/passwd"),
             ("/ws/../etc", "../etc"),
         ] {
-            assert_eq!(normalize_path(path, Some("/ws")), seen, "{path}");
+            assert_eq!(normalize_path(path, Some("/ws")), expected, "{path}");
         }
     }
 
     #[test]
-    fn a_folder_has_what_is_beneath_it_and_nothing_that_only_begins_alike() {
+    fn a_path_is_under_a_folder_by_components_and_not_by_prefix() {
         for path in ["infra", "infra/", "./infra/a", "x/../infra/a/b", "infra//a", "/ws/infra/a"] {
             assert!(under(path, "infra/", Some("/ws")), "{path}");
             assert!(under(path, ".", Some("/ws")), "{path}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_touched_by_what_is_done_to_a_folder_around_it() {
+    fn a_folder_is_touched_by_its_parents() {
         for path in ["infra/x", "infra/x/y", "infra", ".", "a/..", "/ws", "/ws/infra/"] {
             assert!(touches(path, "infra/x", Some("/ws")), "{path}");
         }
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_plain_stays_as_it_is(path in "[ab./]{0,12}") {
+        fn normalizing_a_normalized_path_changes_nothing(path in "[ab./]{0,12}") {
             let once = normalize_path(&path, Some("/a")).into_owned();
             prop_assert_eq!(normalize_path(&once, None), once.as_str(), "{}", path);
         }

@@ -2,6 +2,7 @@
 
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
+use super::binding::effects_word;
 use super::expression::{ExpressionSettings, WhenExpression};
 use super::pattern::{KnownTools, NamePattern, RuleError, ToolPattern};
 use super::{PolicyRequest, RuleName};
@@ -80,13 +81,13 @@ pub(crate) enum MismatchReason {
 impl MismatchReason {
     pub(super) fn describe(self) -> &'static str {
         match self {
-            Self::Tool => "it is not about this tool",
+            Self::Tool => "it does not apply to this tool",
             Self::Tags => "the tool has none of its tags",
-            Self::Effects => "it is not about what this tool can do",
-            Self::Caller => "it is not about this caller",
+            Self::Effects => "it does not apply to this tool's effects",
+            Self::Caller => "it does not apply to this caller",
             Self::Roles => "the caller has none of its roles",
             Self::When => "`when` is false",
-            Self::TextPrompt => "it is over tools",
+            Self::TextPrompt => "it applies only to tools",
         }
     }
 }
@@ -169,16 +170,16 @@ impl CompiledRule {
     }
 
     /// Matches the rule with a request.
-    pub(super) fn match_request(&self, asked: &PolicyRequest<'_>) -> RuleMatch {
-        if let Err(why) = self.check_tool(asked.spec) {
+    pub(super) fn match_request(&self, request: &PolicyRequest<'_>) -> RuleMatch {
+        if let Err(why) = self.check_tool(request.spec) {
             return RuleMatch::No(why);
         }
-        if let Err(why) = self.check_caller(asked.caller) {
+        if let Err(why) = self.check_caller(request.caller) {
             return RuleMatch::No(why);
         }
         match &self.when {
             None => RuleMatch::Yes,
-            Some(when) => match when.evaluate(asked) {
+            Some(when) => match when.evaluate(request) {
                 Ok(true) => RuleMatch::Yes,
                 Ok(false) => RuleMatch::No(MismatchReason::When),
                 Err(why) => RuleMatch::Failed(why),
@@ -214,6 +215,20 @@ impl CompiledRule {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Describes why this rule, one of the `[tools]` settings, denies the tool.
+    pub(super) fn describe_denial(&self, spec: &ToolSpec) -> String {
+        match &self.tools {
+            RuleTools::Matching { .. } => format!("the rule `{}` denies it", self.name),
+            RuleTools::AboveEffects(Effects::Reads) => "this server is read-only".to_owned(),
+            RuleTools::AboveEffects(most) => format!(
+                "it needs `{}`, and `tools.effects` is `{}`",
+                effects_word(spec.effects),
+                effects_word(*most)
+            ),
+            RuleTools::NotMatching(_) => "`tools.allow` does not include it".to_owned(),
         }
     }
 

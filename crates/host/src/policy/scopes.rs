@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_needs_one_of_the_scopes_that_are_enough_and_is_told_the_first() {
+    fn a_token_without_a_sufficient_scope_is_told_the_first_one() {
         let token = |has: &[&str], tool, effects| needed(CallerKind::Token, has, tool, effects);
         let needs = |scope: &str| ScopeNeed::Missing(scope.to_owned());
         assert_eq!(token(&[], "files.read", Effects::Reads), needs("files:read"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_token_needs_no_scope() {
+    fn callers_without_a_token_need_no_scope() {
         for kind in [CallerKind::Local, CallerKind::Anonymous, CallerKind::Key] {
             assert_eq!(needed(kind, &[], "git.log", Effects::Reads), ScopeNeed::Satisfied);
         }

@@ -1,4 +1,4 @@
-//! What rules decide, and that nothing is decided otherwise by how it is asked.
+//! Policy decisions, and that every way to ask for one agrees.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -46,7 +46,7 @@ fn tools(
     policy.with_rules(rules, default).expect("sound rules")
 }
 
-/// What is decided, in a word, and by which rule.
+/// Returns the decision and the name of its rule.
 fn decided(policy: &ToolPolicy, spec: &ToolSpec, input: &Value) -> (PolicyDecision, String) {
     let explained = policy.explain(&Caller::with_key("ada"), spec, input);
     (explained.decision, explained.rule)
@@ -63,7 +63,7 @@ fn refused(when: &str) -> String {
 }
 
 #[test]
-fn the_first_rule_that_fits_decides() {
+fn the_first_matching_rule_decides() {
     let rules = [
         rule("docs", PolicyEffect::Allow, &["files.*"], Some("input.path.startsWith('docs/')")),
         rule("ask", PolicyEffect::Confirm, &["files_write"], None),
@@ -87,7 +87,7 @@ fn the_first_rule_that_fits_decides() {
 }
 
 #[test]
-fn no_rule_allows_what_tools_denies_or_lets_go_on_what_is_to_be_confirmed() {
+fn no_rule_overrides_tools_deny_or_tools_confirm() {
     let rules = [rule("all", PolicyEffect::Allow, &[], None)];
     let policy = tools(&["exec.*"], &["git.*"], &rules, PolicyEffect::Allow);
     let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run", Effects::Runs) };
@@ -101,7 +101,7 @@ fn no_rule_allows_what_tools_denies_or_lets_go_on_what_is_to_be_confirmed() {
 }
 
 #[test]
-fn what_restricts_a_tool_restricts_what_is_ruled_as_it_and_what_allows_it_allows_no_other() {
+fn a_restriction_of_a_tool_applies_to_tools_ruled_as_it_and_a_permission_does_not() {
     let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run", Effects::Runs) };
     for (effect, decision) in [
         (PolicyEffect::Deny, PolicyDecision::Denied),
@@ -115,9 +115,9 @@ fn what_restricts_a_tool_restricts_what_is_ruled_as_it_and_what_allows_it_allows
 }
 
 #[test]
-fn a_name_is_matched_by_the_character() {
-    let of = |pattern: &str| NamePattern::new(pattern).expect("a pattern");
-    for (pattern, name, is) in [
+fn names_are_matched_by_characters() {
+    let compiled = |pattern: &str| NamePattern::new(pattern).expect("a pattern");
+    for (pattern, name, expected) in [
         ("ci", "ci", true),
         ("ci", "ci2", false),
         ("okta:*", "okta:ada", true),
@@ -127,16 +127,16 @@ fn a_name_is_matched_by_the_character() {
         ("a.c", "abc", false),
         ("a?c", "a\nc", true),
     ] {
-        assert_eq!(of(pattern).matches(name), is, "{pattern} of {name}");
+        assert_eq!(compiled(pattern).matches(name), expected, "{pattern} of {name}");
     }
     for pattern in ["{a,b}", "[ab]", "a]", r"\*"] {
         let why = NamePattern::new(pattern).err().expect("no pattern");
-        assert!(why.contains("`*` is anything"), "{why}");
+        assert!(why.contains("`*` matches any text"), "{why}");
     }
 }
 
 #[test]
-fn callers_roles_tags_and_effects_must_all_fit() {
+fn callers_roles_tags_and_effects_must_all_match() {
     let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let narrow = PolicyRule {
         callers: list(&["okta:*", "ci"]),
@@ -160,7 +160,7 @@ fn callers_roles_tags_and_effects_must_all_fit() {
 }
 
 #[test]
-fn a_rule_that_fails_decides_against_the_caller() {
+fn a_rule_that_cannot_be_evaluated_never_allows() {
     let failing = Some("input.no.such == 1");
     let spec = spec("t.t", Effects::Reads);
     for effect in [PolicyEffect::Deny, PolicyEffect::Confirm] {
@@ -170,8 +170,11 @@ fn a_rule_that_fails_decides_against_the_caller() {
             (PolicyDecision::Denied, "r (failed)".to_owned())
         );
         let denied = policy.authorise(&Caller::local(), &spec, &json!({ "no": "s3cret" }));
-        let told = CallError::from(denied.err().expect("it is denied")).to_string();
-        assert!(told.contains("could not be decided") && !told.contains("s3cret"), "{told}");
+        let message = CallError::from(denied.err().expect("it is denied")).to_string();
+        assert!(
+            message.contains("could not be evaluated") && !message.contains("s3cret"),
+            "{message}"
+        );
     }
     let policy = policy(&[rule("r", PolicyEffect::Allow, &[], failing)], PolicyEffect::Deny);
     let (decision, by) = decided(&policy, &spec, &json!({}));
@@ -218,7 +221,7 @@ fn no_spelling_of_a_path_evades_a_rule() {
 }
 
 #[test]
-fn what_is_left_out_is_seen_as_its_default() {
+fn an_omitted_argument_has_its_default() {
     let policy = policy(
         &[rule("r", PolicyEffect::Deny, &[], Some("input.path == '.'"))],
         PolicyEffect::Allow,
@@ -230,7 +233,7 @@ fn what_is_left_out_is_seen_as_its_default() {
 }
 
 #[test]
-fn what_is_no_call_of_a_tool_is_not_judged_by_what_a_call_would_lack() {
+fn a_rule_fails_if_a_guarded_access_lacks_an_argument_that_it_uses() {
     let when = Some("has(input.path) && under(input.path, 'secret')");
     let policy =
         policy(&[rule("r", PolicyEffect::Deny, &["files.read"], when)], PolicyEffect::Allow);
@@ -246,7 +249,7 @@ fn what_is_no_call_of_a_tool_is_not_judged_by_what_a_call_would_lack() {
 }
 
 #[test]
-fn a_tool_is_hidden_only_where_no_input_of_it_is_allowed() {
+fn a_tool_is_hidden_only_if_no_input_could_be_allowed() {
     let caller = Caller::with_key("ada");
     let spec = spec("t.t", Effects::Reads);
     let shows = |rules: &[PolicyRule], default| policy(rules, default).shows(&caller, &spec);
@@ -261,18 +264,21 @@ fn a_tool_is_hidden_only_where_no_input_of_it_is_allowed() {
     assert!(!shows(&[rule("r", deny, &[], Some("caller.name == 'ada'"))], allow));
     assert!(shows(&[rule("r", deny, &[], Some("caller.name == 'bob'"))], allow));
     assert!(!shows(&[rule("r", allow, &[], Some("caller.name == 'bob'"))], deny));
-    assert!(!shows(&[rule("r", deny, &[], Some("caller.roles[0] == 'x'"))], allow), "it fails");
+    assert!(
+        !shows(&[rule("r", deny, &[], Some("caller.roles[0] == 'x'"))], allow),
+        "a rule that fails hides the tool"
+    );
 }
 
 #[test]
-fn what_is_known_of_a_tool_is_not_taken_for_what_is_read_by_its_id() {
+fn a_cached_result_is_not_used_for_a_different_tool_with_the_same_id() {
     let reading = spec("files.read", Effects::Reads);
     let command = ToolSpec {
         ruled_as: ToolId::new("exec.run"),
         tags: vec!["slow".to_owned()],
         ..spec("files.read", Effects::Runs)
     };
-    // Written so that CEL says it, who remembers.
+    // Written so that CEL evaluates it, whose results are cached.
     for (when, of_reading) in [
         ("'reads' == tool.effects", true),
         ("'exec.run' == tool.ruled_as", false),
@@ -285,7 +291,7 @@ fn what_is_known_of_a_tool_is_not_taken_for_what_is_read_by_its_id() {
 }
 
 #[test]
-fn words_alone_are_denied_by_rules_and_not_by_what_is_over_tools() {
+fn a_text_prompt_is_denied_by_policy_rules_and_not_by_tools_settings() {
     let spec = spec("prompts", Effects::Reads);
     let caller = Caller::local();
     let over_tools = tools(&["*"], &["*"], &[], PolicyEffect::Allow);
@@ -300,24 +306,27 @@ fn words_alone_are_denied_by_rules_and_not_by_what_is_over_tools() {
 }
 
 #[test]
-fn an_expression_that_cannot_be_meant_is_refused_with_its_line_and_column() {
+fn an_invalid_expression_is_refused_with_its_line_and_column() {
     for (when, why) in [
         ("input.path ==", "line 1"),
-        ("true &&\n  callr.name == 'x'", "line 2, column 3: nothing is called `callr`"),
+        ("true &&\n  callr.name == 'x'", "line 2, column 3: unknown name `callr`"),
         ("caller.nmae == 'x'", "`caller` has no `nmae`"),
-        ("tool == 'x'", "say what of `tool`"),
-        ("input.path.starts('x')", "no function is called `starts`"),
-        ("[1].exists(x, [2].exists(y, x == y))", "inside another"),
-        ("[1].exists(input, input == 1)", "`input` is taken"),
+        ("tool == 'x'", "use a field of `tool`"),
+        ("input.path.starts('x')", "unknown function `starts`"),
+        ("[1].exists(x, [2].exists(y, x == y))", "cannot be nested"),
+        ("[1].exists(input, input == 1)", "`input` is reserved"),
     ] {
-        let told = refused(when);
-        assert!(told.contains("policy.rules, `r`") && told.contains(why), "{when}: {told}");
+        let message = refused(when);
+        assert!(
+            message.contains("policy.rules, `r`") && message.contains(why),
+            "{when}: {message}"
+        );
     }
     assert!(refused(&format!("'{}' == ''", "x".repeat(5000))).contains("longer"));
 }
 
 #[test]
-fn a_rule_over_no_tool_and_two_of_one_name_are_refused() {
+fn rules_that_match_no_tool_or_share_a_name_are_refused() {
     let ids =
         KnownTools { tools: vec![spec("files.read", Effects::Reads).id], ..KnownTools::default() };
     let misspelt =
@@ -333,7 +342,7 @@ fn a_rule_over_no_tool_and_two_of_one_name_are_refused() {
 }
 
 #[test]
-fn no_input_makes_a_rule_take_long() {
+fn no_input_makes_a_rule_slow() {
     let when = Some("input.args.exists(one, input.text.contains(one))");
     let policy = policy(&[rule("r", PolicyEffect::Deny, &[], when)], PolicyEffect::Allow);
     let spec = spec("t.t", Effects::Reads);
@@ -388,7 +397,7 @@ const EXPRESSIONS: [&str; 14] = [
     "input['a'] == [1, 'a', null]",
 ];
 
-/// Such that only compare texts, and such that do not.
+/// Expressions, most of which only compare texts.
 const TEXTS: [&str; 16] = [
     "under(input.path, 'infra')",
     "touches(input.path, 'infra/b')",
@@ -410,7 +419,7 @@ const TEXTS: [&str; 16] = [
 
 proptest! {
     #[test]
-    fn an_expression_sees_of_an_input_what_cel_makes_of_it(
+    fn an_expression_sees_the_same_input_as_plain_cel(
         a in json_value(),
         b in json_value(),
         at in 0..EXPRESSIONS.len(),
@@ -433,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn an_expression_that_only_compares_texts_is_told_as_cel_tells_it(
+    fn the_fast_form_of_an_expression_agrees_with_cel(
         parts in prop::collection::vec(0..TEXTS.len(), 1..4),
         joins in prop::collection::vec(prop_oneof![Just("&&"), Just("||")], 3),
         not in any::<bool>(),
@@ -466,7 +475,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_known_of_tools_beforehand_and_what_is_explained_decide_nothing_otherwise(
+    fn precomputed_rules_and_explanations_agree_with_decisions(
         rules in prop::collection::vec((0..3_usize, 0..4_usize, 0..5_usize), 0..6),
         default in 0..3_usize,
         path in prop_oneof![Just("a"), Just("infra/a")],
@@ -496,13 +505,13 @@ proptest! {
             };
             prop_assert_eq!((explained.decision, &*explained.rule), (decision, &**by));
             prop_assert_eq!(known.shows(&caller, spec), explained.visible);
-            prop_assert!(explained.visible || decision == PolicyDecision::Denied, "what is hidden is denied");
+            prop_assert!(explained.visible || decision == PolicyDecision::Denied, "a hidden tool is denied");
         }
     }
 }
 
 #[test]
-fn what_was_said_of_a_caller_is_not_said_of_one_who_is_called_so_and_has_other_roles() {
+fn a_cached_result_is_not_used_for_a_caller_of_the_same_name_with_other_roles() {
     let when = "'admin' in caller.roles || tool.effects == 'reads' || caller.scopes.size() > 1";
     let rules = [rule("some", PolicyEffect::Allow, &[], Some(when))];
     let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("a policy");
@@ -513,7 +522,7 @@ fn what_was_said_of_a_caller_is_not_said_of_one_who_is_called_so_and_has_other_r
     let plain = Caller::with_key("ada");
     let admin = Caller { roles: words(&["admin"]), ..plain.clone() };
     let scoped = Caller { scopes: words(&["a", "b"]), ..plain.clone() };
-    // More than once, since what is known is remembered.
+    // Twice, because results are cached.
     for _ in 0..2 {
         for (caller, tool, may) in [
             (&plain, &write, false),

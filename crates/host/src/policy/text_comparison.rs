@@ -91,35 +91,35 @@ impl TextExpression {
     }
 
     /// Evaluates the expression for a workspace at `root`. Returns `None` if only CEL can decide.
-    pub(super) fn evaluate(&self, asked: &PolicyRequest<'_>, root: Option<&str>) -> Option<bool> {
+    pub(super) fn evaluate(&self, request: &PolicyRequest<'_>, root: Option<&str>) -> Option<bool> {
         Some(match self {
             // Both sides are evaluated: an error on either side is left to CEL.
             Self::All(both) => {
-                let [a, b] = both.each_ref().map(|it| it.evaluate(asked, root));
+                let [a, b] = both.each_ref().map(|it| it.evaluate(request, root));
                 a? & b?
             }
             Self::Any(both) => {
-                let [a, b] = both.each_ref().map(|it| it.evaluate(asked, root));
+                let [a, b] = both.each_ref().map(|it| it.evaluate(request, root));
                 a? | b?
             }
-            Self::Not(not) => !not.evaluate(asked, root)?,
-            Self::Compare(text, how) => how.matches(&text.value(asked, root)?, root),
+            Self::Not(not) => !not.evaluate(request, root)?,
+            Self::Compare(text, how) => how.matches(&text.value(request, root)?, root),
         })
     }
 }
 
 impl TextOperand {
     fn from_expression(expression: &IdedExpr) -> Option<Self> {
-        let (of, member) = match &expression.expr {
+        let (operand, member) = match &expression.expr {
             Expr::Select(select) if !select.test => (&*select.operand, select.field.clone()),
             Expr::Call(CallExpr { func_name, target: None, args }) if func_name == INDEX => {
-                let [of, member] = &args[..] else { return None };
-                (of, literal(member)?)
+                let [operand, member] = &args[..] else { return None };
+                (operand, literal(member)?)
             }
             _ => return None,
         };
-        let Expr::Ident(of) = &of.expr else { return None };
-        Some(match (of.as_str(), member.as_str()) {
+        let Expr::Ident(operand) = &operand.expr else { return None };
+        Some(match (operand.as_str(), member.as_str()) {
             ("input", _) => Self::Input(member),
             ("caller", "name") => Self::CallerName,
             ("caller", "kind") => Self::CallerKind,
@@ -131,8 +131,8 @@ impl TextOperand {
         })
     }
 
-    fn value<'o>(&self, asked: &PolicyRequest<'o>, root: Option<&str>) -> Option<Cow<'o, str>> {
-        let PolicyRequest { caller, spec, input, kind: _ } = *asked;
+    fn value<'o>(&self, request: &PolicyRequest<'o>, root: Option<&str>) -> Option<Cow<'o, str>> {
+        let PolicyRequest { caller, spec, input, kind: _ } = *request;
         Some(Cow::Borrowed(match self {
             Self::CallerName => &caller.name,
             Self::CallerKind => caller.kind.as_str(),

@@ -71,8 +71,7 @@ impl SchemaSize {
         let size = sum.measure(schema, 0)?;
         if size.subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
-                "it comes to more than {SUBSCHEMAS_MAX} subschemas, each counted as often as it \
-                 is referred to"
+                "it expands to more than {SUBSCHEMAS_MAX} subschemas, counted once per reference"
             ));
         }
         Ok(size)
@@ -183,7 +182,7 @@ impl<'s> SizeCounter<'s> {
             return Ok(*known);
         }
         if depth > DEPTH_MAX {
-            return Err(format!("one leads into another more than {DEPTH_MAX} times"));
+            return Err(format!("its subschemas are nested more than {DEPTH_MAX} levels deep"));
         }
         if !self.in_progress.insert(at) {
             return Ok(SchemaSize { back_references: 1, ..one });
@@ -218,7 +217,7 @@ impl<'s> SizeCounter<'s> {
             parts.extend(referred);
         }
         if self.lookups > LOOKUPS_MAX {
-            return Err("it refers too often to what may be in too many places".to_owned());
+            return Err("its references have too many possible targets".to_owned());
         }
         Ok(parts)
     }
@@ -242,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// A schema whose `$defs` each are made by `link` of the next.
+    /// Returns a schema in which `link` makes each of the `$defs` from a reference to the next.
     fn chain(length: usize, link: impl Fn(Value) -> Value) -> Value {
         let defs = (0..length).map(|at| {
             let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refers_twice_to_the_next_is_refused_wherever_it_does() {
+    fn a_chain_of_double_references_is_refused() {
         let all_of = |next: Value| json!({ "allOf": [next, next] });
         let below =
             |next: Value| json!({ "anyOf": [{ "properties": { "a": next } }, { "items": next }] });
@@ -265,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_on_for_ever_is_refused_before_it_is_followed() {
+    fn a_chain_that_is_too_long_is_refused() {
         let long = chain(100_000, |next| next);
         assert!(SchemaSize::measure(&long).expect_err("it is too long").contains("256"));
     }
 
     #[test]
-    fn what_leads_back_to_itself_is_fine() {
+    fn a_recursive_schema_is_accepted() {
         let tree = json!({
             "$id": "https://example.com/tree",
             "$dynamicAnchor": "node",
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_followed_as_pointers_are() {
+    fn references_by_anchor_and_encoded_pointer_are_counted() {
         let by = |reference: fn(usize) -> String| {
             let defs = (0..40).map(|at| {
                 let next = json!({ "$ref": reference(at + 1) });
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refers_to_a_schema_within_by_any_name_of_it_is_counted() {
+    fn an_embedded_schema_is_counted_by_any_of_its_names() {
         let within = |reference: &str, id: &str, keyword: &str| {
             let many = chain(40, |next| json!({ "allOf": [next, next] }));
             let mut many = many.as_object().expect("an object").clone();
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_within_that_refer_to_each_other_by_their_ids_are_counted_once_each() {
+    fn embedded_schemas_that_refer_to_each_other_are_counted_once_each() {
         let defs = (0..30).map(|at| {
             let next = |by: usize| json!({ "$ref": format!("s{}", at + by) });
             let schema = json!({ "$id": format!("https://x/s{at}"), "$defs": { "a": { "type": "object" } },
@@ -335,13 +334,13 @@ mod tests {
     }
 
     #[test]
-    fn where_references_may_lead_is_not_looked_for_without_end() {
+    fn the_search_for_reference_targets_is_bounded() {
         let ids = |at: usize| (format!("i{at}"), json!({ "$id": format!("https://x/{at}") }));
         let refs = |at: usize| (format!("r{at}"), json!({ "$ref": format!("#/nowhere{at}") }));
         let all: Map<_, _> = (0..2000).flat_map(|at| [ids(at), refs(at)]).collect();
         let too_many = json!({ "properties": all });
         assert!(
-            SchemaSize::measure(&too_many).expect_err("they are too many").contains("too often")
+            SchemaSize::measure(&too_many).expect_err("they are too many").contains("too many")
         );
     }
 }

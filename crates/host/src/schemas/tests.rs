@@ -1,4 +1,4 @@
-//! What is refused as an envelope or as tool IO, and what is compiled how often.
+//! Validation of envelopes and tool IO, and reuse of compiled schemas.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -52,7 +52,7 @@ fn failure() -> Value {
 }
 
 #[test]
-fn what_comes_along_are_schemas() {
+fn the_builtin_schemas_are_valid() {
     let registry = SchemaRegistry::default();
     for which in SharedSchema::ALL {
         let schema = registry.shared(which).schema().clone();
@@ -64,10 +64,10 @@ fn what_comes_along_are_schemas() {
 }
 
 #[test]
-fn one_schema_is_compiled_once_whoever_has_it_and_however_it_is_written() {
+fn equal_schemas_are_compiled_once() {
     let registry = registry();
     let before = registry.counts();
-    // The same with its keys in another order.
+    // The same schema with its keys in another order.
     let text = r#"{"required":["query"],"properties":{"topK":{"maximum":10,"minimum":1,"type":"integer"},"query":{"type":"string"}},"additionalProperties":false,"type":"object"}"#;
     let other = serde_json::from_str(text).expect("JSON");
     registry.register(&spec("docs.find", other)).map_err(|(_, why)| why).expect("schemas");
@@ -78,12 +78,16 @@ fn one_schema_is_compiled_once_whoever_has_it_and_however_it_is_written() {
     let [search, find] = ["mcp.tool:docs.search", "mcp.tool:docs.find"].map(of);
     assert!(Arc::ptr_eq(&search, &find));
     let after = registry.counts();
-    assert_eq!(after.validators_compiled, before.validators_compiled + 1, "when first asked for");
+    assert_eq!(
+        after.validators_compiled,
+        before.validators_compiled + 1,
+        "it is compiled at its first use"
+    );
     assert_eq!(after.schemas_loaded, before.schemas_loaded + 2);
 }
 
 #[test]
-fn a_tool_is_known_by_its_canonical_id_alone() {
+fn a_tool_is_found_by_its_canonical_id_only() {
     let registry = registry();
     assert!(registry.load_tool_io("mcp.tool:docs.search").is_ok());
     for id in ["", "docs.search", "mcp.tool:", "mcp.tool:Döcs", "mcp.tool:a b", "tool:a"] {
@@ -95,7 +99,7 @@ fn a_tool_is_known_by_its_canonical_id_alone() {
 }
 
 #[test]
-fn a_call_is_held_against_what_all_have_in_common_and_the_tools_own() {
+fn a_call_is_validated_against_the_shared_schema_and_the_tools_own() {
     let registry = registry();
     let io = registry.load_tool_io("mcp.tool:docs.search").expect("a tool");
     let tool = "mcp.tool:docs.search";
@@ -117,13 +121,13 @@ fn a_call_is_held_against_what_all_have_in_common_and_the_tools_own() {
         let problems = io.input_problems(&broken);
         assert_eq!(problems.first().map(|one| one.pointer.as_str()), Some(at), "{broken}");
     }
-    // Of a result nothing is asked but what the tool says.
+    // A result is validated against the tool's own schema only.
     assert_eq!(io.output_problems(&json!({ "hits": [] })), Vec::new());
     assert_eq!(io.output_problems(&json!({})).len(), 1);
 }
 
 #[test]
-fn a_file_asks_more_and_never_less() {
+fn a_schema_file_adds_restrictions_and_removes_none() {
     let file = |schema: Value| SchemaFile { path: "a.json".to_owned(), schema };
     let lax = ("docs_search".to_owned(), SchemaSide::Input, file(json!({})));
     let strict = json!({ "properties": { "query": { "maxLength": 2 } } });
@@ -141,7 +145,7 @@ fn a_file_asks_more_and_never_less() {
 }
 
 #[test]
-fn a_file_that_is_no_schema_is_named() {
+fn an_invalid_schema_file_is_named() {
     let file = SchemaFile { path: "x/y.json".to_owned(), schema: json!({ "type": 1 }) };
     let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let why = SchemaRegistry::new(files).expect_err("no schema").to_string();
@@ -168,7 +172,7 @@ fn anything() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn s1_01_an_envelope_without_one_of_its_parts_is_refused(
+    fn s1_01_an_envelope_that_lacks_a_part_is_refused(
         which in 0..4_usize, fails in any::<bool>(), data in anything(),
     ) {
         let mut broken = if fails { failure() } else { envelope() };
@@ -202,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_more_is_refused_wherever_it_stands(key in "[a-z]{1,8}", value in anything()) {
+    fn an_additional_key_is_refused_everywhere(key in "[a-z]{1,8}", value in anything()) {
         let registry = SchemaRegistry::default();
         let checker = registry.load_envelope();
         for place in ["", "/meta", "/error"] {
@@ -217,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn a_part_of_meta_of_another_kind_is_refused(which in 0..13_usize, value in anything()) {
+    fn a_part_of_meta_with_the_wrong_type_is_refused(which in 0..13_usize, value in anything()) {
         let registry = SchemaRegistry::default();
         let checker = registry.load_envelope();
         let mut broken = envelope();
@@ -231,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn of_tools_that_went_nothing_is_kept() {
+fn removed_tools_leave_no_validators() {
     let registry = registry();
     let before = registry.counts().validators_compiled;
     for round in 0..50 {
@@ -248,15 +252,15 @@ fn of_tools_that_went_nothing_is_kept() {
     assert_eq!(registry.load_tool_io("mcp.tool:docs.round_3").err(), Some(gone));
 }
 
-/// What is wrong with `value` by `schema`, and how long it takes to tell.
-fn told(schema: &Value, value: &Value) -> (Vec<ValidationProblem>, std::time::Duration) {
+/// Returns the problems of `value`, and the time to find them.
+fn timed_problems(schema: &Value, value: &Value) -> (Vec<ValidationProblem>, std::time::Duration) {
     let checker = SchemaRegistry::default().new_checker(schema.clone().into(), None);
     let begun = std::time::Instant::now();
     (checker.problems(value), begun.elapsed())
 }
 
 #[test]
-fn no_schema_that_is_taken_keeps_a_call_for_long() {
+fn no_accepted_schema_makes_validation_slow() {
     let doubled = |length: usize| {
         let defs = (0..length).map(|at| {
             let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
@@ -266,7 +270,7 @@ fn no_schema_that_is_taken_keeps_a_call_for_long() {
         defs.insert(format!("d{length}"), json!({ "type": "string" }));
         json!({ "$ref": "#/$defs/d0", "$defs": defs })
     };
-    assert!(compile(&doubled(40)).is_err(), "it comes to a million millions");
+    assert!(compile(&doubled(40)).is_err(), "it expands to a trillion subschemas");
     let nested = |depth: u32| {
         let deep = (0..depth).fold(json!({}), |deep, _| json!({ "a": deep }));
         json!({ "a": deep, "b": 1 })
@@ -283,11 +287,11 @@ fn no_schema_that_is_taken_keeps_a_call_for_long() {
     for (schema, value, at) in [
         (doubled(15), json!(1), ""),
         (both.clone(), nested(3), "/b"),
-        // Where it is wrong would take for ever to find out.
+        // Locating the problem would take too long.
         (both, nested(100), ""),
         (back, json!(long), "/0"),
     ] {
-        let (problems, took) = told(&schema, &value);
+        let (problems, took) = timed_problems(&schema, &value);
         assert_eq!(problems[0].pointer, at, "{problems:?}");
         assert!(took < std::time::Duration::from_secs(5), "{took:?}: {schema}");
     }

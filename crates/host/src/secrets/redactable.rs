@@ -14,100 +14,100 @@ use super::values::SecretValues;
 /// A value that is sent to a client.
 pub(crate) trait Redactable {
     /// Redacts these values in place.
-    fn redact_with(&mut self, of: &SecretValues);
+    fn redact_with(&mut self, secrets: &SecretValues);
 }
 
 impl Redactable for ToolOutput {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.value.redact_with(of);
-        self.text.body.redact_with(of);
-        self.text.note.redact_with(of);
-        self.content.iter_mut().for_each(|content| Redactable::redact_with(content, of));
-        self.meta.redact_with(of);
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.value.redact_with(secrets);
+        self.text.body.redact_with(secrets);
+        self.text.note.redact_with(secrets);
+        self.content.iter_mut().for_each(|content| Redactable::redact_with(content, secrets));
+        self.meta.redact_with(secrets);
     }
 }
 
 impl Redactable for Vec<ResourceContents> {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.iter_mut().for_each(|contents| Redactable::redact_with(contents, of));
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.iter_mut().for_each(|contents| Redactable::redact_with(contents, secrets));
     }
 }
 
 impl Redactable for Vec<ResourceSpec> {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.iter_mut().for_each(|spec| Redactable::redact_with(spec, of));
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.iter_mut().for_each(|spec| Redactable::redact_with(spec, secrets));
     }
 }
 
 impl Redactable for Vec<String> {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.iter_mut().for_each(|text| Redactable::redact_with(text, of));
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.iter_mut().for_each(|text| Redactable::redact_with(text, secrets));
     }
 }
 
 impl Redactable for Skill {
-    fn redact_with(&mut self, of: &SecretValues) {
-        redact_uri(&mut self.uri, of);
-        self.front_matter.redact_with(of);
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        redact_uri(&mut self.uri, secrets);
+        self.front_matter.redact_with(secrets);
     }
 }
 
 impl Redactable for PromptSpec {
-    fn redact_with(&mut self, of: &SecretValues) {
-        Redactable::redact_with(&mut self.name, of);
-        self.title.redact_with(of);
-        self.description.redact_with(of);
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        Redactable::redact_with(&mut self.name, secrets);
+        self.title.redact_with(secrets);
+        self.description.redact_with(secrets);
         for PromptArgument { title, description: about, .. } in &mut self.arguments {
-            title.redact_with(of);
-            about.redact_with(of);
+            title.redact_with(secrets);
+            about.redact_with(secrets);
         }
     }
 }
 
 impl Redactable for PromptText {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.description.redact_with(of);
-        self.messages.iter_mut().for_each(|message| message.content.redact_with(of));
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.description.redact_with(secrets);
+        self.messages.iter_mut().for_each(|message| message.content.redact_with(secrets));
     }
 }
 
 impl Redactable for String {
-    fn redact_with(&mut self, of: &SecretValues) {
-        if let Cow::Owned(clean) = of.redact(self) {
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        if let Cow::Owned(clean) = secrets.redact(self) {
             *self = clean;
         }
     }
 }
 
 impl Redactable for Option<String> {
-    fn redact_with(&mut self, of: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValues) {
         if let Some(text) = self {
-            Redactable::redact_with(text, of);
+            Redactable::redact_with(text, secrets);
         }
     }
 }
 
 /// Redacts keys as well, since content that is read may come from anywhere.
 impl Redactable for Map<String, Value> {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.values_mut().for_each(|value| value.redact_with(of));
-        let is_told = |key: &String| matches!(of.redact(key), Cow::Owned(_));
-        if self.keys().any(is_told) {
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.values_mut().for_each(|value| value.redact_with(secrets));
+        let has_secret = |key: &String| matches!(secrets.redact(key), Cow::Owned(_));
+        if self.keys().any(has_secret) {
             let all = std::mem::take(self).into_iter();
-            *self = all.map(|(key, it)| (of.redact(&key).into(), it)).collect();
+            *self = all.map(|(key, it)| (secrets.redact(&key).into(), it)).collect();
         }
     }
 }
 
 impl Redactable for Value {
-    fn redact_with(&mut self, of: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValues) {
         match self {
-            Self::String(text) => Redactable::redact_with(text, of),
-            Self::Array(items) => items.iter_mut().for_each(|item| item.redact_with(of)),
-            Self::Object(fields) => fields.redact_with(of),
+            Self::String(text) => Redactable::redact_with(text, secrets),
+            Self::Array(items) => items.iter_mut().for_each(|item| item.redact_with(secrets)),
+            Self::Object(fields) => fields.redact_with(secrets),
             // A password may consist of digits, and YAML readers turn it into a number.
             Self::Number(number) => {
-                if let Cow::Owned(clean) = of.redact(&number.to_string()) {
+                if let Cow::Owned(clean) = secrets.redact(&number.to_string()) {
                     *self = Self::String(clean);
                 }
             }
@@ -117,11 +117,11 @@ impl Redactable for Value {
 }
 
 impl Redactable for ContentBlock {
-    fn redact_with(&mut self, of: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValues) {
         match &mut self.shown {
-            ContentBody::Text(text) => Redactable::redact_with(text, of),
-            ContentBody::Link(spec) => spec.redact_with(of),
-            ContentBody::Resource(contents) => contents.redact_with(of),
+            ContentBody::Text(text) => Redactable::redact_with(text, secrets),
+            ContentBody::Link(spec) => spec.redact_with(secrets),
+            ContentBody::Resource(contents) => contents.redact_with(secrets),
             // Images and audio cannot be redacted.
             ContentBody::Image(_) | ContentBody::Audio(_) => {}
         }
@@ -130,41 +130,41 @@ impl Redactable for ContentBlock {
 
 /// Redacts the URI as well, since a listed entry may have any name.
 impl Redactable for ResourceSpec {
-    fn redact_with(&mut self, of: &SecretValues) {
-        redact_uri(&mut self.uri, of);
-        Redactable::redact_with(&mut self.name, of);
-        self.title.redact_with(of);
-        self.about.redact_with(of);
-        self.meta.redact_with(of);
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        redact_uri(&mut self.uri, secrets);
+        Redactable::redact_with(&mut self.name, secrets);
+        self.title.redact_with(secrets);
+        self.about.redact_with(secrets);
+        self.meta.redact_with(secrets);
     }
 }
 
 /// Keeps the URI template, because a changed one could no longer be used.
 impl Redactable for Vec<ResourceTemplate> {
-    fn redact_with(&mut self, of: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValues) {
         for ResourceTemplate { name, title, description: about, meta, .. } in self {
-            Redactable::redact_with(name, of);
-            title.redact_with(of);
-            about.redact_with(of);
-            meta.redact_with(of);
+            Redactable::redact_with(name, secrets);
+            title.redact_with(secrets);
+            about.redact_with(secrets);
+            meta.redact_with(secrets);
         }
     }
 }
 
 /// Redacts a URI, with a placeholder that is valid in URIs.
-fn redact_uri(uri: &mut String, of: &SecretValues) {
-    if let Cow::Owned(clean) = of.redact(uri) {
+fn redact_uri(uri: &mut String, secrets: &SecretValues) {
+    if let Cow::Owned(clean) = secrets.redact(uri) {
         *uri = clean.replace(REDACTED, "%5Bredacted%5D");
     }
 }
 
 impl Redactable for ResourceContents {
-    fn redact_with(&mut self, of: &SecretValues) {
-        self.meta.redact_with(of);
+    fn redact_with(&mut self, secrets: &SecretValues) {
+        self.meta.redact_with(secrets);
         match &mut self.held {
-            ResourceData::Text(text) => Redactable::redact_with(text, of),
+            ResourceData::Text(text) => Redactable::redact_with(text, secrets),
             ResourceData::Bytes(Base64Bytes(bytes)) => {
-                if let Some(clean) = of.redact_bytes(bytes) {
+                if let Some(clean) = secrets.redact_bytes(bytes) {
                     *bytes = clean.into();
                 }
             }

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_letter_of_each_word_is_known() {
+    fn the_last_letter_of_each_ending_is_listed() {
         assert!(
             NAME_ENDINGS
                 .iter()
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_that_it_is_of_a_secret() {
+    fn names_of_secrets_are_recognized() {
         for name in [
             "TOKEN",
             "GITHUB_TOKEN",

@@ -1,4 +1,4 @@
-//! What is known for a secret, and what is not.
+//! Recognition of secrets.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -15,7 +15,7 @@ fn check(text: &str, clean: &str) {
 }
 
 #[test]
-fn a_server_knows_the_values_of_its_own_variables() {
+fn values_of_secret_variables_are_redacted() {
     let secrets = SecretSet::from_variables([
         ("ZYRA_API_KEY", "deadbeefcafe"),
         ("DB_PASSWORD", "deadbeefcafe-and-more"),
@@ -27,7 +27,7 @@ fn a_server_knows_the_values_of_its_own_variables() {
 }
 
 #[test]
-fn a_call_names_its_secrets() {
+fn secrets_of_a_call_are_found_by_their_names() {
     let secrets = nothing().call_secrets(&json!({
         "command": "deploy",
         "args": ["--token", "first-one", "--verbose", "-password=second-one", "API_KEY=third-one",
@@ -41,7 +41,7 @@ fn a_call_names_its_secrets() {
 }
 
 #[test]
-fn what_is_called_a_secret_here_is_one_in_variables_calls_and_texts() {
+fn configured_names_mark_secrets_in_variables_calls_and_texts() {
     let names = ["x-pin".to_owned(), "Session ID".to_owned()];
     let variables = [("X_PIN", "of-a-variable"), ("SPIN", "left-alone")];
     let secrets = SecretSet::from_named_variables(variables, &names);
@@ -60,7 +60,7 @@ fn what_is_called_a_secret_here_is_one_in_variables_calls_and_texts() {
 }
 
 #[test]
-fn what_is_no_secret_is_gathered_from_no_call() {
+fn a_call_without_secrets_yields_none() {
     for input in [
         json!({ "path": "token.txt", "content": "password" }),
         json!({ "cursor": "abcdefghijkl", "key": "value-of-it", "max_tokens": 100_000 }),
@@ -78,7 +78,7 @@ fn refused(of_call: &CallSecrets) -> CallError {
 }
 
 #[test]
-fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
+fn errors_of_a_call_with_too_many_secrets_are_withheld() {
     let named = |count: usize| {
         let all: Vec<_> = (0..count).map(|one| format!("secret-number-{one}")).collect();
         nothing().call_secrets(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
@@ -101,14 +101,14 @@ fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
 }
 
 #[test]
-fn a_long_argument_is_a_secret_by_a_short_name_only() {
+fn a_long_argument_is_a_secret_only_after_a_short_name() {
     let long = "x".repeat(100);
     let call = json!({ "args": [format!("TOKEN={long}"), format!("{long}TOKEN=not-a-secret")] });
     assert_eq!(nothing().call_secrets(&call).secrets.values, [long]);
 }
 
 #[test]
-fn a_prompt_s_arguments_name_their_secrets() {
+fn secrets_of_a_prompt_are_found_by_the_names_of_its_arguments() {
     let arguments = [("api_key", " secret-one "), ("topic", "tokens")];
     let arguments = arguments.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let secrets = nothing().argument_secrets(&arguments.into());
@@ -116,7 +116,7 @@ fn a_prompt_s_arguments_name_their_secrets() {
 }
 
 #[test]
-fn a_secret_of_the_server_and_one_of_the_call_leave_no_piece_of_each_other() {
+fn overlapping_secrets_of_server_and_call_leave_no_remainder() {
     let server = SecretSet::from_variables([("TOKEN", "abcdef-ghijkl")]);
     let call = nothing().call_secrets(&json!({ "token": "abcdef" }));
     let told = CallError::NotFound { message: "abcdef-ghijkl abcdef".to_owned() };
@@ -127,7 +127,7 @@ fn a_secret_of_the_server_and_one_of_the_call_leave_no_piece_of_each_other() {
 }
 
 #[test]
-fn secrets_are_known_by_their_shape() {
+fn secrets_are_recognized_by_their_format() {
     let many = "a1B2".repeat(10);
     check(&format!("sk-{many} failed"), "[redacted] failed");
     check(&format!("(sk-ant-api03-{many})"), "([redacted])");
@@ -155,7 +155,7 @@ fn secrets_are_known_by_their_shape() {
 }
 
 #[test]
-fn what_has_no_secret_stays_as_it_is() {
+fn a_text_without_secrets_is_unchanged() {
     for text in [
         "`a.txt` could not be read",
         "no tool is named `fils.read`; did you mean `files.read`?",
@@ -175,9 +175,8 @@ fn what_has_no_secret_stays_as_it_is() {
 }
 
 proptest! {
-    /// What a form is not looked for by the words in it, it would not have matched.
     #[test]
-    fn a_text_is_cleaned_of_each_form_whether_it_was_looked_for_or_not(
+    fn the_quick_check_skips_no_form_that_matches(
         parts in proptest::collection::vec(
             prop_oneof![
                 "[ -~]{0,6}",
@@ -198,14 +197,14 @@ proptest! {
 }
 
 #[test]
-fn every_part_of_an_error_is_cleaned() {
+fn every_part_of_an_error_is_redacted() {
     let of_call = nothing().call_secrets(&json!({ "env": { "MY_TOKEN": "hunter2-hunter2" } }));
     let said = || "of hunter2-hunter2".to_owned();
     let problems = || vec![ValidationProblem { pointer: said(), message: said() }];
     let deep = || json!({ "a": [said()] });
     let wait = std::time::Duration::ZERO;
     for error in [
-        CallError::UnknownTool { name: said(), nearest: None },
+        CallError::UnknownTool { name: said(), nearest: None, unavailable: Some(said()) },
         CallError::InvalidInput { problems: problems() },
         CallError::NotAllowed { message: said() },
         CallError::Limited { message: said(), retry_after: wait },

@@ -55,21 +55,21 @@ impl SecretValues {
 
     /// Takes the redacted start of `held` that cannot be part of a longer match.
     fn take_settled(&self, held: &mut String) -> String {
-        let mut told = String::new();
+        let mut settled = String::new();
         let mut at = 0;
         loop {
             let open = self.partial_match_start(held, at);
             match self.matcher.find(&held[at..]) {
                 // At this place no longer match can begin.
                 Some(found) if at + found.start() < open => {
-                    told.push_str(&held[at..at + found.start()]);
-                    told.push_str(REDACTED);
+                    settled.push_str(&held[at..at + found.start()]);
+                    settled.push_str(REDACTED);
                     at += found.end();
                 }
                 Some(_) | None => {
-                    told.push_str(&held[at..open]);
+                    settled.push_str(&held[at..open]);
                     held.drain(..open);
-                    return told;
+                    return settled;
                 }
             }
         }
@@ -78,8 +78,8 @@ impl SecretValues {
     /// Returns the position in `text`, from `from` on, at which an incomplete value may begin.
     fn partial_match_start(&self, text: &str, from: usize) -> usize {
         let longest = self.texts.first().map_or(0, String::len);
-        let near = text.floor_char_boundary(text.len().saturating_sub(longest - 1)).max(from);
-        let parts = text[near..].char_indices().map(|(at, _)| near + at);
+        let start = text.floor_char_boundary(text.len().saturating_sub(longest - 1)).max(from);
+        let parts = text[start..].char_indices().map(|(at, _)| start + at);
         let is_part = |at: &usize| {
             let rest = &text[*at..];
             self.texts.iter().any(|value| value.len() > rest.len() && value.starts_with(rest))
@@ -104,8 +104,8 @@ impl RedactingSink {
 
     /// Returns the sink that redacts events.
     pub(crate) fn sink(self: &Arc<Self>) -> EventSink {
-        let veil = self.clone();
-        EventSink::new(move |event| veil.forward(event)).with_log_level(self.sink.log_level())
+        let redacting = self.clone();
+        EventSink::new(move |event| redacting.forward(event)).with_log_level(self.sink.log_level())
     }
 
     fn forward(&self, event: CallEvent) {
@@ -164,8 +164,8 @@ pub(crate) struct RedactionGuard(pub(super) Option<Arc<RedactingSink>>);
 
 impl Drop for RedactionGuard {
     fn drop(&mut self) {
-        if let Some(veil) = &self.0 {
-            veil.flush_held();
+        if let Some(sink) = &self.0 {
+            sink.flush_held();
         }
     }
 }
@@ -182,66 +182,75 @@ mod tests {
         Arc::new(SecretValues::new(&values).expect("some"))
     }
 
-    /// What is told of `pieces`, piece by piece and the end.
-    fn told(values: &Arc<SecretValues>, pieces: &[&str]) -> Vec<String> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = heard.clone();
+    /// Returns the output for `pieces`, piece by piece, and the rest at the end.
+    fn redacted_pieces(values: &Arc<SecretValues>, pieces: &[&str]) -> Vec<String> {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let collected = received.clone();
         let sink = EventSink::new(move |event| {
             let CallEvent::ProgramOutput { text, .. } = event else { return };
-            hears.lock().expect("whole").push(text);
+            collected.lock().expect("whole").push(text);
         });
-        let veil = RedactingSink::new(values.clone(), sink);
+        let redacting = RedactingSink::new(values.clone(), sink);
         for piece in pieces {
             let text = (*piece).to_owned();
-            veil.sink().send(CallEvent::ProgramOutput { stream: OutputStream::Stdout, text });
+            redacting.sink().send(CallEvent::ProgramOutput { stream: OutputStream::Stdout, text });
         }
-        drop(RedactionGuard(Some(veil)));
-        let heard = heard.lock().expect("whole");
-        heard.clone()
+        drop(RedactionGuard(Some(redacting)));
+        let received = received.lock().expect("whole");
+        received.clone()
     }
 
     #[test]
-    fn a_value_that_comes_in_pieces_is_found_and_what_is_none_is_not_kept_waiting() {
+    fn a_value_in_pieces_is_redacted_and_other_output_is_not_delayed() {
         let values = values(&["hunter2-hunter2"]);
-        assert_eq!(told(&values, &["is hunt", "er2-hunter", "2.\n"]), ["is ", "[redacted].\n"]);
-        assert_eq!(told(&values, &["a line\n", "another\n"]), ["a line\n", "another\n"]);
-        assert_eq!(told(&values, &["hunter2-hunter"]), ["hunter2-hunter"]);
+        assert_eq!(
+            redacted_pieces(&values, &["is hunt", "er2-hunter", "2.\n"]),
+            ["is ", "[redacted].\n"]
+        );
+        assert_eq!(redacted_pieces(&values, &["a line\n", "another\n"]), ["a line\n", "another\n"]);
+        assert_eq!(redacted_pieces(&values, &["hunter2-hunter"]), ["hunter2-hunter"]);
     }
 
     #[test]
-    fn the_longest_of_several_is_meant_and_one_within_another_leaves_no_piece() {
+    fn the_longest_match_is_redacted_without_a_remainder() {
         let values = values(&["abcdefgh", "abcdefgh-ijkl", "xx-abcdefgh"]);
         assert_eq!(values.redact("abcdefgh-ijkl abcdefgh-ijk"), "[redacted] [redacted]-ijk");
         assert_eq!(values.redact("xx-abcdefgh-ijkl"), "[redacted]-ijkl");
-        assert_eq!(told(&values, &["abcdefgh", "-ijk", "l"]), ["[redacted]"]);
+        assert_eq!(redacted_pieces(&values, &["abcdefgh", "-ijk", "l"]), ["[redacted]"]);
     }
 
     #[test]
-    fn a_value_is_found_as_it_stands_in_json_too() {
+    fn a_value_is_redacted_in_its_json_form() {
         let values = values(&["tab\tand\"quote"]);
         assert_eq!(values.redact(r#"{"a":"tab\tand\"quote"}"#), r#"{"a":"[redacted]"}"#);
     }
 
     #[test]
-    fn words_of_progress_and_log_lines_are_told_without() {
+    fn progress_messages_and_log_lines_are_redacted() {
         let values = values(&["hunter2-hunter2"]);
-        let heard = Arc::new(Mutex::new(String::new()));
-        let hears = heard.clone();
+        let received = Arc::new(Mutex::new(String::new()));
+        let collected = received.clone();
         let sink = EventSink::new(move |event| {
-            hears.lock().expect("whole").push_str(&format!("{event:?}"));
+            collected.lock().expect("whole").push_str(&format!("{event:?}"));
         });
-        let veil = RedactingSink::new(values, sink);
+        let redacting = RedactingSink::new(values, sink);
         let message = || "of hunter2-hunter2".to_owned();
-        veil.sink().send(CallEvent::Progress { done: 1.0, total: None, message: Some(message()) });
-        veil.sink().send(CallEvent::log(LogLevel::Info, message()));
-        let heard = heard.lock().expect("whole");
-        assert!(!heard.contains("hunter2") && heard.matches("[redacted]").count() == 2, "{heard}");
+        redacting.sink().send(CallEvent::Progress {
+            done: 1.0,
+            total: None,
+            message: Some(message()),
+        });
+        redacting.sink().send(CallEvent::log(LogLevel::Info, message()));
+        let received = received.lock().expect("whole");
+        assert!(
+            !received.contains("hunter2") && received.matches("[redacted]").count() == 2,
+            "{received}"
+        );
     }
 
     proptest! {
-        /// However text is cut up, what is told of its pieces is what is told of it whole.
         #[test]
-        fn in_pieces_the_same_is_told(
+        fn output_in_pieces_is_redacted_like_the_whole(
             text in "[abé]{0,40}", secrets in prop::collection::vec("[abé]{1,5}", 1..4),
             cuts in prop::collection::vec(0..80_usize, 0..8),
         ) {
@@ -251,7 +260,7 @@ mod tests {
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
             let pieces: Vec<_> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(told(&values, &pieces).concat(), values.redact(&text));
+            prop_assert_eq!(redacted_pieces(&values, &pieces).concat(), values.redact(&text));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that have begun before a job is made of them.
+//! Calls whose work begins before their job is accepted.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,14 +8,14 @@ use toolgate_contract::{BoxFuture, ToolId, ToolOutput, ToolSpec};
 use super::*;
 use crate::CallRate;
 
-/// A tool that begins with looking before, and then works until it is told to stop.
+/// A tool whose work begins in its check, and goes on until it is cancelled.
 struct Begins {
     spec: ToolSpec,
-    /// How many have begun and were not given up.
+    /// Number of begun works that were not dropped.
     alive: Arc<AtomicUsize>,
 }
 
-/// What was begun.
+/// Begun work.
 struct Begun(Arc<AtomicUsize>);
 
 impl Drop for Begun {
@@ -75,30 +75,30 @@ fn wanted() -> HostRequest {
 }
 
 #[tokio::test]
-async fn what_was_begun_for_a_job_is_given_up_where_the_job_is_refused_or_never_runs() {
+async fn work_begun_for_a_job_is_dropped_if_the_job_is_refused_or_never_runs() {
     let mut plan = Plan::new();
     let alive = begins(&mut plan);
-    let house = plan.build();
+    let test_host = plan.build();
     let mut last = None;
-    // Four run, and sixteen wait.
+    // 4 jobs run, and 16 wait.
     for _ in 0..20 {
-        last = Some(job(house.ask(wanted()).await).id.to_string());
+        last = Some(job(test_host.ask(wanted()).await).id.to_string());
     }
     assert_eq!(alive.load(Ordering::Acquire), 20);
-    assert!(matches!(house.ask(wanted()).await, Err(CallError::Limited { .. })));
+    assert!(matches!(test_host.ask(wanted()).await, Err(CallError::Limited { .. })));
     assert_eq!(alive.load(Ordering::Acquire), 20);
     let last = last.expect("a job");
-    house
+    test_host
         .ask(HostRequest::CancelJob { id: last.clone() })
         .await
         .map(drop)
         .expect("it is cancelled");
-    house.ended(&last).await;
+    test_host.ended(&last).await;
     assert_eq!(alive.load(Ordering::Acquire), 19);
 }
 
 #[tokio::test]
-async fn what_may_be_called_no_more_is_not_begun() {
+async fn no_work_begins_for_a_job_beyond_the_rate_limit() {
     let mut plan = Plan::new();
     let alive = begins(&mut plan);
     let one = NonZeroU32::MIN;
@@ -109,8 +109,8 @@ async fn what_may_be_called_no_more_is_not_begun() {
         burst: one,
     };
     plan.limits = plan.limits.with_rates(&[rate]).expect("a sound rule");
-    let house = plan.build();
-    house.ask(wanted()).await.map(drop).expect("the first is accepted");
-    assert!(matches!(house.ask(wanted()).await, Err(CallError::Limited { .. })));
+    let test_host = plan.build();
+    test_host.ask(wanted()).await.map(drop).expect("the first is accepted");
+    assert!(matches!(test_host.ask(wanted()).await, Err(CallError::Limited { .. })));
     assert_eq!(alive.load(Ordering::Acquire), 1);
 }

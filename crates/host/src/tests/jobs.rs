@@ -1,4 +1,4 @@
-//! Jobs that ask, and jobs as resources.
+//! Jobs that ask questions, and jobs as resources.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use toolgate_contract::{
 use super::*;
 use crate::job_tools;
 
-fn tell(id: &str, given: ClientAnswers) -> HostRequest {
+fn answer(id: &str, given: ClientAnswers) -> HostRequest {
     HostRequest::AnswerJob { id: id.to_owned(), given }
 }
 
@@ -19,27 +19,36 @@ fn open(job: &JobSnapshot) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_job_that_asks_goes_on_once_all_is_told_in_however_many_parts() {
-    let house = Plan::new().build();
-    let started = house.start("t.asks", json!({ "rounds": [["one", "two"], ["three"]] })).await;
+async fn a_job_continues_once_all_its_questions_are_answered_in_any_number_of_parts() {
+    let test_host = Plan::new().build();
+    let started = test_host.start("t.asks", json!({ "rounds": [["one", "two"], ["three"]] })).await;
     let id = started.id.to_string();
-    let asks = house.once(&id, |job| !job.questions.is_empty()).await;
+    let asks = test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
     assert_eq!(open(&asks), ["one", "two"]);
     let part = given([("one", accepted("1")), ("three", accepted("early"))]);
-    assert_eq!(open(&job(house.ask(tell(&id, part)).await)), ["two"]);
+    assert_eq!(open(&job(test_host.ask(answer(&id, part)).await)), ["two"]);
     let wrong = given([("one", accepted("again")), ("two", ClientAnswer::Roots(Vec::new()))]);
-    assert_eq!(open(&job(house.ask(tell(&id, wrong)).await)), ["two"]);
-    house.ask(tell(&id, given([("two", accepted("2"))]))).await.map(drop).expect("it is told");
-    let asks = house.once(&id, |job| job.questions.contains_key("three")).await;
+    assert_eq!(open(&job(test_host.ask(answer(&id, wrong)).await)), ["two"]);
+    test_host
+        .ask(answer(&id, given([("two", accepted("2"))])))
+        .await
+        .map(drop)
+        .expect("it is answered");
+    let asks = test_host.wait_for(&id, |job| job.questions.contains_key("three")).await;
     assert_eq!(open(&asks), ["three"]);
-    house.ask(tell(&id, given([("three", accepted("3"))]))).await.map(drop).expect("it is told");
-    let ended = house.ended(&id).await;
+    test_host
+        .ask(answer(&id, given([("three", accepted("3"))])))
+        .await
+        .map(drop)
+        .expect("it is answered");
+    let ended = test_host.ended(&id).await;
     let output = ended.outcome.expect("an outcome").expect("it succeeded");
     assert_eq!(output.content[0].as_text(), r#"one="1" two="2" three="3""#);
     assert!(ended.questions.is_empty());
-    assert_eq!(house.records(), ["t.asks ok"]);
+    assert_eq!(test_host.records(), ["t.asks ok"]);
     // Each step is an event: two open, one, none, one, none.
-    let (_, mut watch) = house.host.jobs().expect("jobs").watch(None, &id, 0).await.expect("it");
+    let (_, mut watch) =
+        test_host.host.jobs().expect("jobs").watch(None, &id, 0).await.expect("it");
     let mut steps = Vec::new();
     while let Some(told) = watch.next().await {
         if let JobStreamItem::Event(event) = told
@@ -52,140 +61,154 @@ async fn a_job_that_asks_goes_on_once_all_is_told_in_however_many_parts() {
 }
 
 #[tokio::test]
-async fn the_same_question_is_asked_once_however_often_the_tool_asks_it() {
-    let house = Plan::new().build();
-    let started = house.start("t.asks", json!({ "rounds": [["go"], ["go"]] })).await;
+async fn a_repeated_question_is_asked_once() {
+    let test_host = Plan::new().build();
+    let started = test_host.start("t.asks", json!({ "rounds": [["go"], ["go"]] })).await;
     let id = started.id.to_string();
-    house.once(&id, |job| job.questions.contains_key("go")).await;
-    house.ask(tell(&id, given([("go", accepted("1"))]))).await.map(drop).expect("it is told");
+    test_host.wait_for(&id, |job| job.questions.contains_key("go")).await;
+    test_host
+        .ask(answer(&id, given([("go", accepted("1"))])))
+        .await
+        .map(drop)
+        .expect("it is answered");
 
-    let ended = house.ended(&id).await;
+    let ended = test_host.ended(&id).await;
     let output = ended.outcome.expect("an outcome").expect("it succeeded");
     assert_eq!(output.content[0].as_text(), r#"go="1" go="1""#);
 }
 
 #[tokio::test]
-async fn a_job_that_is_cancelled_while_it_asks_ends_at_once_and_asks_nothing_any_more() {
+async fn a_job_cancelled_during_a_question_ends_at_once_and_closes_the_question() {
     let mut plan = Plan::new();
     plan.settings.cancel_grace = Duration::from_secs(3600);
-    let house = plan.build();
-    let started = house.start("t.asks", json!({ "rounds": [["one"]] })).await;
+    let test_host = plan.build();
+    let started = test_host.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let id = started.id.to_string();
-    house.once(&id, |job| !job.questions.is_empty()).await;
-    let canceled = job(house.ask(HostRequest::CancelJob { id: id.clone() }).await);
+    test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
+    let canceled = job(test_host.ask(HostRequest::CancelJob { id: id.clone() }).await);
     assert_eq!((canceled.state, canceled.questions.len()), (JobState::Canceled, 0));
-    let late = job(house.ask(tell(&id, given([("one", accepted("1"))]))).await);
+    let late = job(test_host.ask(answer(&id, given([("one", accepted("1"))]))).await);
     assert_eq!(late.state, JobState::Canceled);
-    assert_eq!(house.records(), ["t.asks canceled"]);
+    assert_eq!(test_host.records(), ["t.asks canceled"]);
 }
 
 #[tokio::test]
-async fn a_question_whose_time_is_over_is_closed() {
+async fn a_question_is_closed_at_the_deadline_of_its_job() {
     let mut plan = Plan::new();
     plan.settings.job_deadline = Duration::from_millis(200);
-    let house = plan.build();
-    let started = house.start("t.asks", json!({ "rounds": [["one"]] })).await;
-    let ended = house.ended(&started.id.to_string()).await;
+    let test_host = plan.build();
+    let started = test_host.start("t.asks", json!({ "rounds": [["one"]] })).await;
+    let ended = test_host.ended(&started.id.to_string()).await;
     assert!(matches!(ended.outcome, Some(Err(CallError::TimedOut { .. }))));
     assert!(ended.questions.is_empty());
 }
 
 #[tokio::test]
-async fn what_a_job_was_told_survives_its_server_and_is_not_asked_again() {
+async fn answers_to_a_job_survive_its_server_and_are_not_asked_again() {
     let plan = Plan::new();
     let folder = plan.folder.clone();
-    let house = plan.build();
-    let started = house.start("t.asks", json!({ "rounds": [["one", "two"]] })).await;
+    let test_host = plan.build();
+    let started = test_host.start("t.asks", json!({ "rounds": [["one", "two"]] })).await;
     let id = started.id.to_string();
-    house.once(&id, |job| !job.questions.is_empty()).await;
-    house.ask(tell(&id, given([("one", accepted("1"))]))).await.map(drop).expect("it is told");
-    house.host.stop_jobs().await;
-    drop(house);
+    test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
+    test_host
+        .ask(answer(&id, given([("one", accepted("1"))])))
+        .await
+        .map(drop)
+        .expect("it is answered");
+    test_host.host.stop_jobs().await;
+    drop(test_host);
 
-    let house = Plan { folder, ..Plan::new() }.build();
+    let test_host = Plan { folder, ..Plan::new() }.build();
     let tending = async {
-        let asks = house.once(&id, |job| !job.questions.is_empty()).await;
+        let asks = test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
         assert_eq!((open(&asks), asks.attempts), (vec!["two"], 2));
-        house.ask(tell(&id, given([("two", accepted("2"))]))).await.map(drop).expect("it is told");
-        let ended = house.ended(&id).await;
+        test_host
+            .ask(answer(&id, given([("two", accepted("2"))])))
+            .await
+            .map(drop)
+            .expect("it is answered");
+        let ended = test_host.ended(&id).await;
         let output = ended.outcome.expect("an outcome").expect("it succeeded");
         assert_eq!(output.content[0].as_text(), r#"one="1" two="2""#);
-        house.host.stop_jobs().await;
+        test_host.host.stop_jobs().await;
     };
-    tokio::join!(house.host.maintain_jobs(), tending);
+    tokio::join!(test_host.host.maintain_jobs(), tending);
 }
 
 #[tokio::test]
-async fn what_is_to_be_asked_before_a_job_is_asked_before_there_is_one() {
-    let house = Plan::new().build();
+async fn questions_before_the_start_are_asked_before_the_job_exists() {
+    let test_host = Plan::new().build();
     let request = || HostRequest::StartJob {
         tool: "t.looks".to_owned(),
         input: json!({ "how": "asks" }),
         terms: JobOptions::default(),
     };
     let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
-    let asks = house.host.answer(IncomingRequest { asker, ..asked(request()) }).await;
+    let asks = test_host.host.answer(IncomingRequest { asker, ..asked(request()) }).await;
     let Ok(HostAnswer::Questions { state, .. }) = asks else { panic!("it asks") };
     let asker = Asker::on_repeat(form_alone(), given([("sure", accepted("x"))]));
     let again = IncomingRequest { asker, state: Some(state), ..asked(request()) };
-    let started = job(house.host.answer(again).await);
-    assert_eq!(house.ended(&started.id.to_string()).await.state, JobState::Succeeded);
-    assert_eq!(house.records(), ["t.looks asks", "t.looks ok"]);
+    let started = job(test_host.host.answer(again).await);
+    assert_eq!(test_host.ended(&started.id.to_string()).await.state, JobState::Succeeded);
+    assert_eq!(test_host.records(), ["t.looks asks", "t.looks ok"]);
 }
 
-async fn contents(house: &House, uri: &str) -> Result<ResourceContents, CallError> {
-    match house.ask(read(uri)).await? {
+async fn contents(test_host: &TestHost, uri: &str) -> Result<ResourceContents, CallError> {
+    match test_host.ask(read(uri)).await? {
         HostAnswer::Contents(mut all) => Ok(all.remove(0)),
-        _ => panic!("it answers with something else"),
+        _ => panic!("the answer is of another kind"),
     }
 }
 
 #[tokio::test]
-async fn a_job_its_output_and_its_files_are_read_by_whoever_started_it_alone() {
-    let house = Plan::new().build();
-    let started = house.start("t.prints", json!({ "text": "line\n", "times": 3 })).await;
+async fn only_its_caller_can_read_a_job_with_its_output_and_files() {
+    let test_host = Plan::new().build();
+    let started = test_host.start("t.prints", json!({ "text": "line\n", "times": 3 })).await;
     let id = started.id.to_string();
-    house.ended(&id).await;
+    test_host.ended(&id).await;
     let own = format!("job://{id}");
-    let told = contents(&house, &own).await.expect("it is read");
+    let told = contents(&test_host, &own).await.expect("it is read");
     let ResourceData::Text(json) = &told.held else { panic!("it is text") };
     let json: Value = serde_json::from_str(json).expect("JSON");
     assert_eq!((json["job_id"].as_str(), json["state"].as_str()), (Some(&*id), Some("succeeded")));
-    let output = contents(&house, &format!("{own}/output")).await.expect("it is read");
+    let output = contents(&test_host, &format!("{own}/output")).await.expect("it is read");
     assert_eq!(output.held, ResourceData::Text("line\nline\nline\n".to_owned()));
-    let notes = contents(&house, &format!("{own}/files/notes.txt")).await.expect("it is read");
+    let notes = contents(&test_host, &format!("{own}/files/notes.txt")).await.expect("it is read");
     assert_eq!(
         (notes.media_type.as_deref(), notes.held),
         (Some("text/plain"), ResourceData::Text("done".into()))
     );
-    let plot = contents(&house, &format!("{own}/files/a%20plot.png")).await.expect("it is read");
+    let plot =
+        contents(&test_host, &format!("{own}/files/a%20plot.png")).await.expect("it is read");
     assert_eq!(plot.media_type.as_deref(), Some("image/png"));
     let ResourceData::Bytes(bytes) = plot.held else { panic!("it is bytes") };
     assert_eq!(&*bytes.0, b"\x89PNG\0");
     for uri in [own.clone(), format!("{own}/output"), format!("{own}/files/notes.txt")] {
         let bobs = IncomingRequest { caller: Caller::with_key("bob"), ..asked(read(&uri)) };
-        let refused = house.host.answer(bobs).await;
+        let refused = test_host.host.answer(bobs).await;
         assert!(matches!(refused, Err(CallError::NotFound { .. })), "{uri}");
     }
     for uri in [format!("{own}/files/other"), format!("{own}/else"), "job://7".to_owned()] {
-        let refused = contents(&house, &uri).await;
+        let refused = contents(&test_host, &uri).await;
         assert!(matches!(refused, Err(CallError::NotFound { .. })), "{uri}");
     }
 }
 
 #[tokio::test]
-async fn what_a_job_printed_is_cut_where_it_is_too_much_and_it_says_how_to_go_on() {
-    let house = Plan::new().build();
+async fn long_output_of_a_job_is_cut_with_a_note_on_how_to_continue() {
+    let test_host = Plan::new().build();
     let text = "x".repeat(40_000);
-    let started = house.start("t.prints", json!({ "text": text, "times": 20 })).await;
+    let started = test_host.start("t.prints", json!({ "text": text, "times": 20 })).await;
     let id = started.id.to_string();
-    house.ended(&id).await;
-    let output = contents(&house, &format!("job://{id}/output")).await.expect("it is read");
+    test_host.ended(&id).await;
+    let output = contents(&test_host, &format!("job://{id}/output")).await.expect("it is read");
     let ResourceData::Text(printed) = output.held else { panic!("it is text") };
     assert!(printed.len() < 500_000, "{} bytes", printed.len());
     let after = printed.rsplit("`after`: ").next().and_then(|end| end.strip_suffix(")\n"));
-    let after: u64 = after.expect("it says where").parse().expect("a number");
-    let rest = house.host.jobs().expect("jobs").read_events(&ada(), &id, after, usize::MAX).await;
+    let after: u64 = after.expect("the note has the position").parse().expect("a number");
+    let rest =
+        test_host.host.jobs().expect("jobs").read_events(&ada(), &id, after, usize::MAX).await;
     let (_, rest) = rest.expect("the rest");
     let rest = rest.iter().map(|event| match &event.kind {
         JobEventKind::Output { text, .. } => text.len(),
@@ -196,17 +219,17 @@ async fn what_a_job_printed_is_cut_where_it_is_too_much_and_it_says_how_to_go_on
 }
 
 #[tokio::test]
-async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_completed() {
+async fn jobs_are_listed_newest_first_with_their_files_and_ids_are_completed() {
     let mut plan = Plan::new();
     plan.settings.page_size = 2;
     plan.deny = vec!["audit.*".to_owned()];
-    let house = plan.build();
+    let test_host = plan.build();
     let mut ids = Vec::new();
     let mut expected = Vec::new();
     for _ in 0..3 {
-        let started = house.start("t.prints", json!({ "text": "x", "times": 1 })).await;
+        let started = test_host.start("t.prints", json!({ "text": "x", "times": 1 })).await;
         let id = started.id.to_string();
-        house.ended(&id).await;
+        test_host.ended(&id).await;
         let files = ["", "/files/a%20plot.png", "/files/notes.txt"];
         expected.splice(0..0, files.map(|file| format!("job://{id}{file}")));
         ids.insert(0, id);
@@ -214,7 +237,7 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
     let mut all = Vec::new();
     let mut after: Option<ResourceCursor> = None;
     loop {
-        let page = match house.ask(HostRequest::ListResources { after }).await {
+        let page = match test_host.ask(HostRequest::ListResources { after }).await {
             Ok(HostAnswer::Resources(page)) => page,
             Ok(_) | Err(_) => panic!("they are listed"),
         };
@@ -230,7 +253,7 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
         let of = CompletionTarget::Template(template.to_owned());
         let argument = argument.to_owned();
         let so_far = so_far.to_owned();
-        match house
+        match test_host
             .ask(HostRequest::Complete(CompletionRequest {
                 target: of,
                 argument,
@@ -248,30 +271,35 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
 }
 
 #[tokio::test]
-async fn a_job_that_is_watched_tells_of_its_steps_and_of_there_being_one_more() {
-    let house = Plan::new().build();
+async fn watchers_are_notified_of_new_jobs_and_of_changes_of_a_job() {
+    let test_host = Plan::new().build();
     let interest = toolgate_contract::ChangeFilter { resources: true, ..Default::default() };
-    let lists = house.host.watch_lists(&interest);
-    let mut changes = house.host.subscribe();
+    let lists = test_host.host.watch_lists(&interest);
+    let mut changes = test_host.host.subscribe();
     let next = async |changes: &mut tokio::sync::broadcast::Receiver<ServerChange>| {
         let told = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
         told.expect("in time").expect("a change")
     };
     let input = json!({ "text": "x", "times": 1, "waits": true });
-    let id = house.start("t.prints", input).await.id.to_string();
+    let id = test_host.start("t.prints", input).await.id.to_string();
     assert_eq!(next(&mut changes).await, ServerChange::Resources);
     drop(lists);
-    house.once(&id, |job| !job.questions.is_empty()).await;
+    test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
     let output = format!("job://{id}/output");
     let watch =
-        async |uri: &str| match house.ask(HostRequest::WatchResource { uri: uri.into() }).await {
+        async |uri: &str| match test_host.ask(HostRequest::WatchResource { uri: uri.into() }).await
+        {
             Ok(HostAnswer::Watched { hold, .. }) => hold,
             Ok(_) | Err(_) => panic!("it is watched"),
         };
     let _own = watch(&format!("job://{id}")).await;
     let _output = watch(&output).await;
-    house.ask(tell(&id, given([("go", accepted("x"))]))).await.map(drop).expect("it is told");
-    house.ended(&id).await;
+    test_host
+        .ask(answer(&id, given([("go", accepted("x"))])))
+        .await
+        .map(drop)
+        .expect("it is answered");
+    test_host.ended(&id).await;
     let mut told = Vec::new();
     while told.len() < 2 {
         if let ServerChange::Resource(uri) = next(&mut changes).await
@@ -284,7 +312,7 @@ async fn a_job_that_is_watched_tells_of_its_steps_and_of_there_being_one_more() 
     assert_eq!(told, [format!("job://{id}").into(), output.into()]);
 }
 
-/// Runs only as a job.
+/// A tool that runs only as a job.
 struct Long;
 
 impl Tool for Long {
@@ -302,13 +330,13 @@ impl Tool for Long {
 }
 
 #[tokio::test]
-async fn what_runs_only_as_a_job_is_never_called_and_that_is_on_record() {
+async fn a_direct_call_of_a_tool_that_runs_only_as_a_job_is_refused_and_recorded() {
     let mut plan = Plan::new();
     plan.tools.push(erase_tool(Long));
-    let house = plan.build();
-    let called = house.ask(call("t.long", json!({}))).await;
+    let test_host = plan.build();
+    let called = test_host.ask(call("t.long", json!({}))).await;
     assert!(matches!(called, Err(CallError::NeedsJob { .. })));
-    assert_eq!(house.records(), ["t.long needs_job"]);
+    assert_eq!(test_host.records(), ["t.long needs_job"]);
 
     let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
     let limits = CallLimits::new(1, 1, 1, Duration::from_secs(1));
@@ -323,14 +351,14 @@ async fn what_runs_only_as_a_job_is_never_called_and_that_is_on_record() {
 }
 
 #[tokio::test]
-async fn what_a_job_only_shows_is_told_by_the_tools_that_look_at_jobs() {
+async fn the_content_of_an_unstructured_result_is_returned_by_jobs_get() {
     let mut plan = Plan::new();
     plan.tools.extend(job_tools(&plan.handle));
-    let house = plan.build();
-    let started = house.start("t.prints", json!({ "text": "", "times": 0 })).await;
+    let test_host = plan.build();
+    let started = test_host.start("t.prints", json!({ "text": "", "times": 0 })).await;
     let id = started.id.to_string();
-    house.ended(&id).await;
-    let answer = house.ask(call("jobs.get", json!({ "job_id": id }))).await;
-    let Ok(HostAnswer::Output(output)) = answer else { panic!("it is looked at") };
+    test_host.ended(&id).await;
+    let answer = test_host.ask(call("jobs.get", json!({ "job_id": id }))).await;
+    let Ok(HostAnswer::Output(output)) = answer else { panic!("jobs.get succeeds") };
     assert_eq!(output.value["result"], "printed");
 }

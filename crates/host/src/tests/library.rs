@@ -1,4 +1,4 @@
-//! What can be read: listed whole whatever fails, read by the gate, completed.
+//! Resources, prompts and skills: lists, reads through the gate, and completion.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,32 @@ use toolgate_contract::{
 
 use super::*;
 
-/// How a source is.
+/// State of a test source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum SourceState {
     Fine,
     Fails,
     Hangs,
     Panics,
 }
 
-impl Mood {
+impl SourceState {
     async fn show(self) -> Result<(), ToolError> {
         match self {
             Self::Fine => Ok(()),
             Self::Fails => Err(ToolError::failed("it fails")),
             Self::Hangs => std::future::pending().await,
-            Self::Panics => panic!("as it was told"),
+            Self::Panics => panic!("as requested"),
         }
     }
 }
 
 /// Resources `NAME://0`, `NAME://1` and so on.
-struct Shelf {
+struct TestSource {
     name: &'static str,
     guard: ToolSpec,
     count: usize,
-    mood: Mood,
+    state: SourceState,
 }
 
 fn guard(name: &str) -> ToolSpec {
@@ -44,12 +44,12 @@ fn guard(name: &str) -> ToolSpec {
     ToolSpec::new(id, name, name, Effects::Reads)
 }
 
-fn shelf(name: &'static str, count: usize, mood: Mood) -> Arc<dyn ResourceSource> {
+fn source(name: &'static str, count: usize, state: SourceState) -> Arc<dyn ResourceSource> {
     let guard = guard(name);
-    Arc::new(Shelf { name, guard, count, mood })
+    Arc::new(TestSource { name, guard, count, state })
 }
 
-impl ResourceSource for Shelf {
+impl ResourceSource for TestSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -65,7 +65,7 @@ impl ResourceSource for Shelf {
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
         Box::pin(async move {
-            self.mood.show().await?;
+            self.state.show().await?;
             let all = (0..self.count).map(|number| format!("{}://{number:03}", self.name));
             let rest = all.filter(|uri| after.is_none_or(|after| uri.as_str() > after));
             Ok(rest.take(at_most).map(|uri| ResourceSpec::new(uri, "it")).collect())
@@ -83,7 +83,7 @@ impl ResourceSource for Shelf {
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            self.mood.show().await?;
+            self.state.show().await?;
             Ok(vec![ResourceContents::text(uri, "text/plain", "it")])
         })
     }
@@ -94,47 +94,48 @@ impl ResourceSource for Shelf {
         _asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async move {
-            self.mood.show().await?;
+            self.state.show().await?;
             Ok((0..self.count).map(|number| number.to_string()).collect())
         })
     }
 }
 
-fn house(shelves: Vec<Arc<dyn ResourceSource>>, page_size: usize, deny: &[&str]) -> House {
+fn test_host(sources: Vec<Arc<dyn ResourceSource>>, page_size: usize, deny: &[&str]) -> TestHost {
     let mut plan = Plan::new();
-    plan.library.resources = shelves;
+    plan.library.resources = sources;
     plan.settings.page_size = page_size;
     plan.deny = ["audit.*"].iter().chain(deny).map(|rule| (*rule).to_owned()).collect();
     plan.build()
 }
 
 async fn page(
-    house: &House,
+    test_host: &TestHost,
     after: Option<ResourceCursor>,
 ) -> Result<(Vec<String>, Option<ResourceCursor>), CallError> {
-    match house.ask(HostRequest::ListResources { after }).await? {
+    match test_host.ask(HostRequest::ListResources { after }).await? {
         HostAnswer::Resources(page) => {
             Ok((page.resources.into_iter().map(|one| one.uri).collect(), page.next))
         }
-        _ => panic!("it answers with something else"),
+        _ => panic!("the answer is of another kind"),
     }
 }
 
 #[tokio::test]
-async fn however_long_a_page_is_all_pages_have_each_resource_of_all_sources_once() {
+async fn pages_of_any_size_list_each_resource_of_all_sources_once() {
     for counts in [[3, 0, 4], [2, 2, 2], [0, 0, 1], [5, 1, 0], [0, 0, 0]] {
         for size in 1..=8 {
-            // Not in order: a page that ends where a source does goes on at the start of the next.
+            // Unsorted names: after the end of a source, a page continues with the next source.
             let names = ["z", "a", "m"];
-            let shelves = names.iter().zip(counts);
-            let shelves = shelves.map(|(name, count)| shelf(name, count, Mood::Fine)).collect();
-            let house = house(shelves, size, &[]);
+            let sources = names.iter().zip(counts);
+            let sources =
+                sources.map(|(name, count)| source(name, count, SourceState::Fine)).collect();
+            let test_host = test_host(sources, size, &[]);
             let mut all = Vec::new();
             let mut after = None;
             loop {
-                let (mut uris, next) = page(&house, after).await.expect("a page");
+                let (mut uris, next) = page(&test_host, after).await.expect("a page");
                 assert!(uris.len() <= size);
-                assert!(next.is_none() || uris.len() == size, "a page is full but for the last");
+                assert!(next.is_none() || uris.len() == size, "every page but the last is full");
                 all.append(&mut uris);
                 after = next;
                 if after.is_none() {
@@ -149,44 +150,45 @@ async fn however_long_a_page_is_all_pages_have_each_resource_of_all_sources_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_fails_hides_no_other_and_is_told_only_where_all_fail() {
-    for mood in [Mood::Fails, Mood::Hangs, Mood::Panics] {
-        let shelves = vec![shelf("a", 1, mood), shelf("b", 1, Mood::Fine), shelf("c", 1, mood)];
-        let house_of_three = house(shelves, 10, &[]);
+async fn a_failing_source_hides_no_other_and_is_an_error_only_if_all_fail() {
+    for state in [SourceState::Fails, SourceState::Hangs, SourceState::Panics] {
+        let sources =
+            vec![source("a", 1, state), source("b", 1, SourceState::Fine), source("c", 1, state)];
+        let house_of_three = test_host(sources, 10, &[]);
         let (uris, next) = page(&house_of_three, None).await.expect("a page");
-        assert_eq!((uris, next), (vec!["b://000".to_owned()], None), "{mood:?}");
-        let alone = house(vec![shelf("a", 1, mood)], 10, &["jobs.*"]);
-        assert!(page(&alone, None).await.is_err(), "{mood:?}");
+        assert_eq!((uris, next), (vec!["b://000".to_owned()], None), "{state:?}");
+        let alone = test_host(vec![source("a", 1, state)], 10, &["jobs.*"]);
+        assert!(page(&alone, None).await.is_err(), "{state:?}");
     }
 }
 
 #[tokio::test]
-async fn a_cursor_in_a_source_that_is_gone_is_refused_as_such() {
-    let house = house(vec![shelf("a", 2, Mood::Fine)], 1, &[]);
+async fn a_cursor_of_a_missing_source_is_invalid() {
+    let test_host = test_host(vec![source("a", 2, SourceState::Fine)], 1, &[]);
     let source = "b.read".to_owned();
     let uri = "b://000".to_owned();
-    let refused = page(&house, Some(ResourceCursor { source, uri })).await;
+    let refused = page(&test_host, Some(ResourceCursor { source, uri })).await;
     assert!(matches!(refused, Err(CallError::InvalidInput { .. })));
 }
 
 #[tokio::test]
-async fn who_asks_for_no_uri_is_told_how_those_begin_that_they_may_see() {
-    let shelves = ["a", "b", "c"].map(|name| shelf(name, 1, Mood::Fine));
-    let house = house(shelves.into(), 10, &["b.*"]);
+async fn a_reader_of_an_unknown_uri_is_told_the_prefixes_of_visible_ones() {
+    let sources = ["a", "b", "c"].map(|name| source(name, 1, SourceState::Fine));
+    let test_host = test_host(sources.into(), 10, &["b.*"]);
     let told =
         "no resource is at `README.md`; URIs here begin with `a://`, `c://`, `job://`, for example";
-    match house.ask(read("README.md")).await {
+    match test_host.ask(read("README.md")).await {
         Err(CallError::NotFound { message }) => assert_eq!(message, told),
         Ok(_) | Err(_) => panic!("it is not there"),
     }
 }
 
 #[tokio::test]
-async fn what_policy_hides_is_not_there() {
-    let shelves = vec![shelf("a", 1, Mood::Fine), shelf("b", 1, Mood::Fine)];
-    let house = house(shelves, 10, &["a.*"]);
-    assert_eq!(page(&house, None).await.expect("a page").0, ["b://000"]);
-    match house.ask(HostRequest::ListTemplates).await {
+async fn resources_hidden_by_policy_do_not_exist_for_the_caller() {
+    let sources = vec![source("a", 1, SourceState::Fine), source("b", 1, SourceState::Fine)];
+    let test_host = test_host(sources, 10, &["a.*"]);
+    assert_eq!(page(&test_host, None).await.expect("a page").0, ["b://000"]);
+    match test_host.ask(HostRequest::ListTemplates).await {
         Ok(HostAnswer::Templates(all)) => assert!(all.iter().all(|one| !one.uri.starts_with("a:"))),
         Ok(_) | Err(_) => panic!("templates are listed"),
     }
@@ -197,43 +199,43 @@ async fn what_policy_hides_is_not_there() {
         HostRequest::ReadFolder { uri: "a://000".to_owned(), after: None },
         HostRequest::Complete(completing(template, "")),
     ] {
-        let refused = house.ask(request.clone()).await;
+        let refused = test_host.ask(request.clone()).await;
         assert!(matches!(refused, Err(CallError::NotFound { .. })), "{request:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_read_leaves_one_record_however_it_ends() {
-    let shelves = vec![
-        shelf("a", 1, Mood::Fine),
-        shelf("b", 1, Mood::Fails),
-        shelf("c", 1, Mood::Hangs),
-        shelf("d", 1, Mood::Panics),
+async fn each_read_leaves_one_record() {
+    let sources = vec![
+        source("a", 1, SourceState::Fine),
+        source("b", 1, SourceState::Fails),
+        source("c", 1, SourceState::Hangs),
+        source("d", 1, SourceState::Panics),
     ];
-    let house = house(shelves, 10, &[]);
+    let test_host = test_host(sources, 10, &[]);
     for uri in ["a://000", "b://000", "c://000", "d://000", "e://000"] {
-        assert_eq!(house.ask(read(uri)).await.is_ok(), uri == "a://000", "{uri}");
+        assert_eq!(test_host.ask(read(uri)).await.is_ok(), uri == "a://000", "{uri}");
     }
-    let records = house.records();
+    let records = test_host.records();
     let expected =
         ["a.read ok", "b.read failed", "c.read timed_out", "d.read failed", "resources not_found"];
     assert_eq!(records, expected);
 }
 
 #[tokio::test]
-async fn what_a_person_is_to_confirm_is_confirmed_when_it_is_read_as_a_resource_too() {
+async fn reading_a_resource_needs_the_confirmation_of_its_tool() {
     let mut plan = Plan::new();
-    plan.library.resources = vec![shelf("a", 1, Mood::Fine)];
+    plan.library.resources = vec![source("a", 1, SourceState::Fine)];
     plan.confirm = vec!["a.read".to_owned()];
-    let house = plan.build();
-    assert!(matches!(house.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
+    let test_host = plan.build();
+    assert!(matches!(test_host.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
     let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
-    let answer = house.host.answer(IncomingRequest { asker, ..asked(read("a://000")) }).await;
+    let answer = test_host.host.answer(IncomingRequest { asker, ..asked(read("a://000")) }).await;
     let Ok(HostAnswer::Questions { state, .. }) = answer else { panic!("it asks") };
     let asker = Asker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
     let again = IncomingRequest { asker, state: Some(state), ..asked(read("a://000")) };
-    assert!(matches!(house.host.answer(again).await, Ok(HostAnswer::Contents(_))));
-    assert_eq!(house.records(), ["a.read not_allowed", "a.read asks", "a.read ok"]);
+    assert!(matches!(test_host.host.answer(again).await, Ok(HostAnswer::Contents(_))));
+    assert_eq!(test_host.records(), ["a.read not_allowed", "a.read asks", "a.read ok"]);
 }
 
 fn completing(of: CompletionTarget, so_far: &str) -> CompletionRequest {
@@ -247,11 +249,11 @@ fn completing(of: CompletionTarget, so_far: &str) -> CompletionRequest {
 }
 
 #[tokio::test]
-async fn a_completion_is_ranked_and_no_longer_than_a_hundred_and_says_how_many_there_are() {
-    let house = house(vec![shelf("a", 1000, Mood::Fine)], 10, &[]);
+async fn a_completion_is_ranked_and_limited_to_a_hundred_with_the_total() {
+    let test_host = test_host(vec![source("a", 1000, SourceState::Fine)], 10, &[]);
     let complete = async |so_far: &str| -> Completion {
         let of = CompletionTarget::Template("a://{number}".to_owned());
-        match house.ask(HostRequest::Complete(completing(of, so_far))).await {
+        match test_host.ask(HostRequest::Complete(completing(of, so_far))).await {
             Ok(HostAnswer::Completion(completion)) => completion,
             Ok(_) | Err(_) => panic!("it is completed"),
         }
@@ -259,7 +261,7 @@ async fn a_completion_is_ranked_and_no_longer_than_a_hundred_and_says_how_many_t
     let all = complete("").await;
     assert_eq!((all.values.len(), all.total), (100, 1000));
     let some = complete("99").await;
-    // 99 and 990 to 999 begin so; 199 to 899 hold it; 909 to 989 have its letters in order.
+    // 99 and 990 to 999 start with it; 199 to 899 contain it; 909 to 989 have its digits in order.
     assert_eq!(some.values[..3], ["99", "990", "991"]);
     assert_eq!((some.values.len(), some.total), (28, 28));
 }
@@ -280,7 +282,7 @@ impl Prompt for Greets {
 
     async fn make(&self, ctx: &ToolContext, Whom { whom }: Whom) -> Result<PromptText, ToolError> {
         match whom.as_str() {
-            "panic" => panic!("as it was told"),
+            "panic" => panic!("as requested"),
             "asked" => {
                 ctx.ask_form("whom", "Whom?", json!({ "type": "object" })).await?;
                 Ok(PromptText::default())
@@ -290,8 +292,8 @@ impl Prompt for Greets {
     }
 }
 
-/// A source of prompts that is broken.
-struct Broken(Mood);
+/// A source of prompts in the given state.
+struct Broken(SourceState);
 
 impl PromptSource for Broken {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
@@ -302,7 +304,7 @@ impl PromptSource for Broken {
     }
 
     fn may_have(&self, name: &str) -> bool {
-        name == "broken" || self.0 != Mood::Hangs
+        name == "broken" || self.0 != SourceState::Hangs
     }
 
     fn unusable_reason(&self, name: &str) -> Option<String> {
@@ -310,7 +312,7 @@ impl PromptSource for Broken {
     }
 }
 
-/// A source of skills of which one cannot be used.
+/// A source with one unusable skill.
 struct Spoilt;
 
 impl SkillSource for Spoilt {
@@ -332,20 +334,23 @@ impl SkillSource for Spoilt {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_is_made_without_waiting_for_a_source_that_hangs_and_has_it_not() {
+async fn a_prompt_is_made_without_waiting_for_a_hanging_source_that_lacks_it() {
     let mut plan = Plan::new();
     let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(Greets)];
-    plan.library.prompts =
-        vec![Arc::new(Broken(Mood::Hangs)), Arc::new(greets), Arc::new(Broken(Mood::Hangs))];
-    let house = plan.build();
+    plan.library.prompts = vec![
+        Arc::new(Broken(SourceState::Hangs)),
+        Arc::new(greets),
+        Arc::new(Broken(SourceState::Hangs)),
+    ];
+    let test_host = plan.build();
     let arguments = PromptArguments::from([("whom".to_owned(), "Ada".to_owned())]);
     let request = HostRequest::GetPrompt { name: "greets".to_owned(), arguments };
-    let made = tokio::time::timeout(Duration::from_secs(1), house.ask(request)).await;
+    let made = tokio::time::timeout(Duration::from_secs(1), test_host.ask(request)).await;
     assert!(matches!(made, Ok(Ok(HostAnswer::Prompt(_)))));
 }
 
 #[tokio::test]
-async fn of_several_sources_the_surest_is_read_from_and_of_those_the_first() {
+async fn the_first_source_with_the_strongest_claim_is_read() {
     let guessing = |name, claim| -> Arc<dyn ResourceSource> {
         let guard = guard(name);
         Arc::new(Guesses { guard, claim })
@@ -356,15 +361,15 @@ async fn of_several_sources_the_surest_is_read_from_and_of_those_the_first() {
         ([UriClaim::Scheme, UriClaim::Scheme, UriClaim::Scheme], "a.read"),
     ] {
         let [a, b, c] = claims;
-        let shelves = vec![guessing("a", a), guessing("b", b), guessing("c", c)];
-        let house = house(shelves, 10, &[]);
-        let read = house.ask(HostRequest::ReadResource { uri: "x://1".to_owned() }).await;
+        let sources = vec![guessing("a", a), guessing("b", b), guessing("c", c)];
+        let test_host = test_host(sources, 10, &[]);
+        let read = test_host.ask(HostRequest::ReadResource { uri: "x://1".to_owned() }).await;
         assert!(read.is_ok());
-        assert_eq!(house.records(), [format!("{expected} ok")]);
+        assert_eq!(test_host.records(), [format!("{expected} ok")]);
     }
 }
 
-/// A source that has every URI, as surely as it says.
+/// A source that claims every URI with this strength.
 struct Guesses {
     guard: ToolSpec,
     claim: UriClaim,
@@ -402,12 +407,12 @@ impl ResourceSource for Guesses {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_says_why_to_whoever_asks_for_it_by_name() {
+async fn an_unusable_prompt_or_skill_is_refused_by_name_with_the_reason() {
     let mut plan = Plan::new();
-    plan.library.prompts = vec![Arc::new(Broken(Mood::Fine))];
+    plan.library.prompts = vec![Arc::new(Broken(SourceState::Fine))];
     plan.library.skills = vec![Arc::new(Spoilt)];
-    let house = plan.build();
-    let told = async |request: HostRequest| match house.ask(request).await {
+    let test_host = plan.build();
+    let told = async |request: HostRequest| match test_host.ask(request).await {
         Err(CallError::NotFound { message }) => message,
         Err(err) => panic!("{err:?}"),
         Ok(_) => panic!("it is there"),
@@ -424,26 +429,31 @@ async fn what_cannot_be_used_says_why_to_whoever_asks_for_it_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_prompt_made_leaves_one_record_however_it_ends_and_whatever_other_sources_do() {
+async fn each_prompt_request_leaves_one_record() {
     let mut plan = Plan::new();
     let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(Greets)];
-    plan.library.prompts =
-        vec![Arc::new(Broken(Mood::Hangs)), Arc::new(Broken(Mood::Panics)), Arc::new(greets)];
-    let house = plan.build();
+    plan.library.prompts = vec![
+        Arc::new(Broken(SourceState::Hangs)),
+        Arc::new(Broken(SourceState::Panics)),
+        Arc::new(greets),
+    ];
+    let test_host = plan.build();
     let get = |name: &str, whom: Option<&str>| {
         let whom = whom.map(|whom| ("whom".to_owned(), whom.to_owned()));
         let arguments: PromptArguments = whom.into_iter().collect();
         HostRequest::GetPrompt { name: name.to_owned(), arguments }
     };
-    assert!(matches!(house.ask(get("greets", Some("ada"))).await, Ok(HostAnswer::Prompt(_))));
-    let missing = house.ask(get("greets", None)).await;
+    assert!(matches!(test_host.ask(get("greets", Some("ada"))).await, Ok(HostAnswer::Prompt(_))));
+    let missing = test_host.ask(get("greets", None)).await;
     assert!(matches!(missing, Err(CallError::InvalidInput { .. })));
-    let unknown = house.ask(get("greet", Some("ada"))).await.map(|_| ()).expect_err("unknown");
+    let unknown = test_host.ask(get("greet", Some("ada"))).await.map(|_| ()).expect_err("unknown");
     assert!(unknown.to_string().contains("did you mean `greets`"), "{unknown}");
-    assert!(house.ask(get("greets", Some("panic"))).await.is_err());
+    assert!(test_host.ask(get("greets", Some("panic"))).await.is_err());
     let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
-    let asks =
-        house.host.answer(IncomingRequest { asker, ..asked(get("greets", Some("asked"))) }).await;
+    let asks = test_host
+        .host
+        .answer(IncomingRequest { asker, ..asked(get("greets", Some("asked"))) })
+        .await;
     assert!(matches!(asks, Ok(HostAnswer::Questions { .. })));
     let records = [
         "prompts.greets ok",
@@ -452,10 +462,10 @@ async fn each_prompt_made_leaves_one_record_however_it_ends_and_whatever_other_s
         "prompts.greets failed",
         "prompts.greets asks",
     ];
-    assert_eq!(house.records(), records);
+    assert_eq!(test_host.records(), records);
 }
 
-/// A prompt that takes in what `a.read` reads.
+/// A prompt that is guarded by `a.read`.
 struct Takes(PromptSpec, ToolSpec);
 
 impl AnyPrompt for Takes {
@@ -485,8 +495,8 @@ impl AnyPrompt for Takes {
 }
 
 #[tokio::test]
-async fn a_prompt_that_takes_in_what_a_tool_reads_is_hidden_and_confirmed_as_that_tool_is() {
-    let house = |deny: &[&str], confirm: &[&str]| {
+async fn a_prompt_is_hidden_and_confirmed_like_the_tool_that_guards_it() {
+    let test_host = |deny: &[&str], confirm: &[&str]| {
         let spec = PromptSpec { name: "takes".to_owned(), ..PromptSpec::default() };
         let guard = ToolSpec::new(ToolId::new("a.read").expect("an id"), "", "", Effects::Reads);
         let takes: Vec<Arc<dyn AnyPrompt>> = vec![Arc::new(Takes(spec, guard))];
@@ -501,47 +511,49 @@ async fn a_prompt_that_takes_in_what_a_tool_reads_is_hidden_and_confirmed_as_tha
         let arguments = PromptArguments::new();
         HostRequest::GetPrompt { name, arguments }
     };
-    let listed =
-        async |house: &House| match house.ask(HostRequest::ListPrompts { after: None }).await {
-            Ok(HostAnswer::Prompts(page)) => page.prompts.len(),
-            Ok(_) | Err(_) => panic!("they are listed"),
-        };
-    let open = house(&[], &[]);
+    let listed = async |test_host: &TestHost| match test_host
+        .ask(HostRequest::ListPrompts { after: None })
+        .await
+    {
+        Ok(HostAnswer::Prompts(page)) => page.prompts.len(),
+        Ok(_) | Err(_) => panic!("they are listed"),
+    };
+    let open = test_host(&[], &[]);
     assert_eq!(listed(&open).await, 1);
     assert!(open.ask(get()).await.is_ok());
-    let denied = house(&["a.*"], &[]);
+    let denied = test_host(&["a.*"], &[]);
     assert_eq!(listed(&denied).await, 0);
     assert!(matches!(denied.ask(get()).await, Err(CallError::NotFound { .. })));
     let of = CompletionTarget::Prompt("takes".to_owned());
     let completed = denied.ask(HostRequest::Complete(completing(of, ""))).await;
     assert!(matches!(completed, Err(CallError::NotFound { .. })));
-    let confirmed = house(&[], &["a.read"]);
+    let confirmed = test_host(&[], &["a.read"]);
     let refused = confirmed.ask(get()).await.map(|_| ()).expect_err("nobody is asked");
     assert!(refused.to_string().contains("tools.confirm"), "{refused}");
 }
 
 #[tokio::test]
-async fn the_audit_tail_has_the_callers_records_alone_and_tells_of_new_ones_but_of_looking() {
-    let house = Plan::new().build();
+async fn the_audit_tail_has_only_the_callers_records_and_notifies_of_new_ones() {
+    let test_host = Plan::new().build();
     let uri = "audit://tail";
-    let mut changes = house.host.subscribe();
-    let watched = house.ask(HostRequest::WatchResource { uri: uri.to_owned() }).await;
+    let mut changes = test_host.host.subscribe();
+    let watched = test_host.ask(HostRequest::WatchResource { uri: uri.to_owned() }).await;
     let Ok(HostAnswer::Watched { hold, .. }) = watched else { panic!("it is watched") };
-    let tail = async || match house.ask(read(uri)).await {
+    let tail = async || match test_host.ask(read(uri)).await {
         Ok(HostAnswer::Contents(all)) => all[0].clone(),
         Ok(_) | Err(_) => panic!("it is read"),
     };
     assert_eq!(tail().await, ResourceContents::text(uri, "application/x-ndjson", ""));
     let looks = call("t.looks", json!({ "how": "not" }));
     let bobs = IncomingRequest { caller: Caller::with_key("bob"), ..asked(looks.clone()) };
-    assert!(house.host.answer(bobs).await.is_ok());
-    house.host.flush();
-    // Neither was of anything that Ada did but look.
+    assert!(test_host.host.answer(bobs).await.is_ok());
+    test_host.host.flush();
+    // Ada only read the tail, and the other call was Bob's.
     let quiet = tokio::time::timeout(Duration::from_millis(300), changes.recv()).await;
     assert!(quiet.is_err(), "{quiet:?}");
-    assert!(house.ask(looks).await.is_ok());
+    assert!(test_host.ask(looks).await.is_ok());
     let panics = call("t.looks", json!({ "how": "panics" }));
-    assert!(house.ask(panics).await.is_err());
+    assert!(test_host.ask(panics).await.is_err());
     let told = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
     assert_eq!(told.expect("in time"), Ok(ServerChange::Resource(uri.into())));
     let toolgate_contract::ResourceData::Text(text) = tail().await.held else {
@@ -549,7 +561,7 @@ async fn the_audit_tail_has_the_callers_records_alone_and_tells_of_new_ones_but_
     };
     assert!(text.contains("t.looks") && text.contains("audit.read"), "{text}");
     assert!(!text.contains("bob"), "{text}");
-    // Why it failed is for the log alone.
+    // The cause of a failure is only in the log.
     assert!(text.contains("failed") && !text.contains("cause"), "{text}");
     drop(hold);
 }

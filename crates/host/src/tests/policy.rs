@@ -1,4 +1,4 @@
-//! What rules of policy hide is there by no way, and what they decide is on record.
+//! Policy rules: hidden tools and recorded decisions.
 
 use super::*;
 use crate::job_tools;
@@ -18,7 +18,7 @@ fn rule(name: &str, effect: PolicyEffect, tools: &str, when: Option<&str>) -> Po
     }
 }
 
-fn house(rules: Vec<PolicyRule>) -> House {
+fn test_host(rules: Vec<PolicyRule>) -> TestHost {
     let mut plan = Plan::new();
     plan.rules = rules;
     plan.tools.extend(job_tools(&plan.handle));
@@ -30,41 +30,52 @@ fn prints() -> Value {
 }
 
 #[tokio::test]
-async fn what_a_rule_hides_from_a_caller_is_unknown_to_it_by_every_way_and_not_to_others() {
-    let house = house(vec![rule("r", PolicyEffect::Deny, "t.prints", None)]);
-    let listed = house.host.tools(&ada()).tools;
+async fn a_tool_hidden_from_a_caller_is_unknown_to_it_in_every_request_and_not_to_others() {
+    let test_host = test_host(vec![rule("r", PolicyEffect::Deny, "t.prints", None)]);
+    let listed = test_host.host.tools(&ada()).tools;
     assert!(listed.iter().all(|tool| tool.spec().id.as_str() != "t.prints"));
     for name in ["t.prints", "t_prints", "t/prints"] {
-        let called = house.ask(call(name, prints())).await;
+        let called = test_host.ask(call(name, prints())).await;
         assert!(matches!(called, Err(CallError::UnknownTool { nearest: None, .. })), "{name}");
         let tool = name.to_owned();
         let terms = JobOptions::default();
-        let started = house.ask(HostRequest::StartJob { tool, input: prints(), terms }).await;
+        let started = test_host.ask(HostRequest::StartJob { tool, input: prints(), terms }).await;
         assert!(matches!(started, Err(CallError::UnknownTool { .. })), "{name}");
         let input = json!({ "tool": name, "arguments": prints() });
-        let Err(why) = house.ask(call("jobs.start", input)).await else { panic!("{name}") };
+        let Err(why) = test_host.ask(call("jobs.start", input)).await else { panic!("{name}") };
         assert!(why.to_string().contains("no tool is named"), "{why}");
     }
     let bobs =
         IncomingRequest { caller: Caller::with_key("bob"), ..asked(call("t.prints", prints())) };
-    assert!(house.host.answer(bobs).await.is_ok());
+    assert!(test_host.host.answer(bobs).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_job_is_judged_by_its_input_as_a_call_is_and_the_record_names_the_rule() {
+async fn a_tool_that_the_settings_deny_is_unavailable_with_the_rule() {
+    let mut plan = Plan::new();
+    plan.deny = vec!["t.prints".to_owned()];
+    let test_host = plan.build();
+    let refused = test_host.ask(call("t_prints", prints())).await.map(|_| ()).expect_err("denied");
+    let expected = "`t_prints` is not available: the rule `tools.deny: t.prints` denies it";
+    assert_eq!(refused.to_string(), expected);
+    assert_eq!(test_host.records(), ["t_prints unknown_tool"]);
+}
+
+#[tokio::test]
+async fn a_job_is_decided_by_its_input_like_a_call_and_the_record_names_the_rule() {
     let when = Some("input.text == 'x'");
-    let house = house(vec![rule("no-x", PolicyEffect::Deny, "t.prints", when)]);
+    let test_host = test_host(vec![rule("no-x", PolicyEffect::Deny, "t.prints", when)]);
     assert!(matches!(
-        house.ask(call("t.prints", prints())).await,
+        test_host.ask(call("t.prints", prints())).await,
         Err(CallError::NotAllowed { .. })
     ));
     let tool = "t.prints".to_owned();
     let terms = JobOptions::default();
-    let started = house.ask(HostRequest::StartJob { tool, input: prints(), terms }).await;
+    let started = test_host.ask(HostRequest::StartJob { tool, input: prints(), terms }).await;
     assert!(matches!(started, Err(CallError::NotAllowed { .. })));
-    assert!(house.ask(call("t.prints", json!({ "text": "y", "times": 1 }))).await.is_ok());
-    house.host.flush();
-    let log = std::fs::read_to_string(house.folder.path().join("audit.jsonl")).expect("a log");
+    assert!(test_host.ask(call("t.prints", json!({ "text": "y", "times": 1 }))).await.is_ok());
+    test_host.host.flush();
+    let log = std::fs::read_to_string(test_host.folder.path().join("audit.jsonl")).expect("a log");
     let rules: Vec<Value> = log
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["rule"].clone())
@@ -73,12 +84,12 @@ async fn a_job_is_judged_by_its_input_as_a_call_is_and_the_record_names_the_rule
 }
 
 #[tokio::test]
-async fn a_rule_that_confirms_by_input_has_a_person_asked_and_refuses_who_cannot() {
-    let house =
-        house(vec![rule("ask", PolicyEffect::Confirm, "t.prints", Some("input.times > 1"))]);
-    assert!(house.ask(call("t.prints", prints())).await.is_ok());
+async fn a_confirm_rule_on_the_input_refuses_a_client_that_cannot_ask() {
+    let test_host =
+        test_host(vec![rule("ask", PolicyEffect::Confirm, "t.prints", Some("input.times > 1"))]);
+    assert!(test_host.ask(call("t.prints", prints())).await.is_ok());
     let twice = json!({ "text": "x", "times": 2 });
     let refused =
-        house.ask(call("t.prints", twice)).await.map(|_| ()).expect_err("nobody is asked");
+        test_host.ask(call("t.prints", twice)).await.map(|_| ()).expect_err("nobody is asked");
     assert!(refused.to_string().contains("(`ask`)"), "{refused}");
 }

@@ -59,15 +59,15 @@ impl IndexSnapshot {
         limit: usize,
     ) -> Result<Vec<NamedDefinition>, IndexError> {
         catch_panics(|| {
-            let Some(asked) = NameQuery::parse(query) else { return Ok(Vec::new()) };
-            let found = self.find_definitions(&asked, filter, SpellingTolerance::Exact)?;
-            let found = asked.best_matches(found, limit);
+            let Some(parsed) = NameQuery::parse(query) else { return Ok(Vec::new()) };
+            let found = self.find_definitions(&parsed, filter, SpellingTolerance::Exact)?;
+            let found = parsed.best_matches(found, limit);
             // After an equal name, misspellings are not searched.
             if found.first().is_some_and(|it| it.match_kind <= NameMatchKind::CaseInsensitive) {
                 return Ok(found);
             }
-            Ok(asked.best_matches(
-                self.find_definitions(&asked, filter, SpellingTolerance::Similar)?,
+            Ok(parsed.best_matches(
+                self.find_definitions(&parsed, filter, SpellingTolerance::Similar)?,
                 limit,
             ))
         })
@@ -75,17 +75,17 @@ impl IndexSnapshot {
 
     fn find_definitions(
         &self,
-        asked: &NameQuery,
+        query: &NameQuery,
         filter: &DocumentFilter,
         spelt: SpellingTolerance,
     ) -> Result<Vec<ChunkSummary>, IndexError> {
         let mut found = Vec::new();
         for part in &self.inner.segments {
             let allowed = AllowedDocuments::for_filter(part, self.inner.fields, filter)?;
-            let mut docs = self.find_similar(part, &allowed, asked)?;
+            let mut docs = self.find_similar(part, &allowed, query)?;
             match spelt {
                 SpellingTolerance::Exact => {}
-                SpellingTolerance::Similar => add_misspelled(&mut docs, part, &allowed, asked)?,
+                SpellingTolerance::Similar => add_misspelled(&mut docs, part, &allowed, query)?,
             }
             for doc in docs {
                 found.push(part.chunk_summary(doc)?);
@@ -99,19 +99,19 @@ impl IndexSnapshot {
         &self,
         part: &IndexSegment,
         allowed: &AllowedDocuments,
-        asked: &NameQuery,
+        query: &NameQuery,
     ) -> Result<BTreeSet<DocId>, IndexError> {
         let fields = self.inner.fields;
         let mut docs = BTreeSet::new();
-        let exact = Term::from_field_text(fields.symbol, &asked.symbol);
+        let exact = Term::from_field_text(fields.symbol, &query.symbol);
         let exact = part.symbols.read_postings(&exact, IndexRecordOption::Basic)?;
         exact.into_iter().for_each(|it| add_postings(&mut docs, it, allowed));
-        let begins = asked.symbol.as_bytes();
+        let begins = query.symbol.as_bytes();
         let mut terms = part.symbols.terms().range().ge(begins).into_stream()?;
         while terms.advance() && terms.key().starts_with(begins) && docs.len() < EXAMINED_MAX {
             add_postings(&mut docs, term_postings(part, terms.value())?, allowed);
         }
-        self.add_with_words(part, allowed, asked, &mut docs)?;
+        self.add_with_words(part, allowed, query, &mut docs)?;
         Ok(docs)
     }
 
@@ -120,13 +120,13 @@ impl IndexSnapshot {
         &self,
         part: &IndexSegment,
         allowed: &AllowedDocuments,
-        asked: &NameQuery,
+        query: &NameQuery,
         docs: &mut BTreeSet<DocId>,
     ) -> Result<(), IndexError> {
         let field = self.inner.fields.words[0];
         let index = &part.words[0];
         let mut postings = Vec::new();
-        for word in &asked.words {
+        for word in &query.words {
             let term = Term::from_field_text(field, word);
             match index.read_postings(&term, IndexRecordOption::Basic)? {
                 Some(found) => postings.push(found),
@@ -156,16 +156,16 @@ fn add_misspelled(
     docs: &mut BTreeSet<DocId>,
     part: &IndexSegment,
     allowed: &AllowedDocuments,
-    asked: &NameQuery,
+    query: &NameQuery,
 ) -> Result<(), IndexError> {
-    if asked.edits_max == 0 {
+    if query.edits_max == 0 {
         return Ok(());
     }
     let most = docs.len() + EXAMINED_MAX;
     let mut terms = part.symbols.terms().stream()?;
     while terms.advance() && docs.len() < most {
         let name = std::str::from_utf8(terms.key());
-        if name.is_ok_and(|name| asked.distance(name).is_some()) {
+        if name.is_ok_and(|name| query.distance(name).is_some()) {
             add_postings(docs, term_postings(part, terms.value())?, allowed);
         }
     }

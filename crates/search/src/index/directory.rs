@@ -5,7 +5,7 @@
 //! the kernel's cache. Data lost in a power cut is detected by its checksum and made again.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the index's own folder is touched here, in header.rs and in vectors/ alone"
+    reason = "only this module, header.rs and vectors/ access the index folder"
 )]
 
 use std::collections::HashSet;
@@ -178,7 +178,7 @@ impl IndexFile {
         if hasher.finalize() == footer.crc {
             return Ok(());
         }
-        Err(io::Error::new(ErrorKind::InvalidData, "its checksum is another"))
+        Err(io::Error::new(ErrorKind::InvalidData, "its checksum is wrong"))
     }
 }
 

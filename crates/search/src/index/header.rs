@@ -1,7 +1,7 @@
 //! Identifies the program version that made an index, and locks the index folder.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the index's own folder is touched here, in folder.rs and in vectors/ alone"
+    reason = "only this module, directory.rs and vectors/ access the index folder"
 )]
 
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> 
         Ok(bytes) => bytes,
         Err(err) if err.kind() == ErrorKind::NotFound => {
             let begun = folder.join(WORDS_FOLDER).try_exists()?;
-            let why = || IndexFolderState::Unusable("it was never finished".to_owned());
+            let why = || IndexFolderState::Unusable("it is incomplete".to_owned());
             return Ok(if begun { why() } else { IndexFolderState::Empty });
         }
         Err(err) => return Err(IndexError::Failed(err.to_string())),
@@ -87,10 +87,10 @@ pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> 
             let theirs = header.format;
             let ours = ours.format;
             IndexFolderState::Unusable(format!(
-                "it has format {theirs}, and this program writes {ours}"
+                "it has format {theirs}, but toolgate needs format {ours}"
             ))
         }
-        Ok(_) => IndexFolderState::Unusable("another version of this program made it".to_owned()),
+        Ok(_) => IndexFolderState::Unusable("another version of toolgate wrote it".to_owned()),
         Err(_) => IndexFolderState::Unusable(format!("its `{HEADER_FILE}` cannot be read")),
     })
 }

@@ -49,9 +49,9 @@ impl SearchIndexWriter {
     /// Publishes whether the index is complete.
     pub fn publish_status(&self, complete: bool) -> Result<(), IndexError> {
         let Some(LeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
-        let told = LeaderRecord { complete, process: process::id() };
-        let told = serde_json::to_vec(&told).map_err(std::io::Error::other)?;
-        let done = directory::write_atomically(&file, &told);
+        let record = LeaderRecord { complete, process: process::id() };
+        let record = serde_json::to_vec(&record).map_err(std::io::Error::other)?;
+        let done = directory::write_atomically(&file, &record);
         if done.is_err() {
             // The previous status is not valid any more.
             drop(fs::remove_file(&file));

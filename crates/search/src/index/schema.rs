@@ -163,7 +163,7 @@ impl SchemaFields {
         &self,
         document: &IndexDocument<'_>,
     ) -> serde_json::Result<TantivyDocument> {
-        let kept = StoredFile {
+        let file = StoredFile {
             path: document.path.to_owned(),
             etag: document.etag.to_owned(),
             commit: document.commit.map(str::to_owned),
@@ -172,7 +172,7 @@ impl SchemaFields {
         };
         let mut written = self.common_fields(document, 0, ChunkHash(0));
         written.add_bytes(self.known, &KnownDocument::encode(document.etag, document.fingerprint));
-        written.add_bytes(self.stored, &serde_json::to_vec(&kept)?);
+        written.add_bytes(self.stored, &serde_json::to_vec(&file)?);
         Ok(written)
     }
 

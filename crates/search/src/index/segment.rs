@@ -47,7 +47,7 @@ impl IndexSegment {
             words.push(reader.inverted_index(field)?);
             lengths.push(reader.get_fieldnorms_reader(field)?);
         }
-        let missing = |_| IndexError::Damaged("fields of it are missing".to_owned());
+        let missing = |_| IndexError::Damaged("some fields are missing".to_owned());
         Ok(Self {
             words: words.try_into().map_err(missing)?,
             lengths: lengths.try_into().map_err(|_| missing(Vec::new()))?,
@@ -110,7 +110,7 @@ impl IndexSegment {
         mut each: impl FnMut(String, KnownDocument),
     ) -> Result<(), IndexError> {
         let (Some(paths), Some(known)) = (&self.paths, &self.known) else { return Ok(()) };
-        let damaged = || IndexError::Damaged("a file has no path or no stamp".to_owned());
+        let damaged = || IndexError::Damaged("a file has no path or fingerprint".to_owned());
         // All terms are read at once, because single lookups would search a block for each.
         let all_paths = column_terms(paths)?;
         let all_known = column_terms(known)?;
@@ -139,7 +139,7 @@ impl IndexSegment {
         let number = u32::try_from(self.numbers.get_val(doc)).ok();
         number
             .and_then(|number| doc.checked_sub(number))
-            .ok_or_else(|| IndexError::Damaged("a chunk is of no file".to_owned()))
+            .ok_or_else(|| IndexError::Damaged("a chunk belongs to no file".to_owned()))
     }
 
     /// Returns the description of the chunk at `doc`.
@@ -150,7 +150,8 @@ impl IndexSegment {
     fn read_stored<T: serde::de::DeserializeOwned>(&self, doc: DocId) -> Result<T, IndexError> {
         let document: TantivyDocument = self.store.get(doc)?;
         let bytes = document.get_first(self.fields.stored).and_then(|it| it.as_value().as_bytes());
-        let bytes = bytes.ok_or_else(|| IndexError::Damaged("nothing is kept".to_owned()))?;
+        let bytes =
+            bytes.ok_or_else(|| IndexError::Damaged("a stored value is missing".to_owned()))?;
         serde_json::from_slice(bytes).map_err(|err| IndexError::Damaged(err.to_string()))
     }
 }

@@ -152,7 +152,7 @@ impl IndexSnapshot {
     pub fn unembedded(&self, most: usize) -> Result<Vec<UnembeddedChunk>, IndexError> {
         let Some(model) = &self.inner.model_vectors else { return Ok(Vec::new()) };
         catch_panics(|| {
-            let mut told = HashSet::new();
+            let mut seen = HashSet::new();
             let mut found = Vec::new();
             // The newest chunks are at the end of the last segment.
             for part in self.inner.segments.iter().rev() {
@@ -162,7 +162,7 @@ impl IndexSnapshot {
                     }
                     let hash = part.hash(doc);
                     let is_chunk = part.is_alive(doc) && part.file_of(doc)? != doc;
-                    if is_chunk && model.slot_of(hash).is_none() && told.insert(hash) {
+                    if is_chunk && model.slot_of(hash).is_none() && seen.insert(hash) {
                         let (first, last) = part.chunk(doc)?.lines();
                         let path = part.file(part.file_of(doc)?)?.path;
                         found.push(UnembeddedChunk { hash, path, first, last });
@@ -205,7 +205,9 @@ impl IndexSnapshot {
                     // readable.
                     Err(_) if stamp.is_none() && folder.is_some() => match latest.as_ref() {
                         Some(last) => return Ok(last.clone()),
-                        None => return Err(IndexError::Damaged("it has no head".to_owned())),
+                        None => {
+                            return Err(IndexError::Damaged("its header is missing".to_owned()));
+                        }
                     },
                     Err(err) => return Err(err),
                 }
@@ -325,8 +327,8 @@ fn open_segments(
     let _locked = locked.map_err(|err| IndexError::Failed(err.to_string()))?;
     let metas = index.inner.words.load_metas()?;
     if metas.schema != index.inner.words.schema() {
-        let told = "another version of this program has made it anew";
-        return Err(IndexError::Failed(told.to_owned()));
+        let why = "another version of toolgate has rebuilt it";
+        return Err(IndexError::Failed(why.to_owned()));
     }
     let open = |segment: Segment| match known.iter().find(|it| it.is_same_as(&segment)) {
         Some(known) => Ok(Arc::clone(known)),

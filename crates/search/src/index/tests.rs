@@ -1,5 +1,5 @@
 //! The index at its face: what is put is found, as it was ranked, filtered, damaged and shared.
-#![allow(clippy::disallowed_methods, reason = "files are broken and processes killed on purpose")]
+#![allow(clippy::disallowed_methods, reason = "the tests damage files and kill processes")]
 
 mod damage;
 mod filters;
@@ -117,20 +117,20 @@ pub(super) fn paths(candidates: &[Candidate]) -> Vec<&str> {
 }
 
 #[test]
-fn a_document_is_found_once_committed_and_replaced_by_its_path() {
+fn a_document_is_found_after_a_commit_and_replaced_by_its_path() {
     let (index, begun) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     assert_eq!(begun, IndexOpenOutcome::Created);
     let mut writer = index.writer().unwrap().unwrap();
-    assert!(index.writer().unwrap().is_none(), "one writes at a time");
+    assert!(index.writer().unwrap().is_none(), "only one process writes at a time");
     let before = index.snapshot().unwrap();
     Doc::new("a.txt", "alpha one\nbody\n\nbeta two", &[]).put(&mut writer, b"1");
     Doc::new("empty.txt", "", &[]).put(&mut writer, b"2");
-    assert_eq!(index.snapshot().unwrap().counts().documents, 0, "it is not committed");
+    assert_eq!(index.snapshot().unwrap().counts().documents, 0, "nothing is committed yet");
     writer.commit().unwrap();
     let now = index.snapshot().unwrap();
     assert_eq!((now.counts().documents, now.counts().chunks), (2, 2));
     let known = now.documents().unwrap();
-    assert_eq!(known["empty.txt"].fingerprint, b"2", "what has no chunks is remembered too");
+    assert_eq!(known["empty.txt"].fingerprint, b"2", "a document without chunks is stored, too");
     let found = find(&now, "beta");
     let [found] = &found[..] else { panic!("{found:?}") };
     assert_eq!((found.summary.first, found.summary.last), (4, 4));
@@ -141,18 +141,18 @@ fn a_document_is_found_once_committed_and_replaced_by_its_path() {
     writer.commit().unwrap();
     let after = index.snapshot().unwrap();
     assert!(find(&after, "beta").is_empty() && find(&after, "gamma").len() == 1);
-    assert_eq!(find(&now, "beta").len(), 1, "a moment does not change");
+    assert_eq!(find(&now, "beta").len(), 1, "a snapshot does not change");
     assert_eq!(before.counts().documents, 0);
 
     writer.remove("a.txt").unwrap();
     writer.commit().unwrap();
     assert_eq!(paths(&find(&index.snapshot().unwrap(), "gamma txt")), [""; 0]);
     drop(writer);
-    assert!(index.writer().unwrap().is_some(), "the right is free again");
+    assert!(index.writer().unwrap().is_some(), "the write lock is free again");
 }
 
 #[test]
-fn a_path_put_twice_before_a_commit_is_there_once() {
+fn a_path_put_twice_before_a_commit_is_indexed_once() {
     let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     Doc::new("a.txt", "alpha", &[]).put(&mut writer, b"1");
@@ -166,7 +166,7 @@ fn a_path_put_twice_before_a_commit_is_there_once() {
 }
 
 #[test]
-fn a_thousand_small_commits_leave_few_segments_and_rest_ends_the_threads() {
+fn small_commits_leave_few_segments_and_resting_ends_the_threads() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
@@ -184,11 +184,15 @@ fn a_thousand_small_commits_leave_few_segments_and_rest_ends_the_threads() {
     assert!(writer.is_idle());
     Doc::new("src/again.txt", "again", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
-    assert_eq!(find(&index.snapshot().unwrap(), "again").len(), 1, "it works again after a rest");
+    assert_eq!(
+        find(&index.snapshot().unwrap(), "again").len(),
+        1,
+        "indexing works again after resting"
+    );
 }
 
 #[test]
-fn vectors_are_given_by_hash_and_found_by_likeness() {
+fn vectors_are_set_by_hash_and_found_by_similarity() {
     let space = VectorSpace { model: "test".to_owned(), dimensions: 4 };
     let folder = tempfile::tempdir().unwrap();
     let place = IndexLocation::Folder(folder.path());
@@ -214,11 +218,11 @@ fn vectors_are_given_by_hash_and_found_by_likeness() {
     assert_eq!(now.counts().with_vectors, 2);
     assert_eq!(now.unembedded(10).unwrap().len(), 1);
 
-    let asked = unit(0);
+    let query = unit(0);
     let all = DocumentFilter::default();
     let sought = |filter| CandidateQuery {
         static_vector: None,
-        model_vector: Some(&asked),
+        model_vector: Some(&query),
         filter,
         limit: 1,
     };
@@ -228,7 +232,7 @@ fn vectors_are_given_by_hash_and_found_by_likeness() {
     assert!(now.vector(found[0].key, VectorSource::Model).unwrap()[0] > 0.99);
     let only = DocumentFilter { prefixes: vec!["a".to_owned()], tags: Vec::new() };
     let found = now.candidates(None, &sought(&only), &|| true).unwrap().candidates;
-    assert_eq!(paths(&found), ["a.txt"], "the filter comes before the best are taken");
+    assert_eq!(paths(&found), ["a.txt"], "the filter applies before the selection");
 
     drop((writer, index, now));
     let (index, begun) = SearchIndex::open(place, Some(&space)).unwrap();
@@ -239,13 +243,13 @@ fn vectors_are_given_by_hash_and_found_by_likeness() {
     assert_eq!(
         begun,
         IndexOpenOutcome::Existing,
-        "another model's vectors are none of the words' business"
+        "a change of the model does not rebuild the words"
     );
     assert_eq!(index.snapshot().unwrap().counts().with_vectors, 0);
 }
 
 #[test]
-fn what_is_not_wanted_any_more_ends_early() {
+fn a_cancelled_search_ends_early() {
     let (_, now) = filled(&[Doc::new("a.txt", "alpha", &[])]);
     let question = now.weigh_question("alpha").unwrap();
     let filter = DocumentFilter::default();

@@ -78,8 +78,8 @@ impl SearchIndexWriter {
     /// Adds `document`, replacing any previous one of the same path.
     pub fn put(&mut self, document: &IndexDocument<'_>) -> Result<(), IndexError> {
         if document.path.len() > PATH_BYTES_MAX {
-            let told = format!("a path of {} bytes is too long to be kept", document.path.len());
-            return Err(IndexError::Refused(told));
+            let why = format!("a path of {} bytes is too long", document.path.len());
+            return Err(IndexError::Refused(why));
         }
         catch_panics(|| self.try_put(document))
     }
@@ -120,8 +120,8 @@ impl SearchIndexWriter {
     /// includes them.
     pub fn add_vectors(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
         let Some(model) = &self.index.inner.model_vectors else {
-            let told = "no model is configured that vectors could be by";
-            return Err(IndexError::Refused(told.to_owned()));
+            let why = "no embedding model is configured";
+            return Err(IndexError::Refused(why.to_owned()));
         };
         catch_panics(|| Ok(model.append(vectors)?))
     }
@@ -239,10 +239,10 @@ impl SearchIndexWriter {
     fn delete_unused_vectors(&self) -> Result<(), IndexError> {
         let snapshot = self.index.snapshot()?;
         let chunks = snapshot.counts().chunks;
-        let kept = self.index.inner.static_vectors.snapshot().len();
-        if kept as u64 > 2 * chunks + VECTORS_BUFFERED_MAX as u64 {
-            let said = snapshot.chunk_hashes();
-            self.index.inner.static_vectors.retain(&|hash| said.contains(&hash))?;
+        let vector_count = self.index.inner.static_vectors.snapshot().len();
+        if vector_count as u64 > 2 * chunks + VECTORS_BUFFERED_MAX as u64 {
+            let live_hashes = snapshot.chunk_hashes();
+            self.index.inner.static_vectors.retain(&|hash| live_hashes.contains(&hash))?;
         }
         Ok(())
     }
@@ -330,7 +330,7 @@ impl IndexQueue {
             let waited = self.shrunk.wait_timeout_while(queued, QUEUE_WAIT, is_stuck);
             let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
-                return Err(IndexError::Failed("words are taken in too slowly".to_owned()));
+                return Err(IndexError::Failed("the index writes too slowly".to_owned()));
             }
             queued = now;
         }

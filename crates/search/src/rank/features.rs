@@ -17,7 +17,7 @@ pub fn extract_features(
     averages: &IndexStatistics,
     candidates: &[Candidate],
 ) -> Vec<[f32; FEATURES]> {
-    let asked: Vec<Option<WordVector<'_>>> =
+    let concept_vectors: Vec<Option<WordVector<'_>>> =
         question.concepts.iter().map(|it| table.word_in_query(&it.word)).collect();
     let lexical: Vec<f32> = candidates
         .iter()
@@ -28,7 +28,7 @@ pub fn extract_features(
     let best =
         BestScores { lexical: largest(&lexical), near: largest(&near), model: largest(&model) };
     let places = [reciprocal_ranks(&lexical), reciprocal_ranks(&near), reciprocal_ranks(&model)];
-    let look = FeatureExtractor { table, question, query_rows: &asked, best };
+    let look = FeatureExtractor { table, question, query_rows: &concept_vectors, best };
     candidates
         .iter()
         .enumerate()
@@ -134,12 +134,12 @@ impl FeatureExtractor<'_> {
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
     fn name_features(&self, name: &str) -> NameFeatures {
         let words = self.distinct_words(&[name]);
-        let asked = words.iter().filter_map(|it| it.concept);
-        let has: f32 = asked.clone().map(|at| self.question.concepts[at].rarity).sum();
+        let concepts = words.iter().filter_map(|it| it.concept);
+        let has: f32 = concepts.clone().map(|at| self.question.concepts[at].rarity).sum();
         let all: f32 = self.question.concepts.iter().map(|it| it.rarity).sum();
         NameFeatures {
             covered: has / all.max(1e-6),
-            share: asked.count() as f32 / words.len().max(1) as f32,
+            share: concepts.count() as f32 / words.len().max(1) as f32,
             similar: self.match_similar(&words),
             first_word: self.match_first(&words),
             parts: words.len() as f32,
@@ -170,7 +170,7 @@ impl FeatureExtractor<'_> {
 
     fn similarity(&self, concept: usize, word: &FeatureWord<'_>) -> f32 {
         match (&self.query_rows[concept], &word.row) {
-            (Some(asked), Some(found)) => asked.cosine(found).max(0.0),
+            (Some(query), Some(found)) => query.cosine(found).max(0.0),
             (Some(_) | None, _) => 0.0,
         }
     }
@@ -233,4 +233,4 @@ fn reciprocal_ranks(all: &[f32]) -> Vec<f32> {
     places
 }
 
-const _: () = assert!(FIELDS == 6, "the features name each field");
+const _: () = assert!(FIELDS == 6, "the features cover each field");

@@ -21,8 +21,8 @@ static MODEL_NETWORK: LazyLock<RankingNetwork> =
     LazyLock::new(|| load_network(include_bytes!("model.net")));
 
 fn load_network(bytes: &[u8]) -> RankingNetwork {
-    let network = RankingNetwork::parse(bytes).expect("the built-in network is whole");
-    assert_eq!(network.inputs, FEATURES, "the built-in network knows the features");
+    let network = RankingNetwork::parse(bytes).expect("the built-in network is valid");
+    assert_eq!(network.inputs, FEATURES, "the built-in network has these features");
     network
 }
 
@@ -78,12 +78,12 @@ impl RequestedKinds {
         let is = |tag: &str| candidate.summary.tags.iter().any(|it| it == tag);
         let test = if is("test") && !self.tests { TEST_PENALTY } else { 0.0 };
         let example = if is("example") && !self.examples { EXAMPLE_PENALTY } else { 0.0 };
-        let said = match candidate.summary.kind {
+        let text_score = match candidate.summary.kind {
             ChunkKind::Function | ChunkKind::Type | ChunkKind::Code => 0.0,
             ChunkKind::Section | ChunkKind::Key | ChunkKind::Text if self.texts => 0.0,
             ChunkKind::Section | ChunkKind::Key | ChunkKind::Text => TEXT_PENALTY,
         };
-        test + example + said
+        test + example + text_score
     }
 }
 

@@ -110,23 +110,23 @@ impl VectorBlock {
         let mut head = [0; HEAD_BYTES];
         file.read_exact_at(&mut head, 0)?;
         if head[..8] != MAGIC {
-            return Err(bad("it does not begin as one"));
+            return Err(bad("it is not a vector file"));
         }
         let version = u32::from_le_bytes(head_bytes(&head, 8));
         if version != VERSION {
-            return Err(BlockError::Invalid(format!("it is of version {version}, not {VERSION}")));
+            return Err(BlockError::Invalid(format!("it has version {version}, not {VERSION}")));
         }
         let count = u64::from_le_bytes(head_bytes(&head, 16));
         let expected = BlockHead { name, count, space, precision }.to_bytes();
         if head[..CHECKSUM_RANGE.start] != expected[..CHECKSUM_RANGE.start] {
-            return Err(bad("it is of another model, or not what its name says"));
+            return Err(bad("it belongs to another model, or does not match its name"));
         }
         let row_bytes = VectorRow::byte_len(space.dimensions, precision);
         let held = 8 + code_bytes(space.dimensions);
         let length = file.metadata()?.len();
         let wanted = count.checked_mul((held + row_bytes) as u64).map(|it| it + HEAD_BYTES as u64);
         if wanted != Some(length) || u32::try_from(count).is_err() {
-            return Err(bad("it is not as long as it says"));
+            return Err(bad("its length is wrong"));
         }
         // The file length was checked, so the content fits into memory.
         let count = usize::try_from(count).map_err(|_| bad("it is too long"))?;
@@ -325,7 +325,7 @@ impl BlockDraft<'_> {
             match part {
                 RowSource::Existing { block, index } => {
                     let read = block.read_row(*index, &mut room);
-                    read.ok_or_else(|| io::Error::other("a block has become shorter"))?;
+                    read.ok_or_else(|| io::Error::other("a vector file has become shorter"))?;
                     put(&room)?;
                 }
                 RowSource::New { row, .. } => put(row)?,

@@ -2,10 +2,7 @@
 //!
 //! The loops are plain Rust. The gain comes from permission for the compiler to use AVX2 and
 //! `popcnt`, which the x86-64 baseline lacks.
-#![allow(
-    unsafe_code,
-    reason = "calling what is compiled for AVX2, after asking the processor whether it has it"
-)]
+#![allow(unsafe_code, reason = "calls code for AVX2 after a check of the processor")]
 
 /// Returns the dot product. It fits an `i32` for every [`VectorQuery`](super::Query).
 pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
@@ -111,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fast_loops_say_what_the_plain_ones_say(
+        fn the_fast_loops_equal_the_plain_ones(
             query in prop::collection::vec(-2047_i16..=2047, 1..700),
             words in 1_usize..30,
             seed: u64,
@@ -136,7 +133,7 @@ mod tests {
             }
             prop_assert!(fast.iter().map(|it| u32::from(*it)).eq(plain));
 
-            // Three planes: each number is told by three bits.
+            // Three planes: each number has three bits.
             let planes: Vec<u64> = (1..=3).flat_map(|it| query.iter().map(move |q| q.rotate_left(it))).collect();
             for code in codes.chunks(words * 8) {
                 let set = |at: &usize| code[at / 8] >> (at % 8) & 1 == 1;

@@ -197,13 +197,13 @@ fn normalize(vector: &[f32], space: &VectorSpace) -> Result<Vec<f32>, VectorsErr
     if let Some(at) = vector.iter().position(|it| !it.is_finite()) {
         let what = vector[at];
         return Err(VectorsError::Refused(format!(
-            "number {at} of the vector is {what}; a vector has finite numbers only"
+            "number {at} of the vector is {what}; all numbers of a vector must be finite"
         )));
     }
     // Division by the largest number keeps the squares within the range of `f32`.
     let largest = largest_magnitude(vector);
     if largest == 0.0 {
-        let all = "every number of the vector is 0; such a vector points nowhere";
+        let all = "all numbers of the vector are 0, so it has no direction";
         return Err(VectorsError::Refused(all.to_owned()));
     }
     let scaled: Vec<f32> = vector.iter().map(|it| it / largest).collect();
@@ -255,13 +255,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn a_query_whose_numbers_are_nearly_alike_is_told_as_others_are(
+        fn a_query_with_nearly_equal_numbers_is_compared_precisely(
             seed: u64, dimensions in 64_usize..500, unlike in -8..0, lean in -3..3, sign: bool,
         ) {
             let space = VectorSpace { model: "toy".to_owned(), dimensions };
             let about = if sign { 1.0 } else { -1.0 };
             let spread = 10_f32.powi(unlike);
-            let asked: Vec<f32> =
+            let query: Vec<f32> =
                 noise(seed, dimensions).iter().map(|it| about + it * spread).collect();
             let lean = lean as f32 / 2.0;
             let was: Vec<f32> = noise(seed ^ 1, dimensions).iter().map(|it| it + lean).collect();
@@ -269,11 +269,11 @@ mod tests {
             let mut code = Vec::new();
             quantise(&was, &space, Precision::Coarse, &mut bytes, &mut code).unwrap();
             let row = VectorRow::parse(&bytes, &code, Precision::Coarse).unwrap();
-            let kept = row.to_vector(dimensions);
+            let stored = row.to_vector(dimensions);
             let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-            let exact = dot(&asked, &kept) / (dot(&asked, &asked) * dot(&kept, &kept)).sqrt();
-            let told = VectorQuery::new(&asked, &space).unwrap().cosine(row);
-            prop_assert!((told - exact).abs() < 0.02, "{} is {}", told, exact);
+            let exact = dot(&query, &stored) / (dot(&query, &query) * dot(&stored, &stored)).sqrt();
+            let approximate = VectorQuery::new(&query, &space).unwrap().cosine(row);
+            prop_assert!((approximate - exact).abs() < 0.02, "{} is {}", approximate, exact);
         }
     }
 }

@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_was_put_in(wanted in prop::collection::btree_set(0_u32..300, 0..80)) {
+        fn a_slot_set_contains_its_slots(wanted in prop::collection::btree_set(0_u32..300, 0..80)) {
             let slots: SlotSet = wanted.iter().copied().collect();
             prop_assert_eq!(slots.count(), wanted.len());
             prop_assert!((0..400).all(|slot| slots.contains(slot) == wanted.contains(&slot)));
@@ -85,7 +85,7 @@ mod tests {
         }
 
         #[test]
-        fn all_are_all(len in 0_u32..300) {
+        fn a_full_slot_set_contains_all_slots(len in 0_u32..300) {
             let slots = SlotSet::full(len as usize);
             prop_assert_eq!(slots.iter().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
         }

@@ -44,32 +44,29 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 
 fn refused(vector: Vec<f32>) -> String {
     let store = VectorStore::in_memory(&space(4), Precision::Fine).unwrap();
-    let asked = store.snapshot().prepare_query(&vector).unwrap_err();
+    let error = store.snapshot().prepare_query(&vector).unwrap_err();
     let VectorsError::Refused(why) = store.append(&[(hash(1), vector)]).unwrap_err() else {
         panic!("not refused");
     };
-    assert_eq!(asked.to_string(), why);
+    assert_eq!(error.to_string(), why);
     assert!(store.snapshot().is_empty());
     why
 }
 
 #[test]
-fn what_is_no_vector_of_the_space_is_refused_with_a_sentence() {
+fn an_invalid_vector_is_refused_with_a_reason() {
     assert_eq!(refused(vec![1.0; 3]), "the vector has 3 numbers; vectors of `toy-1` have 4");
     assert_eq!(
         refused(vec![1.0, f32::NAN, 0.0, 0.0]),
-        "number 1 of the vector is NaN; a vector has finite numbers only"
+        "number 1 of the vector is NaN; all numbers of a vector must be finite"
     );
     assert_eq!(
         refused(vec![0.0, 0.0, f32::NEG_INFINITY, 0.0]),
-        "number 2 of the vector is -inf; a vector has finite numbers only"
+        "number 2 of the vector is -inf; all numbers of a vector must be finite"
     );
-    assert_eq!(
-        refused(vec![0.0; 4]),
-        "every number of the vector is 0; such a vector points nowhere"
-    );
+    assert_eq!(refused(vec![0.0; 4]), "all numbers of the vector are 0, so it has no direction");
     let why = VectorStore::in_memory(&space(0), Precision::Fine).unwrap_err().to_string();
-    assert_eq!(why, "vectors of `toy-1` have 0 numbers; from 1 to 65535 can be kept");
+    assert_eq!(why, "vectors of `toy-1` have 0 numbers; 1 to 65535 are supported");
 }
 
 #[test]
@@ -84,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_kept_vector_points_where_it_pointed(seed: u64, dimensions in 1_usize..500, size in -30..30) {
+    fn a_stored_vector_keeps_its_direction(seed: u64, dimensions in 1_usize..500, size in -30..30) {
         let scale = 10_f32.powi(size);
         let vector: Vec<f32> = noise(seed, dimensions).iter().map(|it| it * scale).collect();
         prop_assume!(vector.iter().any(|it| *it != 0.0));
@@ -92,37 +89,37 @@ proptest! {
         store.append(&[(hash(1), vector)]).unwrap();
         let now = store.snapshot();
         let slot = now.slot_of(hash(1)).unwrap();
-        let kept = now.vector(slot).unwrap();
-        // Half a step of a byte is the most a number is off by, before all are made length 1.
+        let stored = now.vector(slot).unwrap();
+        // The largest error is half a quantization step, before normalization.
         let length = |of: &[f32]| of.iter().map(|it| it * it).sum::<f32>().sqrt();
         let sum = |of: &[f32]| of.iter().map(|it| it.abs()).sum::<f32>() / length(of);
         let was = noise(seed, dimensions);
         let half = 0.51 * was.iter().fold(0.0_f32, |most, it| most.max(it.abs())) / 127.0 / length(&was);
         let longer = half * sum(&was);
-        for (kept, was) in kept.iter().zip(was.iter().map(|it| it / length(&was))) {
-            prop_assert!((kept - was).abs() <= half + longer * was.abs() + 1e-6, "{} was {}", kept, was);
+        for (stored, was) in stored.iter().zip(was.iter().map(|it| it / length(&was))) {
+            prop_assert!((stored - was).abs() <= half + longer * was.abs() + 1e-6, "{} was {}", stored, was);
         }
-        prop_assert!((length(&kept) - 1.0).abs() < 1e-4);
-        // And so a cosine, by at most that times the sum of the other's numbers.
+        prop_assert!((length(&stored) - 1.0).abs() < 1e-4);
+        // The error of a cosine is at most that error times the sum of the other vector.
         let other = noise(seed ^ 1, dimensions);
         prop_assume!(other.iter().any(|it| *it != 0.0));
-        let told = now.cosine(&now.prepare_query(&other).unwrap(), slot).unwrap();
-        prop_assert!((told - cosine(&other, &was)).abs() <= half * sum(&other) + longer + 1e-4);
+        let found = now.cosine(&now.prepare_query(&other).unwrap(), slot).unwrap();
+        prop_assert!((found - cosine(&other, &was)).abs() <= half * sum(&other) + longer + 1e-4);
     }
 
     #[test]
-    fn a_coarsely_kept_vector_points_about_where_it_pointed(seed: u64, dimensions in 64_usize..500) {
+    fn a_coarsely_stored_vector_keeps_roughly_its_direction(seed: u64, dimensions in 64_usize..500) {
         let vector = noise(seed, dimensions);
         let store = VectorStore::in_memory(&space(dimensions), Precision::Coarse).unwrap();
         store.append(&[(hash(1), vector.clone())]).unwrap();
         let now = store.snapshot();
         let slot = now.slot_of(hash(1)).unwrap();
-        let kept = now.vector(slot).unwrap();
-        prop_assert!((kept.iter().map(|it| it * it).sum::<f32>() - 1.0).abs() < 1e-4);
-        prop_assert!(cosine(&kept, &vector) > 0.93, "{}", cosine(&kept, &vector));
-        // What is told is the cosine to what is kept, but for the steps a query is told in.
+        let stored = now.vector(slot).unwrap();
+        prop_assert!((stored.iter().map(|it| it * it).sum::<f32>() - 1.0).abs() < 1e-4);
+        prop_assert!(cosine(&stored, &vector) > 0.93, "{}", cosine(&stored, &vector));
+        // The result is the cosine to the stored vector, except for the quantization of the query.
         let other = noise(seed ^ 1, dimensions);
-        let told = now.cosine(&now.prepare_query(&other).unwrap(), slot).unwrap();
-        prop_assert!((told - cosine(&other, &kept)).abs() < 0.02, "{}", told);
+        let found = now.cosine(&now.prepare_query(&other).unwrap(), slot).unwrap();
+        prop_assert!((found - cosine(&other, &stored)).abs() < 0.02, "{}", found);
     }
 }

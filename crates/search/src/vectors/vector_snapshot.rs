@@ -233,7 +233,7 @@ fn keep_nearest(near: &mut Vec<(u16, u32)>, most: usize) -> u16 {
     bound
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "as many vectors fill no disk there is")]
+#[allow(clippy::cast_possible_truncation, reason = "no disk holds that many vectors")]
 fn to_slot(index: usize) -> u32 {
     index as u32
 }

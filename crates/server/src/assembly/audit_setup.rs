@@ -21,9 +21,9 @@ pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<P
     let Some(AuditFile { path, key, keep, .. }) = audit_file(config)? else {
         return Ok(Vec::new());
     };
-    let aside = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
-    let beside = aside.map(|end| PathBuf::from(format!("{}.{end}", path.display())));
-    Ok(beside.chain([path.clone(), key]).collect())
+    let suffixes = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
+    let rotated = suffixes.map(|suffix| PathBuf::from(format!("{}.{suffix}", path.display())));
+    Ok(rotated.chain([path.clone(), key]).collect())
 }
 
 /// Returns the paths that no tool may read: the state folder, and the keys of the audit log,
@@ -47,8 +47,8 @@ pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result
         },
         path if Path::new(path).is_absolute() => path.into(),
         path => bail!(
-            "audit.to is `{path}`; give an absolute path (a relative one would lie among the files \
-             that tools can write), `state`, `stderr` or `off`"
+            "audit.to is `{path}`; write an absolute path (a relative path would be in the workspace, \
+             where tools can write), `state`, `stderr` or `off`"
         ),
     };
     let keep = config.keep;
@@ -66,8 +66,8 @@ fn key_path(config: &config::AuditSection, path: &Path) -> anyhow::Result<PathBu
         )),
         key if Path::new(key).is_absolute() => Ok(key.into()),
         key => bail!(
-            "audit.key is `{key}`; give an absolute path (a relative one would lie among the files \
-             that tools can read) or `state`"
+            "audit.key is `{key}`; write an absolute path (a relative path would be in the workspace, \
+             where tools can read) or `state`"
         ),
     }
 }
@@ -81,13 +81,11 @@ pub(crate) fn open_audit(config: &config::AuditSection) -> anyhow::Result<AuditL
         Ok(audit) => Ok(audit),
         Err(err) if config.to == "state" => {
             tracing::warn!(
-                "calls are recorded here, since the state folder cannot be written: {err}"
+                "audit records go to standard error, because the state folder cannot be written: {err}"
             );
             AuditLog::open(&AuditDestination::Stderr, config.strict)
-                .context("no audit log can be opened")
+                .context("cannot open the audit log on standard error")
         }
-        Err(err) => {
-            Err(err).with_context(|| format!("the audit log {} cannot be opened", config.to))
-        }
+        Err(err) => Err(err).with_context(|| format!("cannot open the audit log {}", config.to)),
     }
 }

@@ -38,17 +38,19 @@ struct WatchedState {
 impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> {
     /// Watches the file until the result is dropped.
     pub(crate) fn start(self) -> WatchGuard {
-        let stirring = match self.watch_folders() {
-            Ok(stirring) => stirring,
+        let signal = match self.watch_folders() {
+            Ok(signal) => signal,
             Err(err) => {
                 let file = self.file.display();
-                tracing::warn!("{file} is not followed, since it cannot be watched: {err}");
+                tracing::warn!(
+                    "changes of {file} need a restart, because it cannot be watched: {err}"
+                );
                 return WatchGuard::none();
             }
         };
         // The watch is active, so later changes are noticed.
-        let seen = self.current_state();
-        let task = tokio::spawn(self.run(stirring, seen));
+        let state = self.current_state();
+        let task = tokio::spawn(self.run(signal, state));
         WatchGuard::new(AbortOnDrop(task))
     }
 
@@ -67,16 +69,16 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> 
         WatchedState { file: stamp_of(&self.file), mark }
     }
 
-    async fn run(self, stirring: FolderChangeSignal, mut seen: WatchedState) {
+    async fn run(self, signal: FolderChangeSignal, mut last: WatchedState) {
         loop {
-            if let Err(err) = stirring.wait().await {
-                tracing::warn!("{} is not followed any more: {err}", self.file.display());
+            if let Err(err) = signal.wait().await {
+                tracing::warn!("{} is no longer watched: {err}", self.file.display());
                 return;
             }
             tokio::time::sleep(SETTLE_DELAY).await;
             let now = self.current_state();
-            if now != seen {
-                seen = now;
+            if now != last {
+                last = now;
                 self.apply_upstreams();
             }
         }
@@ -88,7 +90,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> 
     /// rule that guards a new upstream, and it is not in force before a restart.
     fn apply_upstreams(&self) {
         let file = self.file.display();
-        let taken = (self.load)().and_then(|LoadedConfig { config, .. }| {
+        let applied = (self.load)().and_then(|LoadedConfig { config, .. }| {
             upstreams::check_upstreams(&config)?;
             let has_more =
                 without_upstreams(&source_text(&config)) != without_upstreams(&self.initial_text);
@@ -96,20 +98,20 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> 
                 true => self.catalog.upstreams.settings_in_use(&config.upstream),
                 false => config.upstream,
             };
-            let became = self.catalog.change_upstreams(&tables).map_err(|why| anyhow!(why))?;
-            Ok((became, has_more))
+            let changes = self.catalog.change_upstreams(&tables).map_err(|why| anyhow!(why))?;
+            Ok((changes, has_more))
         });
-        let (became, has_more) = match taken {
-            Ok(taken) => taken,
-            Err(err) => return tracing::error!("the upstreams stay as they were: {err:#}"),
+        let (changes, has_more) = match applied {
+            Ok(applied) => applied,
+            Err(err) => return tracing::error!("the upstreams are unchanged: {err:#}"),
         };
-        for (name, what) in became {
-            tracing::info!("{file} was read again: the upstream `{name}` {what}");
+        for (name, change) in changes {
+            tracing::info!("{file} was read again: the upstream `{name}` {change}");
         }
         if has_more {
             tracing::warn!(
-                "{file} has changed beyond its upstreams: that holds from the next start, and so do \
-                 upstreams that are new or other, which it may be to guard"
+                "{file} has other changes too, which need a restart; until then, new and changed \
+                 upstreams are not used, because other changes may restrict them"
             );
         }
     }

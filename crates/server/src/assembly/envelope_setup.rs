@@ -1,7 +1,7 @@
 //! Creates envelopes for requests, and loads the schemas that validate them.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the person's own files, read before anything is served"
+    reason = "the user's own files, read before anything is served"
 )]
 
 use std::fs;
@@ -41,7 +41,7 @@ pub(crate) fn new_envelopes(
     let deterministic = config.deterministic_ids;
     let log = log_folder(config)?.map(|folder| {
         EnvelopeLog::open(&folder, mode, deterministic)
-            .with_context(|| format!("no log of envelopes can be written in {}", folder.display()))
+            .with_context(|| format!("cannot write the envelope log in {}", folder.display()))
     });
     let settings = EnvelopeSettings { validation: config.validation, deterministic };
     Ok(EnvelopeMaker::new(settings, schemas, log.transpose()?))
@@ -53,8 +53,9 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
         return Ok(None);
     }
     let folder = PathBuf::from(&config.log_dir);
-    fs::create_dir_all(&folder)
-        .with_context(|| format!("envelope.log_dir, {}, cannot be made", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| {
+        format!("cannot create the folder {} of envelope.log_dir", folder.display())
+    })?;
     Ok(Some(folder))
 }
 
@@ -64,14 +65,14 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
 /// could keep the server from starting.
 pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
-    let is_unasked = *folders == config::EnvelopeSection::default().schemas;
-    let root = Root::open(root)
-        .with_context(|| format!("the folder {} cannot be served", root.display()))?;
+    let is_default = *folders == config::EnvelopeSection::default().schemas;
+    let root =
+        Root::open(root).with_context(|| format!("cannot serve the folder {}", root.display()))?;
     let mut files = SchemaFiles::default();
     for folder in folders {
-        match read_folder(&root, folder, is_unasked, &mut files) {
-            Err(why) if is_unasked => {
-                tracing::warn!("the schemas in {folder} are left out: {why:#}");
+        match read_folder(&root, folder, is_default, &mut files) {
+            Err(why) if is_default => {
+                tracing::warn!("the schemas in {folder} are ignored: {why:#}");
             }
             read => read?,
         }
@@ -100,7 +101,7 @@ pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<
 fn read_folder(
     root: &Root,
     folder: &str,
-    is_unasked: bool,
+    is_default: bool,
     files: &mut SchemaFiles,
 ) -> anyhow::Result<()> {
     let at = || format!("the schemas in {folder}");
@@ -124,12 +125,12 @@ fn read_folder(
         };
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
         match read_schema(root, &path, &mut room).and_then(|file| place.into_files(file)) {
-            Ok(found) if is_unasked => match SchemaRegistry::new(found.clone()) {
+            Ok(found) if is_default => match SchemaRegistry::new(found.clone()) {
                 Ok(_) => add_files(files, found),
-                Err(why) => tracing::warn!("{why}; it is left out"),
+                Err(why) => tracing::warn!("{why}; the schema is ignored"),
             },
             Ok(found) => add_files(files, found),
-            Err(why) if is_unasked => tracing::warn!("{why:#}; it is left out"),
+            Err(why) if is_default => tracing::warn!("{why:#}; the schema is ignored"),
             Err(why) => return Err(why),
         }
     }
@@ -184,18 +185,18 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<Schema
     let mut fill = || -> anyhow::Result<()> {
         let file = root.open_file(path).map_err(|why| anyhow!(why.message))?;
         let file = fs::File::from(file.as_fd().try_clone_to_owned()?);
-        let most = SCHEMA_BYTES_MAX.min(*room);
-        let size = file.take(most + 1).read_to_end(&mut bytes)? as u64;
+        let limit = SCHEMA_BYTES_MAX.min(*room);
+        let size = file.take(limit + 1).read_to_end(&mut bytes)? as u64;
         if size > SCHEMA_BYTES_MAX {
-            bail!("it has more than {SCHEMA_BYTES_MAX} bytes, which is what a schema may have");
+            bail!("it is larger than {SCHEMA_BYTES_MAX} bytes");
         }
-        if size > most {
-            bail!("the schemas of its folder have more than {FOLDER_BYTES_MAX} bytes together");
+        if size > limit {
+            bail!("the schemas of its folder are larger than {FOLDER_BYTES_MAX} bytes in total");
         }
         *room -= size;
         Ok(())
     };
-    fill().with_context(|| format!("the schema {path} cannot be read"))?;
+    fill().with_context(|| format!("cannot read the schema {path}"))?;
     let schema = serde_json::from_slice(&bytes);
     let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
     Ok(SchemaFile { path: path.to_owned(), schema })
@@ -206,14 +207,14 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<Schema
 fn envelope_kind(file: &SchemaFile) -> anyhow::Result<SharedSchema> {
     let needs = |name: &str| {
         let required = file.schema["required"].as_array();
-        required.is_some_and(|required| required.iter().any(|one| one == name))
+        required.is_some_and(|required| required.iter().any(|field| field == name))
     };
     match (needs("method"), needs("ok")) {
         (true, false) => Ok(SharedSchema::RequestEnvelope),
         (false, true) => Ok(SharedSchema::Envelope),
         (true, true) | (false, false) => bail!(
-            "the schema {} is of neither envelope: one of answers requires `ok`, one of requests \
-             `method`",
+            "the schema {} describes no envelope: the schema of answers requires `ok`, and that of \
+             requests requires `method`",
             file.path
         ),
     }

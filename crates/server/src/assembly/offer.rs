@@ -134,7 +134,7 @@ impl ServerBuilder {
     /// When two tools share a name, a schema is invalid, the configuration names an unknown tool,
     /// or the audit log cannot be opened.
     pub fn open(self, config: &Config) -> anyhow::Result<PreparedServer> {
-        let Self { info: facts, mut tools, prompts, mut library, jobs_folder: jobs } = self;
+        let Self { info, mut tools, prompts, mut library, jobs_folder: jobs } = self;
         if !prompts.is_empty() {
             library.prompts.insert(0, Arc::new(prompts));
         }
@@ -148,38 +148,37 @@ impl ServerBuilder {
         let jobs = jobs.map(|folder| wiring::job_settings_in(folder, &config.jobs));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
-        let told = TelemetrySinks::from_config(&config.telemetry, None)?;
+        let telemetry = TelemetrySinks::from_config(&config.telemetry, None)?;
         let gate =
-            wiring::build_gate(catalog, library, config, None)?.with_observer(told.observer());
+            wiring::build_gate(catalog, library, config, None)?.with_observer(telemetry.observer());
         let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let http_sse = config.server.http_sse;
         let card = wiring::server_card(&config.server);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let keys = config.requires_credential().unwrap_or(true);
+        let requires_auth = config.requires_credential().unwrap_or(true);
         let tls = config.server.tls_certificate.is_some();
-        let facts =
-            ServerInfo { http_sse, card, zyra_body_bytes_max, requires_auth: keys, tls, ..facts };
-        Ok(PreparedServer::new(Arc::new(host), facts, told))
+        let info = ServerInfo { http_sse, card, zyra_body_bytes_max, requires_auth, tls, ..info };
+        Ok(PreparedServer::new(Arc::new(host), info, telemetry))
     }
 }
 
 impl PreparedServer {
-    /// Wraps `host` and completes `facts` with the host's features.
-    pub(crate) fn new(host: Arc<Host>, facts: ServerInfo, telemetry: TelemetrySinks) -> Self {
+    /// Wraps `host` and completes `info` with the host's features.
+    pub(crate) fn new(host: Arc<Host>, info: ServerInfo, telemetry: TelemetrySinks) -> Self {
         let library = host.library();
         let info = Arc::new(ServerInfo {
             jobs: host.jobs().is_ok(),
             resources: library.has_resources(),
             prompts: library.has_prompts(),
             skills: library.has_skills(),
-            instructions: facts.instructions.with_addition({
+            instructions: info.instructions.with_addition({
                 let host = Arc::downgrade(&host);
                 move |caller| {
                     host.upgrade().map(|host| host.instructions(caller)).unwrap_or_default()
                 }
             }),
-            ..facts
+            ..info
         });
         Self { host, info, telemetry }
     }
@@ -194,14 +193,14 @@ impl PreparedServer {
     /// # Errors
     /// When the configuration names an unknown dialect. The message lists the known ones.
     pub fn dialects_over_http(&self, config: &Config) -> anyhow::Result<Vec<Arc<dyn Dialect>>> {
-        let named = &config.server.dialects;
-        for name in named.iter().filter(|name| *name != "*") {
+        let configured = &config.server.dialects;
+        for name in configured.iter().filter(|name| *name != "*") {
             self.dialect(name).context("in server.dialects")?;
         }
-        let served = |name: &str| named.iter().any(|named| named == "*" || named == name);
-        let off = |name: &str| config.contracts.zyra_off && name == "zyra";
+        let is_served = |name: &str| configured.iter().any(|one| one == "*" || one == name);
+        let is_off = |name: &str| config.contracts.zyra_off && name == "zyra";
         let mut dialects = self.dialects();
-        dialects.retain(|dialect| served(dialect.name()) && !off(dialect.name()));
+        dialects.retain(|dialect| is_served(dialect.name()) && !is_off(dialect.name()));
         Ok(dialects)
     }
 
@@ -214,7 +213,7 @@ impl PreparedServer {
         let found = dialects.iter().find(|dialect| dialect.name() == name).cloned();
         found.with_context(|| {
             let known: Vec<_> = dialects.iter().map(|dialect| dialect.name()).collect();
-            format!("no dialect is named `{name}`; there is {}", known.join(", "))
+            format!("no dialect is named `{name}`; the dialects are {}", known.join(", "))
         })
     }
 }
@@ -252,7 +251,7 @@ mod tests {
         const DESCRIPTION: &'static str = "Brews a pot.";
         type Arguments = NoInput;
 
-        async fn make(&self, _ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
+        async fn make(&self, _ctx: &ToolContext, _input: NoInput) -> Result<PromptText, ToolError> {
             Ok(PromptText {
                 description: None,
                 messages: vec![PromptMessage::user(ContentBlock::text("brew"))],
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_of_itself_what_it_was_given_and_nothing_else() {
+    fn a_server_describes_itself_by_what_it_was_given() {
         let bare = ServerBuilder::new("tea", "1").tool(Pour).open(&config()).expect("a server");
         let ServerInfo { name, title, jobs, resources, prompts, skills, .. } = &*bare.info;
         assert_eq!((name.as_str(), title.as_str()), ("tea", "tea"));
@@ -291,29 +290,29 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_that_it_wants_keys_where_the_settings_have_some() {
-        let wants =
+    fn a_server_requires_authentication_if_the_settings_have_keys() {
+        let info =
             |config: &Config| ServerBuilder::new("tea", "1").open(config).expect("a server").info;
         let mut keyed = config();
         let key = serde_json::json!({ "name": "ann", "sha256": "0".repeat(64) });
         keyed.keys.push(serde_json::from_value(key).expect("a key"));
-        assert!(wants(&keyed).requires_auth && !wants(&config()).requires_auth);
+        assert!(info(&keyed).requires_auth && !info(&config()).requires_auth);
     }
 
     #[test]
-    fn two_tools_of_one_name_are_refused_at_start() {
+    fn two_tools_with_the_same_name_are_refused_at_start() {
         let twice = ServerBuilder::new("tea", "1").tool(Pour).tool(Pour).open(&config());
         assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
     }
 
     #[test]
-    fn a_server_need_not_have_tools() {
+    fn a_server_without_tools_serves_its_prompts() {
         let books = ServerBuilder::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
         assert!(books.info.prompts && books.host.tools(&Caller::local()).tools.is_empty());
     }
 
     #[test]
-    fn the_dialects_that_the_settings_name_are_served_and_no_others() {
+    fn only_the_dialects_in_the_settings_are_served() {
         let tea = ServerBuilder::new("tea", "1").open(&config()).expect("a server");
         let all = tea.dialects().len();
         let named = |dialects: &[&str], zyra_off| {
@@ -326,14 +325,14 @@ mod tests {
         assert_eq!(named(&["*"], false).map(|served| served.len()), Ok(all));
         assert_eq!(named(&["*"], true).map(|served| served.len()), Ok(all - 1));
         assert_eq!(named(&["zyra", "mcp"], false), Ok(vec!["mcp", "zyra"]));
-        let why = named(&["mpc"], false).expect_err("there is none");
+        let why = named(&["mpc"], false).expect_err("an unknown dialect");
         assert!(why.contains("server.dialects") && why.contains("`mpc`"), "{why}");
     }
 
     #[test]
-    fn a_dialect_that_is_not_there_is_answered_with_those_that_are() {
+    fn the_refusal_of_an_unknown_dialect_lists_the_known_ones() {
         let tea = ServerBuilder::new("tea", "1").open(&config()).expect("a server");
-        let why = tea.dialect("mpc").err().expect("there is none").to_string();
+        let why = tea.dialect("mpc").err().expect("an unknown dialect").to_string();
         assert!(why.contains("`mpc`") && why.contains("mcp"), "{why}");
     }
 }

@@ -33,20 +33,20 @@ impl PinComparison {
     pub async fn compare(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
         let file = root.join(LOCK_FILE_NAME);
         let lock = read_lock_file(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
-        let mut now = BTreeMap::new();
-        let mut silent = Vec::new();
-        let mut twice = Vec::new();
+        let mut current = BTreeMap::new();
+        let mut unanswered = Vec::new();
+        let mut duplicates = Vec::new();
         for (name, listing) in probe::probe_upstreams(root, config, wanted).await? {
             match listing {
                 Ok(listing) => {
-                    let (has, doubles) = approvable_content(listing);
-                    twice.extend(doubles.into_iter().map(|tool| (name.clone(), tool)));
-                    now.insert(name, has);
+                    let (content, repeated) = approvable_content(listing);
+                    duplicates.extend(repeated.into_iter().map(|tool| (name.clone(), tool)));
+                    current.insert(name, content);
                 }
-                Err(why) => silent.push((name, why)),
+                Err(why) => unanswered.push((name, why)),
             }
         }
-        Ok(Self { file, lock, current: now, unanswered: silent, duplicates: twice })
+        Ok(Self { file, lock, current, unanswered, duplicates })
     }
 
     /// Returns the changes of each upstream that differs from its approved state.
@@ -75,14 +75,14 @@ impl PinComparison {
         let write = || -> anyhow::Result<()> {
             let folder = self.file.parent().unwrap_or(Path::new("."));
             // A server may read the file at the same time, so it is replaced atomically.
-            let mut beside = tempfile::NamedTempFile::new_in(folder)?;
-            beside.write_all(self.lock.to_text().as_bytes())?;
+            let mut next = tempfile::NamedTempFile::new_in(folder)?;
+            next.write_all(self.lock.to_text().as_bytes())?;
             let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-            beside.as_file().set_permissions(readable)?;
-            beside.persist(&self.file)?;
+            next.as_file().set_permissions(readable)?;
+            next.persist(&self.file)?;
             Ok(())
         };
-        write().with_context(|| format!("{} cannot be written", self.file.display()))?;
+        write().with_context(|| format!("cannot write {}", self.file.display()))?;
         Ok(&self.file)
     }
 }
@@ -91,13 +91,13 @@ impl PinComparison {
 /// name are left out.
 fn approvable_content(listing: UpstreamListing) -> (UpstreamPins, Vec<String>) {
     let mut tools = BTreeMap::new();
-    let mut doubles = Vec::new();
+    let mut duplicates = Vec::new();
     for tool in listing.tools.iter().filter_map(ToolDefinition::from_entry) {
         let name = tool.name.clone();
-        if tools.insert(name.clone(), tool).is_some() && !doubles.contains(&name) {
-            doubles.push(name);
+        if tools.insert(name.clone(), tool).is_some() && !duplicates.contains(&name) {
+            duplicates.push(name);
         }
     }
-    tools.retain(|name, _| !doubles.contains(name));
-    (UpstreamPins { instructions: listing.instructions, tools }, doubles)
+    tools.retain(|name, _| !duplicates.contains(name));
+    (UpstreamPins { instructions: listing.instructions, tools }, duplicates)
 }

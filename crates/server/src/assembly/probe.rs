@@ -23,15 +23,17 @@ pub async fn probe_upstreams(
     config: &Config,
     wanted: &[String],
 ) -> anyhow::Result<Vec<(String, Result<UpstreamListing, String>)>> {
-    let there = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
-    let there: Vec<_> = there.map(|(name, _)| name.as_str()).collect();
-    if let Some(unknown) = wanted.iter().find(|name| !there.contains(&name.as_str())) {
+    let enabled = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
+    let enabled: Vec<_> = enabled.map(|(name, _)| name.as_str()).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !enabled.contains(&name.as_str())) {
         if config.upstream.contains_key(unknown) {
-            bail!("the upstream `{unknown}` is not enabled, as toolgate.toml says");
+            bail!("the upstream `{unknown}` is disabled in toolgate.toml");
         }
-        match there.is_empty() {
-            true => bail!("there is no upstream: none is in toolgate.toml"),
-            false => bail!("there is no upstream `{unknown}`; there are {}", there.join(", ")),
+        match enabled.is_empty() {
+            true => bail!("toolgate.toml has no enabled upstream"),
+            false => {
+                bail!("no upstream is named `{unknown}`; the upstreams are {}", enabled.join(", "))
+            }
         }
     }
     let secrets = telemetry::redacted_secrets(config)?;
@@ -40,10 +42,10 @@ pub async fn probe_upstreams(
         upstreams::open_upstreams(&Root::open(root)?, &processes, config, &ChangeFeed::default());
     let (upstreams, _) = opened?;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
-    let said = upstreams.list_each(is_wanted).await;
+    let listings = upstreams.list_each(is_wanted).await;
     upstreams.close();
     processes.close().await;
     // An upstream's error text is untrusted, so secrets and line breaks are removed.
     let clean = |why: String| one_line(&secrets.redact(&why));
-    Ok(said.into_iter().map(|(name, listing)| (name, listing.map_err(clean))).collect())
+    Ok(listings.into_iter().map(|(name, listing)| (name, listing.map_err(clean))).collect())
 }

@@ -22,9 +22,9 @@ pub(crate) fn protected_settings(
 ) -> anyhow::Result<files::FileSettings> {
     let mut files = config.files.clone();
     let source = config.source.iter().map(|source| source.file.clone());
-    let declaring = declared.iter().map(|command| command.file().to_owned());
+    let declarations = declared.iter().map(|command| command.file().to_owned());
     // A new file in a pack folder would declare a command at the next start.
-    let packs = declaring.chain(commands::pack_paths(&config.commands, config.source.as_ref()));
+    let packs = declarations.chain(commands::pack_paths(&config.commands, config.source.as_ref()));
     let log = envelope_setup::log_folder(&config.envelope)?;
     // Protect each folder by its configured path and by its real path.
     let schemas = envelope_setup::schema_folders(&config.envelope);
@@ -54,8 +54,8 @@ pub(crate) fn check_allowed_programs(root: &Path, config: &Config) -> anyhow::Re
         let file = resolve_links(program);
         if let Some(folder) = writable.iter().find(|folder| file.starts_with(folder)) {
             bail!(
-                "exec.allow has {}, which lies in {}: programs could put another in its place. \
-                 Keep what is allowed where nothing is written",
+                "exec.allow has {}, which is in {}, where programs could replace it; move it to a \
+                 folder that programs cannot write",
                 program.display(),
                 folder.display()
             );

@@ -38,10 +38,10 @@ impl ServerPrep {
         let files = protected_paths::protected_settings(root, config, &declared)?;
         protected_paths::check_allowed_programs(root, config)?;
         let variables = environment();
-        let beside = protected_paths::sandbox_additions(config, &files, &declared, &variables);
-        let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
+        let additions = protected_paths::sandbox_additions(config, &files, &declared, &variables);
+        let sandbox = Sandbox::new(&config.sandbox, additions).map_err(|why| anyhow!(why))?;
         let processes = ProcessRunner::with_sandbox_in(root, variables, sandbox)
-            .context("programs cannot be run")?;
+            .context("cannot run programs")?;
         Ok(Self { root: root.to_owned(), files, declared, processes })
     }
 
@@ -55,7 +55,7 @@ impl ServerPrep {
     /// When a configured path is invalid.
     pub fn confine_server(&self, config: &Config) -> anyhow::Result<()> {
         if !config.server.confined {
-            tracing::warn!("the server itself is not confined, as `server.confined` says");
+            tracing::warn!("the server itself is not confined (server.confined = false)");
             return Ok(());
         }
         match confine_server(&self.file_access(config)?) {
@@ -67,18 +67,18 @@ impl ServerPrep {
 
     /// Returns the folders that the server reads and writes.
     fn file_access(&self, config: &Config) -> anyhow::Result<ServerAccess> {
-        let around = |path: PathBuf| path.parent().map(Path::to_owned);
+        let parent = |path: PathBuf| path.parent().map(Path::to_owned);
         let own = [state_folder(), cache_folder(), envelope_setup::log_folder(&config.envelope)?];
         let jobs = jobs_folder(&self.root, &config.jobs.to)?;
         let cache = Some(PathBuf::from(&config.search.cache)).filter(|path| path.is_absolute());
         let records = audit_setup::audit_file(&config.audit)?;
         let records = records.into_iter().flat_map(|file| [file.path, file.key]);
         let ready = config.contracts.ready_file.clone();
-        let beside = records.chain(ready).filter_map(around);
-        let kept = own.into_iter().flatten().chain(jobs).chain(cache).chain(beside);
-        let kept: Vec<_> = kept.collect();
-        kept.iter().for_each(|folder| create_folder(folder));
-        let writes = [resolve_links(&self.root), std::env::temp_dir()].into_iter().chain(kept);
+        let parents = records.chain(ready).filter_map(parent);
+        let writable = own.into_iter().flatten().chain(jobs).chain(cache).chain(parents);
+        let writable: Vec<_> = writable.collect();
+        writable.iter().for_each(|folder| create_folder(folder));
+        let writes = [resolve_links(&self.root), std::env::temp_dir()].into_iter().chain(writable);
 
         // Watch the parent folders: a replaced file is a new file in the same folder.
         let server = &config.server;
@@ -87,7 +87,7 @@ impl ServerPrep {
         let secrets = config.secrets.files.iter().chain(tls).map(PathBuf::from);
         // The configuration is read again when it changes.
         let source = config.source.iter().map(|source| source.file.clone());
-        let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(around);
+        let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(parent);
         let roots = config.search.roots.values().map(PathBuf::from);
         let model = config.search.embedder.folder.iter().map(PathBuf::from);
         let assets = &config.assets;
@@ -107,7 +107,7 @@ impl ServerPrep {
 
 /// Creates a folder of the server if it is missing. Failures are ignored here: its user reports
 /// them.
-#[allow(clippy::disallowed_methods, reason = "the server's own folders, outside of what is served")]
+#[allow(clippy::disallowed_methods, reason = "the server's own folders, outside the workspace")]
 pub(crate) fn create_folder(folder: &Path) {
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
 }

@@ -44,19 +44,21 @@ impl UpstreamSignIn {
     /// When the upstream does not exist or does not use OAuth.
     pub fn open(root: &Path, config: &Config, name: &str) -> anyhow::Result<Self> {
         let Some(settings) = config.upstream.get(name) else {
-            let there: Vec<_> = config.upstream.keys().map(String::as_str).collect();
-            match there.is_empty() {
-                true => bail!("there is no upstream: none is in toolgate.toml"),
-                false => bail!("there is no upstream `{name}`; there are {}", there.join(", ")),
+            let known: Vec<_> = config.upstream.keys().map(String::as_str).collect();
+            match known.is_empty() {
+                true => bail!("toolgate.toml has no upstream"),
+                false => {
+                    bail!("no upstream is named `{name}`; the upstreams are {}", known.join(", "))
+                }
             }
         };
-        let ground = ServerPrep::prepare(root, config)?;
+        let prep = ServerPrep::prepare(root, config)?;
         let root = Root::open(root)?;
-        let world = upstreams::upstream_world(&root, &ground.processes, config);
+        let world = upstreams::upstream_world(&root, &prep.processes, config);
         let access = OAuthAccess::open(world, name, settings).map_err(|why| anyhow!(why))?;
         let (upstreams, _) =
-            upstreams::open_upstreams(&root, &ground.processes, config, &ChangeFeed::default())?;
-        Ok(Self { name: name.to_owned(), access, upstreams, processes: ground.processes })
+            upstreams::open_upstreams(&root, &prep.processes, config, &ChangeFeed::default())?;
+        Ok(Self { name: name.to_owned(), access, upstreams, processes: prep.processes })
     }
 
     /// Signs the user in and returns a summary.
@@ -69,7 +71,7 @@ impl UpstreamSignIn {
     /// refuses.
     pub async fn sign_in(
         &self,
-        told: &mut StepCallback<'_>,
+        report: &mut StepCallback<'_>,
         show: impl FnOnce(&str),
         pasted: &mut mpsc::Receiver<String>,
         within: Duration,
@@ -77,23 +79,23 @@ impl UpstreamSignIn {
         let port = self.access.redirect_port();
         let listener = TcpListener::bind(("127.0.0.1", port)).await;
         let listener = listener.with_context(|| {
-            format!("nobody can be led back to port {port} of this machine (oauth.redirect_port)")
+            format!("cannot listen on port {port} for the redirect (oauth.redirect_port)")
         })?;
         let redirect = format!("http://127.0.0.1:{}/callback", listener.local_addr()?.port());
-        let pending = self.access.sign_in(&redirect, told).await.map_err(|why| anyhow!(why))?;
+        let pending = self.access.sign_in(&redirect, report).await.map_err(|why| anyhow!(why))?;
         show(&pending.page_url());
-        let (queries, mut came) = mpsc::channel(BROWSER_CONNECTIONS_MAX);
+        let (queries, mut received) = mpsc::channel(BROWSER_CONNECTIONS_MAX);
         let mut listening = pin!(serve_redirects(listener, queries));
-        let mut late = pin!(tokio::time::sleep(within));
+        let mut deadline = pin!(tokio::time::sleep(within));
         let query = loop {
             let query = tokio::select! {
-                Some(query) = came.recv() => query,
+                Some(query) = received.recv() => query,
                 Some(line) = pasted.recv() => match line.split_once('?') {
                     Some((_, query)) => query.trim().to_owned(),
                     None => continue,
                 },
-                () = &mut listening => bail!("nobody is listened to any more"),
-                () = &mut late => {
+                () = &mut listening => bail!("cannot receive the redirect any more; try again"),
+                () = &mut deadline => {
                     bail!("nobody signed in within {} s; try again", within.as_secs())
                 }
             };
@@ -117,20 +119,20 @@ impl UpstreamSignIn {
     }
 
     /// Checks each step of signing in and calling. Returns true if all succeeded.
-    pub async fn check_access(&self, told: &mut StepCallback<'_>) -> bool {
-        if !self.access.examine(told).await {
+    pub async fn check_access(&self, report: &mut StepCallback<'_>) -> bool {
+        if !self.access.examine(report).await {
             return false;
         }
-        let mut asked = self.upstreams.list_each(|name| name == self.name).await;
-        let answered = match asked.pop() {
+        let mut listings = self.upstreams.list_each(|name| name == self.name).await;
+        let outcome = match listings.pop() {
             Some((_, Ok(listing))) => {
-                Ok(format!("it speaks {}, and has {} tools", listing.revision, listing.tools.len()))
+                Ok(format!("MCP {} (tools: {})", listing.revision, listing.tools.len()))
             }
             Some((_, Err(why))) => Err(why),
-            None => Err("it is not enabled".to_owned()),
+            None => Err("the upstream is disabled".to_owned()),
         };
-        told("being answered", &answered);
-        answered.is_ok()
+        report("listing", &outcome);
+        outcome.is_ok()
     }
 
     /// Stops the programs and connections of the upstreams.
@@ -168,9 +170,9 @@ fn answer_redirect(
         ("/callback", Some(query)) => {
             // The terminal reports if the sign-in succeeded.
             let _ = queries.try_send(query.to_owned());
-            (StatusCode::OK, "Back to the terminal: it says what this came to.")
+            (StatusCode::OK, "Return to the terminal, which shows if you are signed in.")
         }
-        _ => (StatusCode::NOT_FOUND, "There is nothing here."),
+        _ => (StatusCode::NOT_FOUND, "This page does not exist."),
     };
     let page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>toolgate</title>\
@@ -180,13 +182,13 @@ fn answer_redirect(
     );
     let mut response = Response::new(Full::new(Bytes::from(page)));
     *response.status_mut() = status;
-    let plain = HeaderValue::from_static;
+    let value = HeaderValue::from_static;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, plain("text/html; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, value("text/html; charset=utf-8"));
     // The URL contains an authorization code.
-    headers.insert(CACHE_CONTROL, plain("no-store"));
-    headers.insert("referrer-policy", plain("no-referrer"));
+    headers.insert(CACHE_CONTROL, value("no-store"));
+    headers.insert("referrer-policy", value("no-referrer"));
     let policy = "default-src 'none'; style-src 'unsafe-inline'";
-    headers.insert(CONTENT_SECURITY_POLICY, plain(policy));
+    headers.insert(CONTENT_SECURITY_POLICY, value(policy));
     response
 }

@@ -19,8 +19,8 @@ pub async fn answer_once(
     frame: MessageFrame,
 ) -> anyhow::Result<Reply> {
     let dialect = served.dialect(dialect)?;
-    let desk = ServerState::new(served.host.clone());
-    let session = ClientSession::new(desk, dialect, Caller::local());
+    let state = ServerState::new(served.host.clone());
+    let session = ClientSession::new(state, dialect, Caller::local());
     match session.read(&frame) {
         FrameReading::Reply(reply) => Ok(reply),
         FrameReading::Request(ask) => {

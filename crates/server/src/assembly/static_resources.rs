@@ -31,7 +31,7 @@ pub struct StaticResources {
 }
 
 impl StaticResources {
-    /// Creates an empty shelf. Policy and the audit log call it `name`.
+    /// Creates an empty source. Policy and the audit log call it `name`.
     ///
     /// # Panics
     /// When `name` is not a valid tool id.
@@ -155,7 +155,7 @@ impl ResourceSource for StaticResources {
             });
         let mut children: Vec<_> = children.collect();
         let found = if children.is_empty() {
-            Err(ToolError::not_found(format!("`{uri}` is no folder")))
+            Err(ToolError::not_found(format!("`{uri}` is not a folder")))
         } else {
             children.sort_by(|a, b| a.uri.cmp(&b.uri));
             children.retain(|child| after.is_none_or(|after| child.uri.as_str() > after));
@@ -174,13 +174,13 @@ mod tests {
 
     use super::*;
 
-    fn shelf() -> StaticResources {
+    fn source() -> StaticResources {
         let template = ResourceTemplate { uri: "a://t/{id}".into(), ..ResourceTemplate::default() };
-        StaticResources::new("shelf")
+        StaticResources::new("source")
             .text(ResourceSpec::new("a://b/c/d", "d"), "deep")
             .bytes(ResourceSpec::new("a://b/c.png", "c.png"), vec![1, 2])
-            .template(template, |told| {
-                (told["id"] != "none").then(|| ResourceData::Text(told["id"].clone()))
+            .template(template, |variables| {
+                (variables["id"] != "none").then(|| ResourceData::Text(variables["id"].clone()))
             })
     }
 
@@ -189,28 +189,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stands_there_is_read_and_what_a_template_fills_too() {
-        let shelf = shelf();
+    async fn fixed_resources_and_those_of_templates_are_read() {
+        let source = source();
         let ctx = ctx();
-        let read = async |uri| shelf.read(&ctx, uri).await.map(|mut all| all.remove(0).held);
+        let read = async |uri| source.read(&ctx, uri).await.map(|mut all| all.remove(0).held);
         assert_eq!(read("a://b/c/d").await.ok(), Some(ResourceData::Text("deep".into())));
         assert_eq!(read("a://t/x%20y").await.ok(), Some(ResourceData::Text("x y".into())));
         for missing in ["a://t/none", "a://t/x/y", "a://b"] {
             assert!(read(missing).await.is_err(), "{missing}");
         }
-        assert!(shelf.owns("a://b") && shelf.owns("a://t/none") && !shelf.owns("a://other"));
+        assert!(source.owns("a://b") && source.owns("a://t/none") && !source.owns("a://other"));
     }
 
     #[tokio::test]
-    async fn a_folder_lists_its_direct_children_from_any_on() {
-        let shelf = shelf();
+    async fn a_folder_lists_its_direct_children_after_any_of_them() {
+        let source = source();
         let ctx = ctx();
         let folder = async |after| {
-            let children = shelf.list_folder(&ctx, "a://b", after, 9).await.expect("a folder");
+            let children = source.list_folder(&ctx, "a://b", after, 9).await.expect("a folder");
             children.into_iter().map(|child| child.uri).collect::<Vec<_>>()
         };
         assert_eq!(folder(None).await, ["a://b/c", "a://b/c.png"]);
         assert_eq!(folder(Some("a://b/c")).await, ["a://b/c.png"]);
-        assert!(shelf.list_folder(&ctx, "a://b/c/d", None, 9).await.is_err());
+        assert!(source.list_folder(&ctx, "a://b/c/d", None, 9).await.is_err());
     }
 }

@@ -16,6 +16,7 @@ use toolgate_host::{
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
+use toolgate_upstream::UpstreamState;
 use toolgate_world::programs::ServerMark;
 use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 
@@ -24,6 +25,7 @@ use crate::assembly::config_reload;
 use crate::assembly::config_reload::ConfigWatcher;
 use crate::assembly::envelope_setup;
 use crate::assembly::offer::PreparedServer;
+use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
 use crate::config::{
     self, Config, EffectsMax, LoadedConfig, ValidationSection, cache_folder, state_folder,
@@ -65,12 +67,12 @@ impl ServedWorkspace {
         Self::open_prepared(ServerPrep::prepare(root, config)?, config)
     }
 
-    /// Opens the prepared folder of `ground` under `config`.
+    /// Opens the prepared folder of `prep` under `config`.
     ///
     /// # Errors
     /// When the configuration, a schema or the audit log is unusable.
-    pub fn open_prepared(ground: ServerPrep, config: &Config) -> anyhow::Result<Self> {
-        let ServerPrep { root, files, declared, processes } = ground;
+    pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
+        let ServerPrep { root, files, declared, processes } = prep;
         let root = &*root;
         let WorkspaceTools { mut tools, mut library } =
             workspace_tools(root, &processes, config, &files, declared)?;
@@ -82,39 +84,34 @@ impl ServedWorkspace {
                 library.resources.push(job_resources(&handle));
             }
         }
-        let pictured = |tool: Arc<dyn AnyTool>| {
+        let with_toolset_icons = |tool: Arc<dyn AnyTool>| {
             let icons = icons::for_toolset(tool.spec().id.toolset());
             with_icons(tool, icons)
         };
-        let (upstreams, memory) =
+        let (upstreams, cache) =
             upstreams::open_upstreams(&Root::open(root)?, &processes, config, &library.changes)?;
         library.dynamic_sources = Some(Arc::new(upstreams::UpstreamSources(upstreams.clone())));
         let schemas = envelope_setup::load_schemas(root, config)?;
-        let tools = tools.into_iter().map(pictured).collect();
+        let tools = tools.into_iter().map(with_toolset_icons).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
-        let told = TelemetrySinks::from_config(&config.telemetry, Some(&upstreams))?;
-        let gate = build_gate(catalog, library, config, Some(root))?.with_observer(told.observer());
+        let telemetry = TelemetrySinks::from_config(&config.telemetry, Some(&upstreams))?;
+        let gate =
+            build_gate(catalog, library, config, Some(root))?.with_observer(telemetry.observer());
         let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
-        let http_sse = config.server.http_sse;
-        let card = server_card(&config.server);
-        let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let keys = config.requires_credential().unwrap_or(true);
-        let searches = config.search.enabled;
-        let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
-        let offered = upstreams::offer_tools(&upstreams, &memory, &host);
+        let catalog = upstreams::offer_tools(&upstreams, &cache, &host);
         Ok(Self {
             host,
             processes,
-            http_sse,
-            card,
-            zyra_body_bytes_max,
-            requires_credential: keys,
-            tls,
-            has_search: searches,
-            telemetry: told,
-            catalog: offered,
+            http_sse: config.server.http_sse,
+            card: server_card(&config.server),
+            zyra_body_bytes_max: config.contracts.zyra_body_bytes_max,
+            requires_credential: config.requires_credential().unwrap_or(true),
+            tls: config.server.tls_certificate.is_some(),
+            has_search: config.search.enabled,
+            telemetry,
+            catalog,
         })
     }
 
@@ -133,21 +130,21 @@ impl ServedWorkspace {
 
     /// Returns the workspace as a server.
     pub fn server(&self) -> PreparedServer {
-        let looking = if self.has_search {
+        let search_tools = if self.has_search {
             "files_tree, search_semantic (by meaning) and search_text (exact text)"
         } else {
             "files_tree and files_search"
         };
-        let facts = ServerInfo {
+        let info = ServerInfo {
             name: "toolgate".to_owned(),
             title: "toolgate".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             description: "Serves a workspace's files and commands to agents.".to_owned(),
             instructions: format!(
-                "Tools over one workspace folder. Paths are relative to it, with `/`. Answers that \
-                 are cut say how to go on. Read a file before you edit it and pass its etag as \
-                 `if_match` to be sure that it has not changed. For looking around, prefer \
-                 {looking} to running programs."
+                "Tools over one workspace folder. Paths are relative to it, with `/`. An answer that is \
+                 cut says how to get the rest. Read a file before you edit it, and pass its etag as \
+                 `if_match` to be sure that it has not changed. To explore, prefer {search_tools} to \
+                 running programs."
             )
             .into(),
             jobs: false,
@@ -160,7 +157,12 @@ impl ServedWorkspace {
             requires_auth: self.requires_credential,
             tls: self.tls,
         };
-        PreparedServer::new(self.host.clone(), facts, self.telemetry.clone())
+        PreparedServer::new(self.host.clone(), info, self.telemetry.clone())
+    }
+
+    /// Returns the state of each enabled upstream, by name.
+    pub fn upstream_states(&self) -> Vec<(String, UpstreamState)> {
+        self.catalog.upstreams.states()
     }
 
     /// Applies changes of upstreams in the configuration `file` until the result is dropped.
@@ -172,9 +174,9 @@ impl ServedWorkspace {
         file: PathBuf,
         load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + 'static,
     ) -> WatchGuard {
-        let offered = self.catalog.clone();
-        let began_with = config_reload::source_text(config);
-        ConfigWatcher { catalog: offered, file, load, initial_text: began_with }.start()
+        let catalog = self.catalog.clone();
+        let initial_text = config_reload::source_text(config);
+        ConfigWatcher { catalog, file, load, initial_text }.start()
     }
 
     /// Stops all jobs and programs, and waits until every record is written.
@@ -227,14 +229,17 @@ pub(crate) fn build_gate(
     // The tool that reads long results exists if there are upstreams.
     let results = config.upstream.values().next().map(|_| "results".to_owned());
     let later = config.upstream.keys().cloned().chain(prefixes).chain(results).collect();
-    let named = KnownTools { tools, later_toolsets: later };
+    let known = KnownTools { tools, later_toolsets: later };
     // A server without tools may still have resources or prompts, so its rules are not checked.
-    let named = (!named.tools.is_empty()).then_some(named);
-    if let Some(named) = &named {
-        policy.check(named)?;
+    let known = (!known.tools.is_empty()).then_some(known);
+    if let Some(known) = &known {
+        policy.check(known)?;
         for rule in &config.sandbox.rules {
-            check_pattern("sandbox.for", &rule.tools, named)?;
+            check_pattern("sandbox.for", &rule.tools, known)?;
         }
+    }
+    for warning in rule_warnings::warnings(&config.policy.rules) {
+        tracing::warn!("{warning}");
     }
     let slots = CallLimits::new(
         limits.calls,
@@ -244,14 +249,14 @@ pub(crate) fn build_gate(
     )
     .with_rates(&rate_rules(&limits.rate))?;
     let slots = with_caller_shares(slots, config);
-    if let Some(named) = &named {
-        slots.check(named)?;
+    if let Some(known) = &known {
+        slots.check(known)?;
     }
     let ValidationSection { output, rules } = &config.validation;
     let rules: Vec<_> = rules.iter().map(|rule| (rule.tools.as_str(), rule.output)).collect();
     let output_checks = OutputCheckRules::new(&rules, *output)?;
-    if let Some(named) = &named {
-        output_checks.check_rules(named)?;
+    if let Some(known) = &known {
+        output_checks.check_rules(known)?;
     }
     let settings = GateSettings {
         deadline: Duration::from_millis(limits.deadline_ms),
@@ -348,8 +353,8 @@ fn workspace_tools(
     files: &files::FileSettings,
     declared: Vec<commands::DeclaredCommand>,
 ) -> anyhow::Result<WorkspaceTools> {
-    let root = Root::open(root)
-        .with_context(|| format!("the folder {} cannot be served", root.display()))?;
+    let root =
+        Root::open(root).with_context(|| format!("cannot serve the folder {}", root.display()))?;
     let mut tools = files::tools(&root, files);
     let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
     tools.extend(programs.tools());
@@ -388,16 +393,16 @@ fn merge_declared(
         let has_name =
             |tool: &Arc<dyn AnyTool>| fold_name(tool.spec().id.as_str()) == fold_name(command.id());
         let Some(at) = tools.iter().position(has_name) else { continue };
-        let gone = tools.remove(at);
+        let replaced = tools.remove(at);
         if !command.replaces() {
             bail!(
-                "{}: `{}` is the name of a built-in tool. Call the command otherwise, or have it \
-                 take that tool's place with `replaces = true`",
+                "{}: `{}` is the name of a built-in tool; rename the command, or replace the tool \
+                 with `replaces = true`",
                 command.location(),
-                gone.spec().id
+                replaced.spec().id
             );
         }
-        tracing::info!("a declared command takes the place of the tool `{}`", gone.spec().id);
+        tracing::info!("a declared command replaces the tool `{}`", replaced.spec().id);
     }
     tools.extend(commands::tools(programs, declared));
     Ok(tools)
@@ -421,7 +426,7 @@ fn job_settings(
                 if ServerMark::from_number(mark)
                     .is_some_and(|mark| processes.kill_leftovers_of(mark))
                 {
-                    tracing::info!("ended what programs of a server that is gone had left running");
+                    tracing::info!("ended processes that a server left running when it was killed");
                 }
             })
         },
@@ -455,8 +460,8 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
         "state" => state_folder().map(|state| state.join("jobs")),
         path if Path::new(path).is_absolute() => Some(PathBuf::from(path)),
         path => bail!(
-            "jobs.to is `{path}`; give an absolute folder (a relative one would lie among the files \
-             that tools can write), `state` or `off`"
+            "jobs.to is `{path}`; write an absolute path (a relative path would be in the workspace, \
+             where tools can write), `state` or `off`"
         ),
     };
     // Each workspace has its own folder, so that servers never run each other's jobs.
@@ -490,7 +495,7 @@ pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
 }
 
 /// Resolves all links of `path`. Returns it unchanged if it does not exist.
-#[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
+#[allow(clippy::disallowed_methods, reason = "the user's own paths, before anything is served")]
 pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -508,14 +513,20 @@ pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
             let (bytes, _) = read.context("in server.session_key")?;
             if bytes.len() < SESSION_KEY_BYTES {
                 bail!(
-                    "server.session_key: {path} has {} bytes; make one of {SESSION_KEY_BYTES} or more, \
-                     e.g. with `head -c 32 /dev/urandom > {path}`",
+                    "server.session_key: {path} has {} bytes, and needs at least {SESSION_KEY_BYTES}; \
+                     create it with `head -c 32 /dev/urandom > {path}`",
                     bytes.len()
+                );
+            }
+            if owned_files::is_readable_by_others(Path::new(path)) {
+                tracing::warn!(
+                    "{path}, the key of server.session_key, can be read by others; run `chmod go-r \
+                     {path}`"
                 );
             }
             key = *blake3::hash(&bytes).as_bytes();
         }
-        None => getrandom::fill(&mut key).context("the system gives no random numbers")?,
+        None => getrandom::fill(&mut key).context("the system provides no random numbers")?,
     }
     Ok(SessionSealer::new(&key))
 }

@@ -19,15 +19,15 @@ const TAIL_BYTES_MAX: u64 = 4 << 20;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate audit verify                               the log that the settings name
+  toolgate audit verify                               check the log of the settings
   toolgate audit verify /backup/audit.jsonl --key /backup/audit.key
   toolgate audit tail --lines 100
 
-`verify` exits with 0 when every line is there as it was written, with 1 when one was changed,
-moved or removed, and with 2 when the log or its key cannot be read.")]
+The exit code of `verify` is 0 if the log is intact, 1 if a line was changed, moved or removed, and 2
+if the log or its key cannot be read.")]
 pub(super) struct AuditArgs {
     #[command(subcommand)]
-    word: AuditCommand,
+    command: AuditCommand,
     /// Workspace whose settings name the audit log
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT", global = true)]
     root: PathBuf,
@@ -55,47 +55,49 @@ enum AuditCommand {
 
 pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     let settings = args.folder.load(&args.root)?.config.audit;
-    let Some(told) = audit_setup::audit_file(&settings)? else {
-        bail!("audit.to is `{}`: there are no records in a file", settings.to);
+    let Some(configured) = audit_setup::audit_file(&settings)? else {
+        bail!("audit.to is `{}`, so there is no log file", settings.to);
     };
-    match &args.word {
+    match &args.command {
         AuditCommand::Verify { file, key } => {
-            let AuditFile { path, key: usual, .. } = told;
-            verify(file.as_ref().unwrap_or(&path), key.as_ref().unwrap_or(&usual))
+            let AuditFile { path, key: default_key, .. } = configured;
+            verify(file.as_ref().unwrap_or(&path), key.as_ref().unwrap_or(&default_key))
         }
-        AuditCommand::Tail { lines } => tail(&told.path, *lines),
+        AuditCommand::Tail { lines } => tail(&configured.path, *lines),
     }
 }
 
 fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
     let key =
-        AuditKey::read(key).with_context(|| format!("the key {} cannot be read", key.display()))?;
-    let whole = verify_audit(path, &key)
-        .with_context(|| format!("the audit log {} cannot be read", path.display()))?;
-    let IntactAuditLog { first_seq: from, last_seq: until, mac, torn_bytes, unchecked } =
-        match whole {
-            Ok(whole) => whole,
+        AuditKey::read(key).with_context(|| format!("cannot read the key {}", key.display()))?;
+    let result = verify_audit(path, &key)
+        .with_context(|| format!("cannot read the audit log {}", path.display()))?;
+    let IntactAuditLog { first_seq: first, last_seq: last, mac, torn_bytes, unchecked } =
+        match result {
+            Ok(intact) => intact,
             Err(broken) => {
                 print(&format!("broken: {broken}\n"))?;
                 return Ok(ExitCode::from(1));
             }
         };
     for path in unchecked {
-        complain(&format!("{} is not of this chain, and was not looked at", path.display()));
+        complain(&format!("{} was not checked: it is not part of this log", path.display()));
     }
     if torn_bytes > 0 {
-        complain(&format!(
-            "the last {torn_bytes} bytes are of a record that was cut off while it was written"
-        ));
+        let bytes = if torn_bytes == 1 { "byte is" } else { "bytes are" };
+        complain(&format!("the last {torn_bytes} {bytes} an incomplete record"));
     }
-    match until.checked_sub(from) {
-        Some(_) => print(&format!("whole: lines {from} to {until}, up to mac {mac}\n"))?,
-        None => print("whole: there is no record yet\n")?,
+    match last.checked_sub(first) {
+        Some(_) => print(&format!("intact: lines {first} to {last}, last mac {mac}\n"))?,
+        None => print("intact: there are no records yet\n")?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-#[allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the log is the server's own file, outside every root"
+)]
 fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
     let read = || {
         let mut file = File::open(path)?;
@@ -107,11 +109,11 @@ fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
         std::io::Result::Ok((start > 0, end))
     };
     let (is_cut, end) =
-        read().with_context(|| format!("the audit log {} cannot be read", path.display()))?;
+        read().with_context(|| format!("cannot read the audit log {}", path.display()))?;
     let end = String::from_utf8_lossy(&end);
-    let whole = end.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let whole: Vec<_> = whole.skip(usize::from(is_cut)).collect();
-    let last = whole[whole.len().saturating_sub(lines)..].concat();
+    let complete = end.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let complete: Vec<_> = complete.skip(usize::from(is_cut)).collect();
+    let last = complete[complete.len().saturating_sub(lines)..].concat();
     match std::io::stdout().is_terminal() {
         true => print(&for_terminals(&last))?,
         false => print(&last)?,
@@ -123,10 +125,10 @@ fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
 fn for_terminals(lines: &str) -> String {
     let mut shown = String::with_capacity(lines.len());
     for c in lines.chars() {
-        let acts = c != '\n' && c.is_control()
+        let is_hazard = c != '\n' && c.is_control()
             || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
             || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-        match acts {
+        match is_hazard {
             true => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(shown, "\\u{unit:04x}");
@@ -143,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_act_on_is_escaped_and_still_the_same_json() {
+    fn control_and_invisible_characters_are_escaped_as_json() {
         let name = "a\u{202e}b\u{9b}31m\u{7f}\u{e0041}\u{200b}größe";
         let line = format!("{}\n", serde_json::json!({ "tool": name }));
         let shown = for_terminals(&line);

@@ -22,21 +22,21 @@ use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 /// The tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
 /// End of the refusal message of a client that cannot ask its user.
-const NOBODY_TO_ASK: &str = "this client offers no way to ask one";
+const CANNOT_ASK: &str = "this client offers no way to ask one";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   toolgate call files_read '{\"path\":\"README.md\"}'
   toolgate call files.search '{\"text\":\"fn main\",\"glob\":\"*.rs\"}' --json
-  toolgate call files_write @note.json         the arguments from a file
-  toolgate call exec_run - < args.json         or from standard input
+  toolgate call files_write @note.json         read the arguments from a file
+  toolgate call exec_run - < args.json         read the arguments from standard input
   toolgate call files_read '{\"path\":\"README.md\"}' --url http://127.0.0.1:8000/mcp
-  toolgate call exec_run '{\"command\":\"make\"}' --follow    how far it is, and what it prints
+  toolgate call exec_run '{\"command\":\"make\"}' --follow    show progress and output
 
-The result goes to standard output, what there is to know about it to standard error.
-It exits with 0 when the tool did its work, 1 when it was refused or could not,
-2 when there was nothing to call: a faulty command line or configuration, no server.")]
+The result goes to standard output, and notes about it go to standard error. The exit code is 0 if
+the call succeeded, 1 if it failed or was refused, and 2 if there was no call: the command line or
+configuration is invalid, or no server responds.")]
 pub(super) struct CallArgs {
     /// Name of the tool, e.g. files_read or files.read
     tool: String,
@@ -65,7 +65,7 @@ pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     // A configuration file named by the environment is allowed, because it only applies to calls in
     // this process.
     if args.url.is_some() && std::env::args().any(|word| word.starts_with("--config")) {
-        bail!("--config is for calls in this process; at --url the server has its own");
+        bail!("--config does not work with --url, because the server has its own configuration");
     }
     let input = arguments(&args.arguments)?;
     let outcome = run_to_end(small_runtime()?, async {
@@ -91,10 +91,7 @@ async fn call_in_process(
     stop: CancellationToken,
 ) -> anyhow::Result<Result<ToolOutput, String>> {
     if fold_name(&args.tool) == JOBS_START {
-        bail!(
-            "a job ends with the process that runs it, and this one would end at once: start it at \
-             a running server with --url, or call the tool itself"
-        );
+        bail!("jobs need a running server: name one with --url, or call the tool without a job");
     }
     let mut loaded = args.folder.load_to_serve(&args.root)?;
     for upstream in loaded.config.upstream.values_mut() {
@@ -103,23 +100,23 @@ async fn call_in_process(
     }
     let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);
-    let person = TerminalUser::at_terminal(follow.as_ref());
+    let user = TerminalUser::at_terminal(follow.as_ref());
     let request = HostRequest::CallTool { tool: args.tool.clone(), input };
-    let asked = IncomingRequest {
+    let incoming = IncomingRequest {
         cancel: stop,
         events: follow.as_ref().map_or_else(EventSink::none, WorkDisplay::sink),
-        asker: person.as_ref().map_or_else(Asker::none, TerminalUser::asker),
+        asker: user.as_ref().map_or_else(Asker::none, TerminalUser::asker),
         ..IncomingRequest::without_client(request, Caller::local(), "cli")
     };
-    let answer = workspace.host.answer(asked).await;
+    let answer = workspace.host.answer(incoming).await;
     workspace.close().await;
     if let Some(follow) = follow {
         follow.end().await;
     }
     Ok(match answer {
         Ok(HostAnswer::Output(output)) => Ok(output),
-        Ok(_) => bail!("a call was answered with something else"),
-        Err(error) => Err(describe_refusal(&error, args, person.as_ref())),
+        Ok(_) => bail!("unexpected answer to a tool call"),
+        Err(error) => Err(describe_refusal(&error, args, user.as_ref())),
     })
 }
 
@@ -147,23 +144,23 @@ fn follow(args: &CallArgs) -> Option<WorkDisplay> {
 }
 
 /// Returns the refusal with its cause, because a local caller may read the log as well.
-fn describe_refusal(error: &CallError, args: &CallArgs, person: Option<&TerminalUser>) -> String {
+fn describe_refusal(error: &CallError, args: &CallArgs, user: Option<&TerminalUser>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
         CallError::UnknownTool { .. } => {
-            format!("{error} (`toolgate tools` lists what is on offer)")
+            format!("{error} (`toolgate tools` lists the available tools)")
         }
         CallError::Conflict { details, .. } => format!("{error}\n{details}"),
-        CallError::NotAllowed { .. } if person.is_some_and(TerminalUser::has_declined) => {
-            "not done: you did not agree".to_owned()
+        CallError::NotAllowed { .. } if user.is_some_and(TerminalUser::has_declined) => {
+            "not done: you declined".to_owned()
         }
-        CallError::NotAllowed { message } if person.is_none() => {
-            let again = match args.arguments.as_str() {
+        CallError::NotAllowed { message } if user.is_none() => {
+            let arguments = match args.arguments.as_str() {
                 "-" => ", with the arguments on the command line",
                 _ => "",
             };
-            let none = format!("there is no terminal to ask in; run it in one{again}");
-            message.replace(NOBODY_TO_ASK, &none)
+            let advice = format!("there is no terminal to ask in; run it in a terminal{arguments}");
+            message.replace(CANNOT_ASK, &advice)
         }
         other => format!("{other}{cause}"),
     }
@@ -181,22 +178,22 @@ fn show(args: &CallArgs, output: &ToolOutput) -> anyhow::Result<ExitCode> {
         let ResultText { body, note } = &output.text;
         print(body)?;
         // A file's bytes are printed unchanged, unless standard output is a terminal.
-        let beside = std::io::stdout().is_terminal() || fold_name(&args.tool) != "files_read";
-        if beside && !body.is_empty() && !body.ends_with('\n') {
+        let ends_line = std::io::stdout().is_terminal() || fold_name(&args.tool) != "files_read";
+        if ends_line && !body.is_empty() && !body.ends_with('\n') {
             print("\n")?;
         }
         for content in &output.content {
-            let told = content.as_text();
+            let text = content.as_text();
             match &content.shown {
                 ContentBody::Text(_)
                 | ContentBody::Resource(ResourceContents { held: ResourceData::Text(_), .. }) => {
-                    let end = if told.ends_with('\n') { "" } else { "\n" };
-                    print(&format!("{told}{end}"))?;
+                    let end = if text.ends_with('\n') { "" } else { "\n" };
+                    print(&format!("{text}{end}"))?;
                 }
                 ContentBody::Image(_) | ContentBody::Audio(_) | ContentBody::Resource(_) => {
-                    complain(&format!("not shown: {told}; --json has it"));
+                    complain(&format!("not shown: {text}; --json prints it"));
                 }
-                ContentBody::Link(_) => complain(&format!("it links to {told}")),
+                ContentBody::Link(_) => complain(&format!("link: {text}")),
             }
         }
         if let Some(note) = note {
@@ -204,8 +201,8 @@ fn show(args: &CallArgs, output: &ToolOutput) -> anyhow::Result<ExitCode> {
         }
         if args.url.is_none() && output.value["output_id"].is_string() {
             complain(
-                "what is left out ends with this process: raise max_output_bytes, or make the call \
-                 at a running server with --url and read on there",
+                "the rest of the output is not stored: raise max_output_bytes, or call a running \
+                 server with --url and read the rest there",
             );
         }
     }
@@ -215,20 +212,20 @@ fn show(args: &CallArgs, output: &ToolOutput) -> anyhow::Result<ExitCode> {
     })
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn arguments(json: &str) -> anyhow::Result<Value> {
     let text = match json.strip_prefix('@') {
         Some(file) => std::fs::read_to_string(file)
-            .with_context(|| format!("the arguments in {file} cannot be read"))?,
+            .with_context(|| format!("cannot read the arguments in {file}"))?,
         None if json == "-" => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("the arguments cannot be read")?;
+            std::io::stdin().read_to_string(&mut text).context("cannot read the arguments")?;
             text
         }
         None => json.to_owned(),
     };
     let value: Value = serde_json::from_str(&text).with_context(|| {
-        format!("the arguments are not JSON; quote them for the shell: '{{\"path\":\"README.md\"}}'. They read: {text}")
+        format!("the arguments are not JSON; quote them for the shell: '{{\"path\":\"README.md\"}}'. They are: {text}")
     })?;
     if !value.is_object() {
         bail!("the arguments must be a JSON object such as {{\"path\":\"README.md\"}}, not {text}");

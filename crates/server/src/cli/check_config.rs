@@ -1,6 +1,6 @@
 //! Checks a configuration before anything runs with it (`toolgate check-config`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -14,10 +14,10 @@ use super::{FolderArgs, as_toml, complain, print, secret_detection};
 #[command(after_help = "\
 Examples:
   toolgate check-config                      toolgate.toml here, and the environment
-  toolgate check-config --config other.toml
+  toolgate check-config --config other.toml  another file, and the environment
 
-It exits with 0 when the configuration is sound and prints the settings in force,
-with 2 when it is not, and says where.")]
+The file need not be trusted, and the variables of secrets need not be set. The exit code is 0 if
+the configuration is valid, and 2 if it is not.")]
 pub(super) struct CheckConfigArgs {
     /// Workspace of the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
@@ -27,24 +27,54 @@ pub(super) struct CheckConfigArgs {
 }
 
 pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
-    let loaded = args.folder.load(&args.path)?;
+    let loaded = args.folder.load_to_check(&args.path)?;
     let config = &loaded.config;
     config::check_listen(config.server.listen, config)?;
-    // Some errors only appear when the workspace is built: patterns, folders and schemas.
-    let served = ServedWorkspace::open_for_inspection(&args.path, &loaded.config)?.server();
-    served.dialects_over_http(&loaded.config)?;
-    for own in &loaded.config.listen {
+    for own in &config.listen {
         config::check_listen(own.addr, config)
             .with_context(|| format!("in the [[listen]] of {}", own.dialect))?;
-        served.dialect(&own.dialect).context("in a [[listen]]")?;
     }
-    let from = match &loaded.file {
-        Some(file) => format!("{} is sound; with it and the environment:", file.display()),
-        None => "there is no toolgate.toml here, and none is needed; the settings are:".to_owned(),
-    };
-    complain(&from);
+    check_workspace(&args.path, config)?;
+    for name in unset_secrets(config) {
+        complain(&format!(
+            "the variable `{name}` of secrets.values_from is not set here; the server does not \
+             start without it"
+        ));
+    }
+    complain(&match &loaded.file {
+        Some(file) => format!("{} is valid; effective settings:", file.display()),
+        None => "no toolgate.toml here; effective settings:".to_owned(),
+    });
     print(&as_toml(&without_secrets(loaded.config))?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks what only shows when the workspace is built: patterns, rules, folders, schemas and
+/// dialects.
+pub(super) fn check_workspace(root: &Path, config: &Config) -> anyhow::Result<()> {
+    let opened = ServedWorkspace::open_for_inspection(root, &without_secret_sources(config))?;
+    let served = opened.server();
+    served.dialects_over_http(config)?;
+    for own in &config.listen {
+        served.dialect(&own.dialect).context("in a [[listen]]")?;
+    }
+    Ok(())
+}
+
+/// Returns `config` without the variables and files that hold secrets. A check needs none of their
+/// values, and the file that names them may not be trusted.
+pub(super) fn without_secret_sources(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.secrets.values_from.clear();
+    config.secrets.files.clear();
+    config
+}
+
+/// Returns the variables of `secrets.values_from` that are not set.
+fn unset_secrets(config: &Config) -> Vec<&str> {
+    let environment = config::environment();
+    let is_unset = |name: &&str| !environment.iter().any(|(set, _)| set.to_str() == Some(*name));
+    config.secrets.values_from.iter().map(String::as_str).filter(is_unset).collect()
 }
 
 /// Redacts the literal secrets of upstreams in `config`, because the output may end up in logs.

@@ -1,7 +1,7 @@
 //! Checks the sandbox and upstreams (`toolgate doctor`).
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -16,20 +16,20 @@ use toolgate_world::sandbox::{
 use toolgate_world::{Root, Sandbox};
 
 use super::login::UpstreamArg;
-use super::{FolderArgs, print, run_to_end};
+use super::{FolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  toolgate doctor                 what the sandbox of this folder's programs holds here
+  toolgate doctor                 check the sandbox of this folder's programs
   toolgate doctor ~/src/app --json
-  toolgate doctor upstreams       whether each upstream of this folder answers
-  toolgate doctor oauth linear    how [upstream.linear] lets us in, step by step
+  toolgate doctor upstreams       check whether each upstream of this folder responds
+  toolgate doctor oauth linear    check each step of the authorization at [upstream.linear]
 
-Each layer is tried by doing it, in a process of its own. The exit code is 1 where the profile that
-is configured promises what this system does not hold."
+Each sandbox layer is tested in a process of its own. The exit code is 1 if this system lacks a layer
+of the configured profile."
 )]
 pub(super) struct DoctorArgs {
     /// Workspace whose settings are checked
@@ -41,14 +41,14 @@ pub(super) struct DoctorArgs {
     #[arg(long)]
     json: bool,
     #[command(subcommand)]
-    what: Option<DoctorCommand>,
+    command: Option<DoctorCommand>,
 }
 
 #[derive(clap::Subcommand)]
 enum DoctorCommand {
     /// Test the OAuth authorization of an upstream, step by step
     #[command(after_help = "\
-A line a step; no token and no secret is in any. The exit code is 1 where one does not go.")]
+Prints one line for each step, without tokens and secrets. The exit code is 1 if a step fails.")]
     Oauth(UpstreamArg),
     /// Test each upstream by listing it
     #[command(
@@ -58,7 +58,7 @@ Examples:
   toolgate doctor upstreams
   toolgate doctor upstreams github linear
 
-A line an upstream. The exit code is 1 where one does not answer."
+Prints one line for each upstream. The exit code is 1 if one does not respond."
     )]
     Upstreams(DoctorUpstreamsArgs),
 }
@@ -75,91 +75,112 @@ struct DoctorUpstreamsArgs {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    match &args.what {
-        Some(DoctorCommand::Oauth(at)) => return test_oauth(at),
-        Some(DoctorCommand::Upstreams(of)) => return test_upstreams(of),
+    match &args.command {
+        Some(DoctorCommand::Oauth(args)) => return test_oauth(args),
+        Some(DoctorCommand::Upstreams(args)) => return test_upstreams(args),
         None => {}
     }
     let config = args.folder.load(&args.root)?.config;
     let sandbox =
         Sandbox::new(&config.sandbox, SandboxPaths::default()).map_err(|why| anyhow!(why))?;
     let root = Root::open(&args.root)
-        .with_context(|| format!("the folder {} cannot be opened", args.root.display()))?;
+        .with_context(|| format!("cannot open the folder {}", args.root.display()))?;
+    // Programs cannot be confined to a workspace that is the whole machine.
+    let is_machine = root.path() == Path::new("/");
+    let empty = is_machine.then(tempfile::tempdir).transpose()?;
+    let root = match &empty {
+        Some(folder) => Root::open(folder.path())?,
+        None => root,
+    };
     let configured = config.sandbox.profile;
     // Without a sandbox, the report shows the layers of the default profile.
-    let asked =
+    let tested =
         if configured == SandboxProfile::Off { SandboxProfile::Workspace } else { configured };
     let variables = environment().into_iter().collect();
-    let held = sandbox.coverage(asked, &root, &variables)?;
+    let coverage = sandbox.coverage(tested, &root, &variables)?;
     let profiles = [SandboxProfile::ReadOnly, SandboxProfile::Workspace, SandboxProfile::Network];
     let profiles = profiles.map(|profile| sandbox.coverage(profile, &root, &variables));
     let profiles = profiles.into_iter().collect::<Result<Vec<_>, _>>()?;
     let is_root = rustix::process::geteuid().is_root();
     // Confinement cannot be undone, so it runs on its own thread.
     let server = thread::spawn(|| confine_server(&ServerAccess::default())).join();
-    let server = server.unwrap_or_else(|_| Err("trying it panicked".to_owned()));
+    let server = server.unwrap_or_else(|_| Err("the test panicked".to_owned()));
     let server = match config.server.confined {
         true => server,
         false => Err("server.confined is false".to_owned()),
     };
     let text = if args.json {
-        let is_held = |layer: SandboxLayer| !held.missing.iter().any(|it| it.layer == layer);
+        let is_present = |layer: SandboxLayer| !coverage.missing.iter().any(|it| it.layer == layer);
         let layers: serde_json::Map<_, _> = SandboxLayer::ALL
             .iter()
-            .map(|&it| (it.name().to_owned(), is_held(it).into()))
+            .map(|&it| (it.name().to_owned(), is_present(it).into()))
             .collect();
-        let told = json!({
-            "configured": configured, "profile": asked, "require": config.sandbox.require,
-            "layers": layers, "missing": held.missing, "profiles": profiles, "root": is_root,
+        let report = json!({
+            "configured": configured, "profile": tested, "require": config.sandbox.require,
+            "layers": layers, "missing": coverage.missing, "profiles": profiles, "root": is_root,
             "server": { "confined": server.is_ok(), "why": server.err() },
         });
-        format!("{told:#}\n")
+        format!("{report:#}\n")
     } else {
-        render_report(&held, &profiles, configured, config.sandbox.require, &server, is_root)
+        render_report(&coverage, &profiles, configured, config.sandbox.require, &server, is_root)
     };
     print(&text)?;
-    let is_kept = configured == SandboxProfile::Off || held.is_complete();
-    Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if is_machine {
+        complain(
+            "the workspace / is the whole machine, and programs cannot be confined to it: the report \
+             is about an empty folder",
+        );
+    }
+    let is_effective = coverage.is_complete() && !is_machine;
+    let is_satisfied = configured == SandboxProfile::Off || is_effective;
+    Ok(if is_satisfied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Tests the OAuth authorization of an upstream.
-fn test_oauth(at: &UpstreamArg) -> anyhow::Result<ExitCode> {
-    let is_in = run_to_end(super::small_runtime()?, async {
-        let entry = at.open_sign_in()?;
-        let is_in = entry
-            .check_access(&mut |what, outcome| {
-                let (mark, said) = match outcome {
-                    Ok(said) => ("ok    ", said),
+fn test_oauth(args: &UpstreamArg) -> anyhow::Result<ExitCode> {
+    let is_authorized = run_to_end(super::small_runtime()?, async {
+        let session = args.open_sign_in()?;
+        let mut last_failure = None;
+        let is_authorized = session
+            .check_access(&mut |step, outcome| {
+                // A failed step fails the steps around it with the same text.
+                if let Err(why) = outcome
+                    && last_failure.replace(why.clone()).as_ref() == Some(why)
+                {
+                    return;
+                }
+                let (mark, detail) = match outcome {
+                    Ok(detail) => ("ok    ", detail),
                     Err(why) => ("FAILED", why),
                 };
-                let _ = print(&format!("{mark}  {what}: {said}\n"));
+                let _ = print(&format!("{mark}  {step}: {detail}\n"));
             })
             .await;
-        entry.close().await;
-        anyhow::Ok(is_in)
+        session.close().await;
+        anyhow::Ok(is_authorized)
     })?;
-    Ok(if is_in { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_authorized { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Tests each upstream by listing it.
-fn test_upstreams(of: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
-    let config = of.folder.load(&of.root)?.config;
-    let said = run_to_end(
+fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
+    let config = args.folder.load(&args.root)?.config;
+    let listings = run_to_end(
         super::small_runtime()?,
-        toolgate::assembly::probe::probe_upstreams(&of.root, &config, &of.names),
+        toolgate::assembly::probe::probe_upstreams(&args.root, &config, &args.names),
     )?;
-    if said.is_empty() {
-        bail!("there is no upstream that is enabled in toolgate.toml");
+    if listings.is_empty() {
+        bail!("toolgate.toml has no enabled upstream");
     }
     let mut all_answer = true;
-    for (name, listing) in said {
+    for (name, listing) in listings {
         let line = match listing {
             Ok(UpstreamListing { revision, tools, resources, prompts, .. }) => {
                 let tools = tools.len();
                 let resources = resources.len();
                 let prompts = prompts.len();
                 format!(
-                    "ok      {name}: it speaks {revision} (tools: {tools}, resources: {resources}, \
+                    "ok      {name}: MCP {revision} (tools: {tools}, resources: {resources}, \
                      prompts: {prompts})\n"
                 )
             }
@@ -174,7 +195,7 @@ fn test_upstreams(of: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn render_report(
-    held: &SandboxCoverage,
+    coverage: &SandboxCoverage,
     profiles: &[SandboxCoverage],
     configured: SandboxProfile,
     require: SandboxRequirement,
@@ -183,48 +204,50 @@ fn render_report(
 ) -> String {
     let mut text = match configured {
         SandboxProfile::Off => {
-            "sandbox.profile is `off`: programs may do whatever the server may.\n\
-                         With `workspace` this system would hold:\n"
+            "sandbox.profile is `off`: programs have all rights of the server.\n\
+             Layers that `workspace` would have on this system:\n"
                 .to_owned()
         }
-        profile => format!("sandbox.profile is `{}`. This system holds:\n", profile.name()),
+        profile => {
+            format!("sandbox.profile is `{}`. Layers on this system:\n", profile.name())
+        }
     };
     for layer in SandboxLayer::ALL {
-        let lacking = held.missing.iter().find(|it| it.layer == layer);
-        let _ = match lacking {
-            None => writeln!(text, "  held     {:<9} {}", layer.name(), layer.effect()),
+        let missing = coverage.missing.iter().find(|it| it.layer == layer);
+        let _ = match missing {
+            None => writeln!(text, "  ok       {:<9} {}", layer.name(), layer.effect()),
             Some(it) => writeln!(text, "  MISSING  {:<9} {}", layer.name(), it.why),
         };
     }
-    text.push_str("A program then\n");
-    for held in profiles {
-        let does = held.profile.description();
-        let whole = if held.is_complete() { "whole" } else { "not whole" };
-        let _ = writeln!(text, "  {:<9} {does}: {whole}", held.profile.name());
+    text.push_str("Profiles on this system:\n");
+    for profile in profiles {
+        let does = profile.profile.description();
+        let state = if profile.is_complete() { "complete" } else { "incomplete" };
+        let _ = writeln!(text, "  {:<9} {does}: {state}", profile.profile.name());
     }
-    if !held.is_complete() {
+    if !coverage.is_complete() {
         text.push_str(match require {
             SandboxRequirement::Best => {
-                "Programs run all the same, and results say what is missing; \
-                 `sandbox.require = \"strict\"` refuses them.\n"
+                "Programs run without the missing layers, and results name them; \
+                 `sandbox.require = \"strict\"` refuses such programs.\n"
             }
             SandboxRequirement::Strict => {
-                "Programs are not run (`sandbox.require = \"strict\"`).\n"
+                "Programs are refused (`sandbox.require = \"strict\"`).\n"
             }
         });
     }
     let _ = match server {
         Ok(()) => writeln!(
             text,
-            "The server itself is held by Landlock: of the machine's files it reads and writes what it \
-             serves, keeps and was told of."
+            "Landlock confines the server itself to the files it serves, stores and has in its \
+             settings."
         ),
         Err(why) => writeln!(text, "The server itself is not confined: {why}"),
     };
     if is_root {
         text.push_str(
-            "This is root: whatever is seen and is root's can be read. Serve as another user \
-             where you can.\n",
+            "You are root: programs can read all visible files that root may read. If you can, run \
+             the server as another user.\n",
         );
     }
     text

@@ -52,8 +52,8 @@ impl WorkUpdate {
     }
 
     /// Converts an event of a job, except its start and end.
-    pub(super) fn from_job_event(what: &JobEventKind) -> Option<Self> {
-        Some(match what {
+    pub(super) fn from_job_event(event: &JobEventKind) -> Option<Self> {
+        Some(match event {
             JobEventKind::Queued | JobEventKind::Finished { .. } => return None,
             JobEventKind::Started { attempt } => Self::Restarted { attempt: *attempt },
             // A job without progress reports stays at 0.
@@ -67,11 +67,11 @@ impl WorkUpdate {
             JobEventKind::Log { level, message } => {
                 Self::Log { level: *level, message: message.clone() }
             }
-            JobEventKind::Artefact(left) => Self::LeftFile { path: left.path.clone() },
+            JobEventKind::Artefact(file) => Self::LeftFile { path: file.path.clone() },
             JobEventKind::Asks { open: 0 } => return None,
             JobEventKind::Asks { .. } => Self::Log {
                 level: LogLevel::Notice,
-                message: "it asks something of the client that started it".to_owned(),
+                message: "the job has a question for the client that started it".to_owned(),
             },
         })
     }
@@ -101,16 +101,16 @@ impl WorkDisplay {
             Self::Live(live) => {
                 let live = live.view();
                 EventSink::new(move |event| {
-                    if let Some(said) = WorkUpdate::from_event(event) {
-                        live.take(said);
+                    if let Some(update) = WorkUpdate::from_event(event) {
+                        live.take(update);
                     }
                 })
             }
             Self::Lines(lines) => {
-                let mouth = lines.sender();
+                let sender = lines.sender();
                 EventSink::new(move |event| {
-                    if let Some(said) = WorkUpdate::from_event(event) {
-                        mouth.try_send(said);
+                    if let Some(update) = WorkUpdate::from_event(event) {
+                        sender.try_send(update);
                     }
                 })
             }
@@ -119,10 +119,10 @@ impl WorkDisplay {
     }
 
     /// Shows an update, waiting for room if needed.
-    pub(super) async fn show(&self, said: WorkUpdate) {
+    pub(super) async fn show(&self, update: WorkUpdate) {
         match self {
-            Self::Live(live) => live.view().take(said),
-            Self::Lines(lines) => lines.send(said).await,
+            Self::Live(live) => live.view().take(update),
+            Self::Lines(lines) => lines.send(update).await,
         }
     }
 

@@ -40,8 +40,8 @@ Examples:
   toolgate import zyra --from .tools/zyra/bin/zyra --to packs/zyra
   toolgate import zyra --from capabilities.json --to packs/zyra
 
-It runs the program to ask what it can do; a listing in a file says less than the program.
-Offer what it wrote with `commands.packs = [\"packs/zyra\"]` in toolgate.toml.")]
+The program itself gives more details than a listing in a file, so toolgate runs it. To offer the
+commands, add `packs = [\"packs/zyra\"]` to [commands] in toolgate.toml.")]
 struct PackImportArgs {
     /// Program, or a file with its listing; by default `zyra` in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
@@ -65,22 +65,23 @@ fn write_pack(imported: ImportedPack, to: &Path) -> anyhow::Result<ExitCode> {
     write_file(&file, &text)?;
     let settings = commands::CommandSettings { packs: vec![file.clone()], ..Default::default() };
     let read = commands::load_commands(&settings, None)
-        .context("the pack that was written cannot be read: a fault of the importer")?;
-    print(&format!("{}: {} commands\n", file.display(), read.len()))?;
+        .context("cannot read the pack that was just written, which is a bug of the importer")?;
+    let unit = if read.len() == 1 { "command" } else { "commands" };
+    print(&format!("{}: {} {unit}\n", file.display(), read.len()))?;
     for id in commands {
         print(&format!("  {id}\n"))?;
     }
     for note in left_out {
-        complain(&format!("not taken over: {note}"));
+        complain(&format!("not imported: {note}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own folder, named on the command line")]
 fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)
-            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     }
-    std::fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }

@@ -29,15 +29,14 @@ const BUILDER_STUCK_AFTER: Duration = Duration::from_secs(30);
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate index                       build this folder's index, or bring it up to date
-  toolgate index --namespace std       of another namespace
-  toolgate index --vectors             and wait for the configured model's vectors, too
-  toolgate index --json                how far it is in the end, for a program
+  toolgate index                       build or update this folder's index
+  toolgate index --namespace std       index another namespace
+  toolgate index --vectors             also wait for the configured model's vectors
+  toolgate index --json                print the final state as JSON
 
-A server does so by itself at the first search; done beforehand, that one does not wait.
-Where another server is building it, that one is waited for.
-How far it is goes to standard error. It exits with 0 when the index is up to date, 1 when it
-cannot be built.")]
+A server builds the index at the first search, which then waits for it. If another server is
+building the index, this command waits for that server. Progress goes to standard error. The exit
+code is 0 if the index is up to date, and 1 if it cannot be built.")]
 pub(super) struct IndexArgs {
     /// Workspace to index
     #[arg(value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
@@ -90,33 +89,33 @@ async fn wait_indexed(
     let mut vectors = VectorProgress::default();
     let outcome = loop {
         let request = HostRequest::CallTool { tool: TOOL.to_owned(), input: input.clone() };
-        let asked = IncomingRequest {
+        let incoming = IncomingRequest {
             cancel: stop.clone(),
             events: follow.sink(),
             asker: Asker::none(),
             ..IncomingRequest::without_client(request, Caller::local(), "cli")
         };
-        match workspace.host.answer(asked).await {
+        match workspace.host.answer(incoming).await {
             Ok(HostAnswer::Output(output)) => {
                 let indexed = &output.value["namespaces"][&name];
                 if is_reading_files(indexed) {
                     continue;
                 }
-                let said = if other.update(indexed) {
+                let progress = if other.update(indexed) {
                     other.progress()
                 } else if args.vectors && !vectors.update(indexed) {
                     vectors.progress()
                 } else {
                     break Ok(output);
                 };
-                follow.show(said).await;
+                follow.show(progress).await;
                 // The other server, or the model, proceeds in the background.
                 tokio::select! {
                     () = tokio::time::sleep(POLL_INTERVAL) => {}
                     () = stop.cancelled() => break Err(CallError::Canceled),
                 }
             }
-            Ok(_) => bail!("a call was answered with something else"),
+            Ok(_) => bail!("unexpected answer to a tool call"),
             Err(error) => break Err(error),
         }
     };
@@ -147,9 +146,11 @@ impl OtherBuilder {
     }
 
     fn progress(&self) -> WorkUpdate {
-        let message = format!("another server is building it: {} files indexed", self.files.count);
-        #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-        WorkUpdate::progress(self.files.count as f64, None, Some(message))
+        let files = self.files.count;
+        let unit = if files == 1 { "file" } else { "files" };
+        let message = format!("another server is building the index: {files} {unit} indexed");
+        #[allow(clippy::cast_precision_loss, reason = "progress need not be exact")]
+        WorkUpdate::progress(files as f64, None, Some(message))
     }
 }
 
@@ -164,19 +165,19 @@ impl VectorProgress {
     /// Updates the number of vectors. Returns true if there is nothing left to wait for.
     fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
-        let Some(there) = indexed["vectors"].as_u64() else { return true };
-        let is_stuck = self.vectors.update(there) > VECTORS_STUCK_AFTER;
+        let Some(vectors) = indexed["vectors"].as_u64() else { return true };
+        let is_stuck = self.vectors.update(vectors) > VECTORS_STUCK_AFTER;
         self.wanted = indexed["chunks"].as_u64().unwrap_or_default();
         // Waiting does not fix an error of the model, which the note reports.
         let note = indexed["note"].as_str().unwrap_or_default();
-        there >= self.wanted || note.starts_with("no vectors") || is_stuck
+        vectors >= self.wanted || note.starts_with("no vectors") || is_stuck
     }
 
     fn progress(&self) -> WorkUpdate {
-        let there = self.vectors.count;
-        let message = format!("{there} of {} passages have a vector", self.wanted);
-        #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-        WorkUpdate::progress(there as f64, Some(self.wanted as f64), Some(message))
+        let vectors = self.vectors.count;
+        let message = format!("{vectors} of {} passages have a vector", self.wanted);
+        #[allow(clippy::cast_precision_loss, reason = "progress need not be exact")]
+        WorkUpdate::progress(vectors as f64, Some(self.wanted as f64), Some(message))
     }
 }
 

@@ -23,17 +23,17 @@ const PAGE: usize = 500;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate jobs                       the newest 20 of this folder
-  toolgate jobs 3f9a                  one: what it says until it ends, its result, its files
-  toolgate jobs 3f9a --no-follow      the same as it is now
-  toolgate jobs 3f9a --get all        the files it left, in a zip
+  toolgate jobs                       list the newest 20 jobs of this folder
+  toolgate jobs 3f9a                  follow one job, then print its result and files
+  toolgate jobs 3f9a --no-follow      print its present state and output
+  toolgate jobs 3f9a --get all        write the files it left into a zip
   toolgate jobs 3f9a --cancel --url http://127.0.0.1:8000/mcp
   toolgate jobs --json --limit 1000 | jq 'select(.state == \"failed\")'
 
-A job belongs to the server that runs it; here it is only looked at, and ctrl-c stops looking.
-The result goes to standard output, all else to standard error. It exits with 0 when the job
-succeeded or still runs, 1 when it did not succeed or there is none, 2 for a faulty command line
-or configuration.")]
+A job belongs to the server that runs it; ctrl-c ends this command, and the job goes on. The result
+goes to standard output, and everything else goes to standard error. The exit code is 0 if the job
+succeeded or still runs, 1 if it failed or does not exist, and 2 if the command line or configuration
+is invalid.")]
 pub(super) struct JobsArgs {
     /// Show only this job, by its id or at least the first four digits
     id: Option<String>,
@@ -85,7 +85,7 @@ pub(super) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs the command. Returns the exit code or the refusal.
 async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<ExitCode, CallError>> {
-    let Ok(jobs) = host.jobs() else { bail!("no jobs are kept here: jobs.to is `off`") };
+    let Ok(jobs) = host.jobs() else { bail!("jobs are off (jobs.to)") };
     let Some(id) = &args.id else { return list(args, jobs).await };
     // Opening the store would create it, which a lookup must not.
     if !jobs.has_jobs() {
@@ -122,7 +122,7 @@ async fn list(args: &JobsArgs, jobs: &JobService) -> anyhow::Result<Result<ExitC
     } else {
         print(&table::format_table(&found))?;
         if more {
-            complain("older ones are left out; --limit N shows more");
+            complain("older jobs are not shown; --limit N shows more");
         }
     }
     Ok(Ok(ExitCode::SUCCESS))
@@ -149,7 +149,7 @@ async fn cancel(
     }
     Ok(match ask_host(host, job, HostRequest::CancelJob { id: id.clone() }).await {
         Ok(_) => {
-            complain(&format!("job {id} is stopped"));
+            complain(&format!("job {id} was cancelled"));
             Ok(ExitCode::SUCCESS)
         }
         Err(CallError::Unavailable { message }) => Err(CallError::Unavailable {

@@ -18,20 +18,21 @@ use super::{complain, print};
     subcommand_negates_reqs = true,
     after_help = "\
 Examples:
-  toolgate key new ci                   a key of `ci`, known to every server of yours at once
+  toolgate key new ci                   create a key for `ci` that all your servers accept
   toolgate key new ci --role builder --expires 90d
-                                        one that has a role, and is good for 90 days
-  toolgate key list                     whose keys there are
-  toolgate key rotate ci                another key of `ci`; those before are good for a day more
-  toolgate key revoke 4b0c9e            no more of the key whose digest begins so
-  toolgate key ci >> toolgate.toml      a key that only this folder's configuration knows
+                                        create a key with a role that is valid for 90 days
+  toolgate key list                     list the keys
+  toolgate key rotate ci                create another key for `ci`; old keys expire in a day
+  toolgate key revoke 4b0c9e            remove the key whose digest begins with 4b0c9e
+  toolgate key ci >> toolgate.toml      create a key for this folder's configuration only
 
-A key is shown once, when it is made: only its digest is kept. Clients send it as `Authorization:
-Bearer KEY` or `X-API-Key: KEY`. Once there is one, every request over HTTP needs one."
+A key is shown only once, when it is created; toolgate stores its digest. Clients send it as
+`Authorization: Bearer KEY` or `X-API-Key: KEY`. As soon as one key exists, every request over HTTP
+needs a key."
 )]
 pub(super) struct KeyCommandArgs {
     #[command(subcommand)]
-    word: Option<KeyCommand>,
+    command: Option<KeyCommand>,
     /// Caller's name in policy, limits, jobs and the audit log; prints configuration lines instead
     /// of writing the key file
     #[arg(required = true)]
@@ -100,7 +101,7 @@ const DIGEST_SHOWN: usize = 12;
 const PREFIX_MIN: usize = 4;
 
 pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
-    match (&args.word, &args.name) {
+    match (&args.command, &args.name) {
         (Some(KeyCommand::New { name, roles, expires, file }), _) => {
             new_key(&file.path()?, name, roles, *expires)
         }
@@ -112,7 +113,7 @@ pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
             revoke(&file.path()?, prefix.as_deref(), name.as_deref())
         }
         (None, Some(name)) => print_config_lines(name),
-        (None, None) => bail!("say whose key, or `toolgate key --help`"),
+        (None, None) => bail!("the name of the caller is missing; see `toolgate key --help`"),
     }
 }
 
@@ -120,7 +121,7 @@ impl KeyFileArg {
     fn path(&self) -> anyhow::Result<PathBuf> {
         let server =
             ServerSection { keys_file: self.keys_file.clone(), ..ServerSection::default() };
-        key_file::path(&server)?.context("there is no file of keys: give one with --keys-file")
+        key_file::path(&server)?.context("there is no key file; name one with --keys-file")
     }
 }
 
@@ -138,8 +139,8 @@ fn new_key(
         Ok(())
     })?;
     complain(&format!(
-        "a key of `{name}`, shown this once; its digest is in {}, which servers read within \
-         seconds",
+        "created a key for `{name}`, which is shown only now; running servers accept it within \
+         seconds, because its digest is in {}",
         file.display()
     ));
     print(&format!("{secret}\n"))?;
@@ -156,28 +157,31 @@ fn rotate(
     let now = Timestamp::now();
     let until = lifetime::time_from_now(overlap)?;
     let (count, key) = key_file::change_keys(file, |keys| {
-        let before = keys.iter_mut().filter(|key| key.name == name);
-        let mut before: Vec<_> =
-            before.filter(|key| key.expires.is_none_or(|expires| expires > now)).collect();
-        let Some(last) = before.last() else {
-            bail!("`{name}` has no key to be replaced; `toolgate key new {name}` makes one");
+        let old = keys.iter_mut().filter(|key| key.name == name);
+        let mut old: Vec<_> =
+            old.filter(|key| key.expires.is_none_or(|expires| expires > now)).collect();
+        let Some(last) = old.last() else {
+            bail!("`{name}` has no valid key; create one with `toolgate key new {name}`");
         };
-        let lasted = match (last.made, last.expires) {
+        let old_lifetime = match (last.made, last.expires) {
             (Some(made), Some(expires)) => Some(Duration::try_from(expires - made)?),
             (_, _) => None,
         };
-        let expires = expires.or(lasted).map(lifetime::time_from_now).transpose()?;
+        let expires = expires.or(old_lifetime).map(lifetime::time_from_now).transpose()?;
         let key = ApiKey { roles: last.roles.clone(), expires, ..key };
-        for key in &mut before {
+        for key in &mut old {
             key.expires = Some(key.expires.map_or(until, |expires| expires.min(until)));
         }
-        let count = before.len();
+        let count = old.len();
         keys.push(key.clone());
         Ok((count, key))
     })?;
-    let good = key.expires.map(|until| format!(", good until {until:.0}")).unwrap_or_default();
+    let validity = key.expires.map(|end| format!(", valid until {end:.0}")).unwrap_or_default();
+    let old_keys =
+        if count == 1 { "1 old key is".to_owned() } else { format!("{count} old keys are") };
     complain(&format!(
-        "another key of `{name}`{good}, shown this once; {count} before it good until {until:.0}"
+        "created a key for `{name}`{validity}, which is shown only now; {old_keys} valid until \
+         {until:.0}"
     ));
     print(&format!("{secret}\n"))?;
     Ok(ExitCode::SUCCESS)
@@ -186,22 +190,24 @@ fn rotate(
 fn revoke(file: &Path, prefix: Option<&str>, name: Option<&str>) -> anyhow::Result<ExitCode> {
     let prefix = prefix.map(str::to_ascii_lowercase);
     if prefix.as_ref().is_some_and(|prefix| prefix.len() < PREFIX_MIN) {
-        bail!("give {PREFIX_MIN} digits or more of the digest; `toolgate key list` shows them");
+        bail!("give at least {PREFIX_MIN} digits of the digest; `toolgate key list` shows them");
     }
-    let gone = key_file::change_keys(file, |keys| {
-        let meant = |key: &ApiKey| match (&prefix, name) {
+    let revoked = key_file::change_keys(file, |keys| {
+        let matches = |key: &ApiKey| match (&prefix, name) {
             (Some(prefix), _) => key.sha256.to_ascii_lowercase().starts_with(prefix.as_str()),
             (None, name) => name == Some(key.name.as_str()),
         };
-        let gone: Vec<ApiKey> = keys.extract_if(.., |key| meant(key)).collect();
-        match (gone.len(), &prefix) {
-            (0, _) => bail!("no key is meant by that; `toolgate key list` shows those there are"),
-            (2.., Some(_)) => bail!("{} keys begin so; give more of the digest", gone.len()),
-            (_, _) => Ok(gone),
+        let revoked: Vec<ApiKey> = keys.extract_if(.., |key| matches(key)).collect();
+        match (revoked.len(), &prefix) {
+            (0, _) => bail!("no key matches; `toolgate key list` lists the keys"),
+            (count @ 2.., Some(_)) => {
+                bail!("{count} keys have digests with this beginning; give more digits")
+            }
+            (_, _) => Ok(revoked),
         }
     })?;
-    for key in gone {
-        complain(&format!("the key {} of `{}` is no more", &key.sha256[..DIGEST_SHOWN], key.name));
+    for key in revoked {
+        complain(&format!("revoked the key {} of `{}`", &key.sha256[..DIGEST_SHOWN], key.name));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -214,28 +220,31 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(keys) = keys else {
-        complain(&format!("there is no {}; `toolgate key new NAME` makes it", file.display()));
+        complain(&format!(
+            "there are no keys: {} does not exist; `toolgate key new NAME` creates it",
+            file.display()
+        ));
         return Ok(ExitCode::SUCCESS);
     };
     let now = Timestamp::now();
     let widest = keys.iter().map(|key| key.name.len()).max().unwrap_or_default().max(6);
     let mut table =
-        format!("{:<DIGEST_SHOWN$}  {:<widest$}  {:<20}  GOOD\n", "DIGEST", "CALLER", "MADE");
+        format!("{:<DIGEST_SHOWN$}  {:<widest$}  {:<20}  VALID\n", "DIGEST", "CALLER", "CREATED");
     for key in &keys {
         let made = key.made.map(|made| format!("{made:.0}")).unwrap_or_default();
-        let good = match (key.not_before, key.expires) {
+        let validity = match (key.not_before, key.expires) {
             (Some(from), _) if from > now => format!("from {from:.0}"),
-            (_, Some(until)) if until <= now => format!("no more, since {until:.0}"),
+            (_, Some(until)) if until <= now => format!("expired at {until:.0}"),
             (_, Some(until)) => format!("until {until:.0}"),
-            (_, None) => "until it is revoked".to_owned(),
+            (_, None) => "until revoked".to_owned(),
         };
         let roles = match key.roles.is_empty() {
             true => String::new(),
-            false => format!("  as {}", key.roles.join(", ")),
+            false => format!("  roles: {}", key.roles.join(", ")),
         };
         let digest = &key.sha256[..DIGEST_SHOWN];
         let name = &key.name;
-        table += &format!("{digest}  {name:<widest$}  {made:<20}  {good}{roles}\n");
+        table += &format!("{digest}  {name:<widest$}  {made:<20}  {validity}{roles}\n");
     }
     print(&table)?;
     Ok(ExitCode::SUCCESS)
@@ -244,7 +253,7 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 /// Creates a key for `name` and prints configuration lines.
 fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     let (secret, ApiKey { name, sha256, .. }) = create_key(name)?;
-    complain(&format!("the key of `{name}`, shown this once: {secret}"));
+    complain(&format!("the key of `{name}`, which is shown only now: {secret}"));
     print(&format!("\n[[keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -252,7 +261,7 @@ fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
 /// Creates a key for `name`. Returns the secret and its stored form.
 fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
     let mut bits = [0; 32];
-    getrandom::fill(&mut bits).context("there is no randomness to make a key of")?;
+    getrandom::fill(&mut bits).context("the system provides no random numbers")?;
     let bits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     let secret = format!("toolgate_{bits}");
     let key = ApiKey {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tokio::sync::mpsc;
 use toolgate::assembly::sign_in::UpstreamSignIn;
 
@@ -16,10 +17,9 @@ Examples:
   toolgate login linear               sign in at [upstream.linear], in a browser
   toolgate login linear --no-browser  only print the page to open
 
-What the upstream lets in with is kept in your state folder, for you alone to read, is renewed as
-long as it can be, and is said to that upstream and nobody else. A server that runs takes it over by
-itself. On a machine without a browser, open the page on another and paste the address that it ends
-at.")]
+The tokens are stored in your state folder, where only you can read them. toolgate renews them, and
+sends them to this upstream only. A running server uses them at once. On a machine without a browser,
+open the page on another machine, then paste the address of the last page.")]
 pub(super) struct LoginArgs {
     #[command(flatten)]
     at: UpstreamArg,
@@ -34,7 +34,7 @@ pub(super) struct LoginArgs {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  toolgate logout linear   forget who signed in there, and what toolgate is known as there")]
+  toolgate logout linear   delete the tokens and the client registration of [upstream.linear]")]
 pub(super) struct LogoutArgs {
     #[command(flatten)]
     at: UpstreamArg,
@@ -62,56 +62,61 @@ pub(super) fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let name = &args.at.upstream;
     let runtime = super::small_runtime()?;
     let work = async {
-        let entry = args.at.open_sign_in()?;
-        let mut told = |what: &str, outcome: &Result<String, String>| {
-            if let Err(why) = outcome {
-                complain(&format!("{what}: {why}"));
-            }
+        let session = args.at.open_sign_in()?;
+        let mut failed_step = None;
+        let mut report = |step: &str, outcome: &Result<String, String>| {
+            failed_step = outcome.as_ref().err().map(|why| (step.to_owned(), why.clone()));
         };
         let (lines, mut pasted) = mpsc::channel(1);
         let show = |page: &str| {
-            complain(&format!("sign in at `{name}` on this page:"));
+            complain(&format!("sign in to `{name}` on this page:"));
             let _ = print(&format!("{page}\n"));
             if !args.no_browser {
                 open_browser(page);
             }
             if std::io::stdin().is_terminal() {
-                complain("if it is opened elsewhere, paste here the address that it ends at");
+                complain(
+                    "if you open it on another machine, paste the address of the last page here",
+                );
                 std::thread::spawn(move || read_pasted_lines(&lines));
             }
         };
         let within = Duration::from_secs(args.wait);
-        let signed_in = entry.sign_in(&mut told, show, &mut pasted, within).await;
-        entry.close().await;
-        signed_in
+        let signed_in = session.sign_in(&mut report, show, &mut pasted, within).await;
+        session.close().await;
+        // The error of a failed step is printed once, with the name of the step.
+        signed_in.map_err(|err| match failed_step {
+            Some((step, why)) if why == err.to_string() => anyhow!("{step}: {why}"),
+            Some(_) | None => err,
+        })
     };
     let signed_in = run_to_end(runtime, work)?;
-    complain(&format!("signed in at `{name}`: {signed_in}"));
+    complain(&format!("signed in to `{name}`: {signed_in}"));
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn log_out(args: &LogoutArgs) -> anyhow::Result<ExitCode> {
     let runtime = super::small_runtime()?;
-    let was = run_to_end(runtime, async {
-        let entry = args.at.open_sign_in()?;
-        let was = entry.sign_out().await;
-        entry.close().await;
-        was
+    let was_signed_in = run_to_end(runtime, async {
+        let session = args.at.open_sign_in()?;
+        let was_signed_in = session.sign_out().await;
+        session.close().await;
+        was_signed_in
     })?;
     let name = &args.at.upstream;
-    complain(&match was {
-        true => format!("nobody is signed in at `{name}` any more"),
-        false => format!("nobody was signed in at `{name}`"),
+    complain(&match was_signed_in {
+        true => format!("signed out of `{name}`"),
+        false => format!("you were not signed in to `{name}`"),
     });
     Ok(ExitCode::SUCCESS)
 }
 
 /// Opens `page` in the browser, if there is one.
-#[allow(clippy::disallowed_methods, reason = "the person's own browser, as they name it")]
+#[allow(clippy::disallowed_methods, reason = "the user's own browser")]
 fn open_browser(page: &str) {
-    let named = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
-    let usual = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let mut browser = Command::new(named.unwrap_or_else(|| usual.into()));
+    let configured = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
+    let default = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut browser = Command::new(configured.unwrap_or_else(|| default.into()));
     browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // The user can open the printed page instead.
     let _ = browser.spawn();

@@ -11,17 +11,17 @@ use super::{FolderArgs, complain, print, run_to_end};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate pins diff              what upstreams have that nobody agreed to
-  toolgate pins accept            agree to it, in toolgate.lock
-  toolgate pins accept github     of one upstream
+  toolgate pins diff              show tools and instructions that are not approved
+  toolgate pins accept            approve them, in toolgate.lock
+  toolgate pins accept github     approve those of one upstream
 
-A tool that is not as it was pinned is not called, and instructions that are not are not told, until
-someone has agreed to them (pins.on_change).
-Differences are cosmetic, widening (what went before goes still), breaking, or instruction-like: a
-text that speaks to the model rather than of the tool. `diff` ends with 1 where there is any.")]
+If a tool differs from its pin, toolgate does not call it until you approve the change. It does not
+pass on changed instructions either (pins.on_change). A change is cosmetic, widening (earlier calls
+still work), breaking, or instruction-like (its text addresses the model). The exit code of `diff` is
+1 if there are changes.")]
 pub(super) struct PinsArgs {
     #[command(subcommand)]
-    what: PinsCommand,
+    command: PinsCommand,
 }
 
 #[derive(clap::Subcommand)]
@@ -44,34 +44,34 @@ struct PinnedUpstreamsArgs {
 }
 
 pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
-    let (which, accepts) = match &args.what {
-        PinsCommand::Diff(which) => (which, false),
-        PinsCommand::Accept(which) => (which, true),
+    let (args, accepts) = match &args.command {
+        PinsCommand::Diff(args) => (args, false),
+        PinsCommand::Accept(args) => (args, true),
     };
-    let loaded = which.folder.load(&which.root)?;
+    let loaded = args.folder.load(&args.root)?;
     let runtime = super::small_runtime()?;
-    let compared = PinComparison::compare(&which.root, &loaded.config, &which.upstreams);
-    let mut compared = run_to_end(runtime, compared)?;
+    let comparison = PinComparison::compare(&args.root, &loaded.config, &args.upstreams);
+    let mut comparison = run_to_end(runtime, comparison)?;
     let text: String =
-        compared.changes().map(|(name, became)| render_changes(name, &became)).collect();
+        comparison.changes().map(|(name, changes)| render_changes(name, &changes)).collect();
     print(&text)?;
-    for (name, why) in &compared.unanswered {
-        complain(&format!("{name} does not say what it has: {why}"));
+    for (name, why) in &comparison.unanswered {
+        complain(&format!("{name} does not list its tools: {why}"));
     }
-    for (name, tool) in &compared.duplicates {
-        complain(&format!("{name} lists {tool:?} twice: neither is served, nor agreed to"));
+    for (name, tool) in &comparison.duplicates {
+        complain(&format!("{name} lists {tool:?} twice: neither is served or approved"));
     }
     if !accepts {
-        for name in compared.unpinned() {
-            complain(&format!("{name} has no pins yet; `toolgate pins accept {name}` makes them"));
+        for name in comparison.unpinned() {
+            complain(&format!("{name} has no pins yet; `toolgate pins accept {name}` adds them"));
         }
-    } else if !text.is_empty() || compared.unpinned().next().is_some() {
-        let file = compared.accept()?.display().to_string();
-        complain(&format!("agreed to, in {file}"));
+    } else if !text.is_empty() || comparison.unpinned().next().is_some() {
+        let file = comparison.accept()?.display().to_string();
+        complain(&format!("approved, in {file}"));
     } else {
-        complain("nothing differs from what was agreed to");
+        complain("nothing has changed since the approval");
     }
-    Ok(match (compared.unanswered.is_empty(), accepts || text.is_empty()) {
+    Ok(match (comparison.unanswered.is_empty(), accepts || text.is_empty()) {
         (false, _) => ExitCode::from(2),
         (true, false) => ExitCode::from(1),
         (true, true) => ExitCode::SUCCESS,

@@ -5,16 +5,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use jiff::Timestamp;
 use toolgate::assembly::wiring::ServedWorkspace;
+use toolgate::config::{ApiKey, Config, key_file};
 use toolgate_contract::{Caller, CallerKind};
 use toolgate_host::PolicyDecision;
 
-use super::{FolderArgs, print};
+use super::check_config::without_secret_sources;
+use super::{FolderArgs, complain, print};
 
 #[derive(clap::Args)]
 pub(super) struct PolicyArgs {
     #[command(subcommand)]
-    what: PolicyCommand,
+    command: PolicyCommand,
 }
 
 #[derive(clap::Subcommand)]
@@ -29,8 +32,8 @@ Examples:
   toolgate policy explain ci files_write '{\"path\":\"infra/main.tf\",\"content\":\"\"}'
   toolgate policy explain okta:ada exec_run '{\"command\":\"ls\"}' --kind token --role ops
 
-Nothing is called. It exits with 0 where the call is allowed, with 3 where it is denied, with 4 where
-a person is asked first, and with 2 where it cannot be said.")]
+Nothing is called, and the settings file need not be trusted. The exit code is 0 if the call is
+allowed, 3 if it is denied, 4 if a person must confirm it, and 2 if there is no decision.")]
 struct ExplainArgs {
     /// Caller: the name of a key or token, `local` or `http`
     caller: String,
@@ -39,7 +42,7 @@ struct ExplainArgs {
     /// Arguments as a JSON object
     #[arg(default_value = "{}")]
     input: String,
-    /// Role of the caller; may be given more than once
+    /// Role of the caller; may be given more than once. By default, the roles of its key
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
     /// Scope of the caller's token; may be given more than once
@@ -76,23 +79,26 @@ impl From<CallerKindArg> for CallerKind {
 }
 
 pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
-    let PolicyCommand::Explain(args) = &args.what;
-    let input = serde_json::from_str(&args.input).context("the arguments are no JSON")?;
-    let loaded = args.folder.load(&args.root)?;
-    let host = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?.host;
+    let PolicyCommand::Explain(args) = &args.command;
+    let input = serde_json::from_str(&args.input).context("the arguments are not JSON")?;
+    let config = without_secret_sources(&args.folder.load_to_check(&args.root)?.config);
+    let host = ServedWorkspace::open_for_inspection(&args.root, &config)?.host;
     let words = |words: &[String]| words.iter().map(|word| Arc::from(word.as_str())).collect();
     let by_name = Caller::from_name(&args.caller);
-    let caller = Caller {
-        kind: match args.kind {
-            Some(kind) => kind.into(),
-            // A token's caller is named by issuer and subject. Key names have no colon.
-            None if args.caller.contains(':') => CallerKind::Token,
-            None => by_name.kind,
-        },
-        roles: words(&args.roles),
-        scopes: words(&args.scopes),
-        ..by_name
+    let kind = match args.kind {
+        Some(kind) => kind.into(),
+        // A token's caller is named by issuer and subject. Key names have no colon.
+        None if args.caller.contains(':') => CallerKind::Token,
+        None => by_name.kind,
     };
+    let mut roles = args.roles.clone();
+    if roles.is_empty() && kind == CallerKind::Key {
+        roles = roles_of_key(&config, &args.caller)?;
+        if !roles.is_empty() {
+            complain(&format!("the key of `{}` has the roles {}", args.caller, roles.join(", ")));
+        }
+    }
+    let caller = Caller { kind, roles: words(&roles), scopes: words(&args.scopes), ..by_name };
     let explained = host.explain(&caller, &args.tool, input)?;
     print(&explained.to_string())?;
     Ok(match explained.decision {
@@ -100,4 +106,18 @@ pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
         PolicyDecision::Denied => ExitCode::from(3),
         PolicyDecision::Confirm => ExitCode::from(4),
     })
+}
+
+/// Returns the roles of the newest key of the caller `name` that has not expired. Keys in the
+/// settings come before those in the key file.
+fn roles_of_key(config: &Config, name: &str) -> anyhow::Result<Vec<String>> {
+    let in_file = match key_file::path(&config.server)? {
+        Some(file) => key_file::list_keys(&file)?.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let now = Timestamp::now();
+    let is_valid =
+        |key: &&ApiKey| key.name == name && key.expires.is_none_or(|expires| now < expires);
+    let key = config.keys.iter().chain(&in_file).rfind(is_valid);
+    Ok(key.map(|key| key.roles.clone()).unwrap_or_default())
 }

@@ -63,10 +63,10 @@ impl RemoteKeyArgs {
             environment.into_iter().find(|(key, value)| key == variable && !value.is_empty());
         let key = match (found, &self.key_env) {
             (None, None) => None,
-            (None, Some(name)) => bail!("--key-env names {name}, and there is no such variable"),
+            (None, Some(name)) => bail!("the variable {name} of --key-env is not set"),
             (Some((_, value)), _) => match value.into_string() {
                 Ok(value) => Some(RemoteKey { value, variable: variable.to_owned() }),
-                Err(_) => bail!("what is in {variable} can be no key"),
+                Err(_) => bail!("the value of {variable} is not a valid key"),
             },
         };
         Ok(RemoteServer { url, key })
@@ -89,7 +89,7 @@ pub(super) async fn call_remote_tool(
     let endpoint = ServerEndpoint::parse(url)?;
     let answer =
         timeout(ANSWER_TIME_MAX, endpoint.call_tool(key.as_ref(), &name, input, follow)).await;
-    let answer = answer.with_context(|| format!("{url} did not answer"))??;
+    let answer = answer.with_context(|| format!("{url} did not respond in time"))??;
     if let Some(error) = answer.get("error") {
         let message = error["message"].as_str().unwrap_or("the server refused the call");
         return Ok(Err(message.to_owned()));
@@ -114,16 +114,16 @@ struct ServerEndpoint {
 
 impl ServerEndpoint {
     fn parse(url: &str) -> anyhow::Result<Self> {
-        let fit = "a URL such as http://127.0.0.1:8000/mcp";
-        let uri: Uri = url.parse().with_context(|| format!("--url is not {fit}"))?;
-        let authority = uri.authority().with_context(|| format!("--url is not {fit}"))?;
+        let expected = "a URL such as http://127.0.0.1:8000/mcp";
+        let uri: Uri = url.parse().with_context(|| format!("--url is not {expected}"))?;
+        let authority = uri.authority().with_context(|| format!("--url is not {expected}"))?;
         if authority.as_str().contains('@') {
-            bail!("--url must not hold a name or a password; it is {fit}");
+            bail!("--url must not contain a user name or password; write {expected}");
         }
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            Some(_) | None => bail!("`{url}` is not {fit}"),
+            Some(_) | None => bail!("`{url}` is not {expected}"),
         };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Ok(Self {
@@ -137,8 +137,8 @@ impl ServerEndpoint {
 
     /// Connects to the server, with TLS for an `https` URL.
     async fn connect(&self) -> anyhow::Result<Box<dyn RemoteStream>> {
-        let place = DialAddress::Port(self.host.clone(), self.port);
-        let stream = dial(&place, CONNECT_TIME_MAX).await.map_err(|why| anyhow!(why))?;
+        let address = DialAddress::Port(self.host.clone(), self.port);
+        let stream = dial(&address, CONNECT_TIME_MAX).await.map_err(|why| anyhow!(why))?;
         if !self.is_secure {
             return Ok(Box::new(stream));
         }
@@ -147,7 +147,7 @@ impl ServerEndpoint {
             tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System)).await?;
         let secure = secure.map_err(|why| anyhow!(why))?;
         let stream = timeout(CONNECT_TIME_MAX, secure.connect(stream, &self.host)).await;
-        Ok(Box::new(stream.context("it does not agree on TLS in time")??))
+        Ok(Box::new(stream.context("the TLS handshake timed out")??))
     }
 
     /// Sends one call and returns the JSON-RPC message that answers it.
@@ -184,32 +184,34 @@ impl ServerEndpoint {
             None => request,
             Some(RemoteKey { value, variable }) => {
                 let credential = HeaderValue::try_from(format!("Bearer {value}"));
-                let credential =
-                    credential.map_err(|_| anyhow!("what is in {variable} can be no key"))?;
+                let credential = credential
+                    .map_err(|_| anyhow!("the value of {variable} is not a valid key"))?;
                 request.header(AUTHORIZATION, credential)
             }
         };
         let request = request
             .body(Full::new(Bytes::from(body.to_string())))
-            .with_context(|| format!("`{tool}` cannot be the name of a tool"))?;
+            .with_context(|| format!("`{tool}` is not a valid tool name"))?;
 
         let server = &self.authority;
-        let stream = self.connect().await.with_context(|| {
-            format!("no server answers at {server}; is `toolgate serve` running?")
-        })?;
+        let stream = self
+            .connect()
+            .await
+            .with_context(|| format!("cannot connect to {server}; is `toolgate serve` running?"))?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        let response = sender.send_request(request).await.context("the server broke off")?;
+        let response =
+            sender.send_request(request).await.context("the server closed the connection")?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED {
             match key {
                 None => bail!(
-                    "{server} wants a key; put yours into the variable {KEY_VARIABLE}, or name \
-                     another with --key-env"
+                    "{server} needs a credential; set the variable {KEY_VARIABLE} to your key or \
+                     token, or name another variable with --key-env"
                 ),
                 Some(RemoteKey { variable, .. }) => {
-                    bail!("{server} does not know the key in {variable}")
+                    bail!("{server} refused the credential in {variable}")
                 }
             }
         }
@@ -225,11 +227,11 @@ impl ServerEndpoint {
         };
         answer.filter(is_answer).with_context(|| {
             let start: String = text.trim().chars().take(500).collect();
-            let meant = match self.path.as_str() {
+            let suggestion = match self.path.as_str() {
                 "/" => format!("; did you mean http://{server}/mcp?"),
                 _ => String::new(),
             };
-            format!("{server} answered {status}, and not as an MCP server does: {start}{meant}")
+            format!("{server} answered {status}, which is not an MCP answer: {start}{suggestion}")
         })
     }
 }
@@ -246,9 +248,9 @@ async fn last_event(
         let Ok(bytes) = frame.map_err(broke_off)?.into_data() else { continue };
         for text in events.parse(&bytes) {
             let message: Option<Value> = serde_json::from_str(&text).ok();
-            let said = message.as_ref().and_then(update_from_notification);
-            if let (Some(follow), Some(said)) = (follow, said) {
-                follow.show(said).await;
+            let update = message.as_ref().and_then(update_from_notification);
+            if let (Some(follow), Some(update)) = (follow, update) {
+                follow.show(update).await;
             }
             last = Some((message, text));
         }
@@ -280,7 +282,7 @@ fn update_from_notification(message: &Value) -> Option<WorkUpdate> {
 }
 
 fn broke_off(err: Box<dyn std::error::Error + Send + Sync>) -> anyhow::Error {
-    anyhow::Error::from_boxed(err).context("the answer broke off")
+    anyhow::Error::from_boxed(err).context("the answer is incomplete")
 }
 
 /// Returns true if the message answers our request: it has our id, and either a result or an error.
@@ -296,7 +298,7 @@ fn parse_outcome(result: &Value) -> anyhow::Result<Result<ToolOutput, String>> {
     match result.get("resultType").and_then(Value::as_str) {
         None | Some("complete") => {}
         Some(other) => {
-            bail!("the server wants more than a shell can give: its answer is `{other}`")
+            bail!("the server sent an answer that `toolgate call` does not support: `{other}`")
         }
     }
     let blocks = result["content"].as_array().context("the server's result has no content")?;

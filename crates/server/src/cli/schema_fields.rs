@@ -24,20 +24,15 @@ pub(super) fn fields(schema: &Value) -> Vec<SchemaField> {
 fn collect_fields(schema: &Value, within: &str, all: &mut Vec<SchemaField>) {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let must = required.iter().any(|field| field == name);
-        let when = match property.get("default").filter(|default| !default.is_null()) {
-            _ if must => "required".to_owned(),
+        let is_required = required.iter().any(|field| field == name);
+        let presence = match property.get("default").filter(|default| !default.is_null()) {
+            _ if is_required => "required".to_owned(),
             Some(default) => format!("default {default}"),
             None => "optional".to_owned(),
         };
         let name = format!("{within}{name}");
         let about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
-        all.push(SchemaField {
-            name: name.clone(),
-            kind: type_text(property),
-            presence: when,
-            about,
-        });
+        all.push(SchemaField { name: name.clone(), kind: type_text(property), presence, about });
         collect_fields(property, &format!("{name}."), all);
         let items = &property["items"];
         collect_fields(items, &format!("{name}[]."), all);
@@ -71,9 +66,9 @@ fn type_text(schema: &Value) -> String {
     }
     let range = match (schema.get("minimum"), schema.get("maximum")) {
         (None, None) => String::new(),
-        (least, most) => {
+        (min, max) => {
             let bound = |bound: Option<&Value>| bound.map(ToString::to_string).unwrap_or_default();
-            format!(" {}..{}", bound(least), bound(most))
+            format!(" {}..{}", bound(min), bound(max))
         }
     };
     format!("{}{range}", names.join(" or "))
@@ -86,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_told_with_its_type_range_and_default_and_what_is_within_it() {
+    fn a_field_has_its_type_range_default_and_nested_fields() {
         let schema = json!({
             "properties": {
                 "path": { "type": "string" },
@@ -98,7 +93,7 @@ mod tests {
             },
             "required": ["path"],
         });
-        let told: Vec<_> = fields(&schema)
+        let described: Vec<_> = fields(&schema)
             .iter()
             .map(|field| format!("{}: {}, {}", field.name, field.kind, field.presence))
             .collect();
@@ -108,6 +103,6 @@ mod tests {
             "edits: list of object, optional",
             "edits[].how: \"a\" or \"b\", optional",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(described, expected);
     }
 }

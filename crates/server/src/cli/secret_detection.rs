@@ -50,19 +50,19 @@ pub(super) struct FoundSecret {
 /// Returns true if `value`, of a variable or header `name`, contains a literal secret outside
 /// `${…}`.
 pub(super) fn has_secret(name: &str, value: &str) -> bool {
-    let mut beside = value.to_owned();
-    while let Some((before, after)) = beside.split_once("${")
+    let mut literal = value.to_owned();
+    while let Some((before, after)) = literal.split_once("${")
         && let Some((_, more)) = after.split_once('}')
     {
-        beside = format!("{before}{more}");
+        literal = format!("{before}{more}");
     }
-    let scheme = ["Bearer", "Basic"].into_iter().find_map(|scheme| beside.strip_prefix(scheme));
-    let says_something = scheme.unwrap_or(&beside).chars().any(char::is_alphanumeric);
-    let looks_so = match value.contains("${") {
+    let rest = ["Bearer", "Basic"].into_iter().find_map(|scheme| literal.strip_prefix(scheme));
+    let has_content = rest.unwrap_or(&literal).chars().any(char::is_alphanumeric);
+    let has_secret_form = match value.contains("${") {
         true => looks_secret(&without_variables(value)),
         false => is_generated(value) || !secrets_in_word(value, "").is_empty(),
     };
-    looks_so || (is_secret_name(name) && says_something)
+    has_secret_form || (is_secret_name(name) && has_content)
 }
 
 /// Returns true if a variable, header or parameter `name` usually holds a secret.
@@ -111,9 +111,9 @@ pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
 
 /// Removes empty parts and those that refer to a variable already.
 fn only_literal(word: &str, found: Vec<FoundSecret>) -> Vec<FoundSecret> {
-    let is_said =
+    let is_literal =
         |part: &FoundSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
-    found.into_iter().filter(is_said).collect()
+    found.into_iter().filter(is_literal).collect()
 }
 
 /// Returns the range of the value at `at`, without an authorization scheme.
@@ -143,17 +143,17 @@ fn secrets_in_url(text: &str) -> Vec<FoundSecret> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut found = Vec::new();
     let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
-    if let Some((who, _)) = text[start..end].rsplit_once('@')
-        && let Some((user, password)) = who.split_once(':')
+    if let Some((userinfo, _)) = text[start..end].rsplit_once('@')
+        && let Some((user, password)) = userinfo.split_once(':')
     {
         let at = start + user.len() + 1;
         found.push(FoundSecret { range: at..at + password.len(), name: "password".to_owned() });
     }
     let mut at = end;
     for part in text[end..].split_inclusive(['/', '?', '#', '&', ';']) {
-        let said = part.trim_end_matches(['/', '?', '#', '&', ';']);
-        let (name, value) = said.split_once('=').unwrap_or(("", said));
-        let from = at + said.len() - value.len();
+        let trimmed = part.trim_end_matches(['/', '?', '#', '&', ';']);
+        let (name, value) = trimmed.split_once('=').unwrap_or(("", trimmed));
+        let from = at + trimmed.len() - value.len();
         if is_secret_name(name) || is_generated(value) {
             found.push(FoundSecret { range: from..from + value.len(), name: name.to_owned() });
         }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_found_by_their_names_and_by_what_they_look_like() {
+    fn secrets_are_found_by_name_and_by_form() {
         for (before, word, secret, name) in [
             ("--api-key", "s3cret", "s3cret", "api-key"),
             ("", "--api-key=s3cret", "s3cret", "api-key"),
@@ -208,15 +208,15 @@ mod tests {
             ("", "ghp_0123456789abcdefghij", "ghp_0123456789abcdefghij", ""),
         ] {
             let found = secrets_in_word(word, before);
-            let [FoundSecret { range: at, name: called }] = &found[..] else {
+            let [FoundSecret { range, name: found_name }] = &found[..] else {
                 panic!("{word}: {found:?}")
             };
-            assert_eq!((&word[at.clone()], &**called), (secret, name), "{word}");
+            assert_eq!((&word[range.clone()], &**found_name), (secret, name), "{word}");
         }
     }
 
     #[test]
-    fn a_value_is_a_secret_by_its_name_or_by_its_looks_and_not_where_it_names_a_variable() {
+    fn a_value_is_a_secret_by_name_or_form_unless_it_refers_to_a_variable() {
         for (name, value, is) in [
             ("Authorization", "Bearer s3cret", true),
             ("Authorization", "Bearer ${TOKEN}", false),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_left_as_it_is() {
+    fn words_without_secrets_have_none() {
         for (before, word) in [
             ("--key-file", "/etc/key.pem"),
             ("--author", "ann"),

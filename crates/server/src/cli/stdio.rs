@@ -25,8 +25,8 @@ Examples:
   printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | toolgate stdio
   toolgate stdio --dialect synesthetic
 
-Messages are lines of JSON. Nothing else is written to standard output; the log goes to
-standard error. It ends when its input does.")]
+Each message is a line of JSON. Standard output has messages only; the log goes to standard error.
+The server ends when its input ends.")]
 pub(super) struct StdioArgs {
     /// Folder to serve
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
@@ -53,12 +53,12 @@ struct OpenedServer {
 pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
     let status = StatusStyle::for_dialect(&args.dialect);
     status.hold_log();
-    let grounded = match prepare(args, status) {
-        Ok(grounded) => grounded,
+    let prepared = match prepare(args, status) {
+        Ok(prepared) => prepared,
         Err(err) => return status.report_failure(err),
     };
     run_to_end(small_runtime()?, async {
-        let opened = match open(args, grounded) {
+        let opened = match open(args, prepared) {
             Ok(opened) => opened,
             Err(err) => return status.report_failure(err),
         };
@@ -66,18 +66,18 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
         status.report_ready(&args.path, &config, &ready);
         if std::io::stdin().is_terminal() {
             complain(
-                "waiting for messages on standard input, a line of JSON each; an agent starts \
-                 this program and writes them. `toolgate call` calls a tool by hand",
+                "waiting for messages on standard input, one line of JSON each. Usually an agent \
+                 starts this program; to call a tool yourself, use `toolgate call`",
             );
         }
-        let _follows = args.folder.follow_upstreams(&workspace, &args.path, &config);
-        let over = serve_stdio(&served, &args.dialect, &config, stop).await;
+        let _watch = args.folder.follow_upstreams(&workspace, &args.path, &config);
+        let result = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
         if let Some(file) = ready.get() {
             file.remove();
         }
         status.report_end();
-        over.map(|()| ExitCode::SUCCESS)
+        result.map(|()| ExitCode::SUCCESS)
     })
 }
 
@@ -86,21 +86,21 @@ fn prepare(args: &StdioArgs, status: StatusStyle) -> anyhow::Result<(Config, Ser
     let mut config = args.folder.load_to_serve(&args.path)?.config;
     args.enveloping.apply(&mut config);
     status.prepare_config(&mut config)?;
-    let ground = ServerPrep::prepare(&args.path, &config)?;
-    ground.confine_server(&config)?;
-    Ok((config, ground))
+    let prep = ServerPrep::prepare(&args.path, &config)?;
+    prep.confine_server(&config)?;
+    Ok((config, prep))
 }
 
 /// Opens the workspace and the dialect, before the first line is read.
-fn open(args: &StdioArgs, (config, ground): (Config, ServerPrep)) -> anyhow::Result<OpenedServer> {
-    let workspace = ServedWorkspace::open_prepared(ground, &config)?;
+fn open(args: &StdioArgs, (config, prep): (Config, ServerPrep)) -> anyhow::Result<OpenedServer> {
+    let workspace = ServedWorkspace::open_prepared(prep, &config)?;
     let served = workspace.server();
     // An unknown dialect must fail before the terminal message.
     served.dialect(&args.dialect)?;
     let ready = Arc::new(OnceLock::<ReadyFile>::new());
-    let last = ready.clone();
+    let ready_at_exit = ready.clone();
     let stop = shutdown::on_signal_with(move || {
-        if let Some(file) = last.get() {
+        if let Some(file) = ready_at_exit.get() {
             file.remove();
         }
     })?;

@@ -46,19 +46,23 @@ impl QuestionSender for TerminalUser {
             let _aside = self.bar.as_ref().map(ProgressView::hide);
             let line = OpenPromptLine;
             // A read from a terminal cannot be cancelled. Only the end of the program ends it.
-            let asked = tokio::task::spawn_blocking(move || {
+            let asking = tokio::task::spawn_blocking(move || {
                 let mut terminal =
                     TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
-                let told = questions.into_iter().map(|(key, asked)| (key, terminal.ask(&asked)));
-                told.collect::<Vec<(String, PersonChoice)>>()
+                let choices =
+                    questions.into_iter().map(|(key, question)| (key, terminal.ask(&question)));
+                choices.collect::<Vec<(String, PersonChoice)>>()
             });
-            let told =
-                asked.await.map_err(|err| ToolError::with_cause("nobody could be asked", err))?;
+            let choices = asking
+                .await
+                .map_err(|err| ToolError::with_cause("the question could not be asked", err))?;
             std::mem::forget(line);
-            if told.iter().any(|(_, choice)| !matches!(choice, PersonChoice::Accepted(_))) {
+            if choices.iter().any(|(_, choice)| !matches!(choice, PersonChoice::Accepted(_))) {
                 self.has_declined.store(true, Ordering::Relaxed);
             }
-            Ok(told.into_iter().map(|(key, choice)| (key, ClientAnswer::Choice(choice))).collect())
+            let answers =
+                choices.into_iter().map(|(key, choice)| (key, ClientAnswer::Choice(choice)));
+            Ok(answers.collect())
         })
     }
 }
@@ -88,7 +92,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
             }
             ClientQuestion::Form { message, schema } => self.fill_in(message, schema),
             ClientQuestion::Visit { message, url, .. } => {
-                self.agree(&format!("{message}\n  {url}\nHave you been there? "), Map::new())
+                self.agree(&format!("{message}\n  {url}\nDid you open this page? "), Map::new())
             }
             // The asker does not offer these capabilities.
             ClientQuestion::Sample(_) | ClientQuestion::Roots => PersonChoice::Declined,
@@ -112,7 +116,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
             }
         }
         if content.is_empty() {
-            self.agree("Do it? ", content)
+            self.agree("Continue? ", content)
         } else {
             PersonChoice::Accepted(content)
         }
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     /// Answers `question` with `typed`. Returns the text on the terminal and the choice.
-    fn put(question: &ClientQuestion, typed: &str) -> (String, PersonChoice) {
+    fn ask(question: &ClientQuestion, typed: &str) -> (String, PersonChoice) {
         let mut terminal = TerminalPrompt { input: typed.as_bytes(), out: Vec::new() };
         let choice = terminal.ask(question);
         (String::from_utf8(terminal.out).expect("text"), choice)
@@ -184,26 +188,26 @@ mod tests {
 
     #[test]
     fn a_consent_is_asked_for_once() {
-        let (seen, _) = put(&consent("Write file: {}\nShould it be done?"), "n\n");
-        assert_eq!(seen, "Write file: {}\nShould it be done? [y/N] ");
-        let (seen, _) = put(&consent("Run this?\n\"rm\""), "n\n");
-        assert_eq!(seen, "Run this?\n\"rm\"\n[y/N] ");
+        let (shown, _) = ask(&consent("Write file: {}\nShould it be done?"), "n\n");
+        assert_eq!(shown, "Write file: {}\nShould it be done? [y/N] ");
+        let (shown, _) = ask(&consent("Run this?\n\"rm\""), "n\n");
+        assert_eq!(shown, "Run this?\n\"rm\"\n[y/N] ");
     }
 
     #[test]
-    fn a_yes_is_one_however_it_is_written_and_nothing_else_is() {
+    fn only_a_form_of_yes_accepts() {
         for yes in ["y\n", "Y\n", "yes\n", "YES\n", " Yes \r\n", "y"] {
-            assert_eq!(put(&consent("?"), yes).1, PersonChoice::Accepted(Map::new()), "{yes:?}");
+            assert_eq!(ask(&consent("?"), yes).1, PersonChoice::Accepted(Map::new()), "{yes:?}");
         }
         for no in ["\n", "n\n", "yess\n", "ja\n"] {
-            assert_eq!(put(&consent("?"), no).1, PersonChoice::Declined, "{no:?}");
+            assert_eq!(ask(&consent("?"), no).1, PersonChoice::Declined, "{no:?}");
         }
     }
 
     #[test]
-    fn who_ends_the_input_chooses_nothing_and_leaves_no_line_open() {
+    fn the_end_of_input_cancels_and_starts_a_new_line() {
         let ended = ("Should it? [y/N] \n".to_owned(), PersonChoice::Canceled);
-        assert_eq!(put(&consent("Should it?"), ""), ended);
+        assert_eq!(ask(&consent("Should it?"), ""), ended);
     }
 
     #[test]
@@ -212,8 +216,8 @@ mod tests {
         let milk = json!({ "type": "boolean" });
         let schema = json!({ "type": "object", "properties": { "milk": milk, "sugar": sugar } });
         let form = ClientQuestion::Form { message: "Tea?".to_owned(), schema };
-        let (seen, choice) = put(&form, "YES\n\n");
-        assert_eq!(seen, "Tea?\n  milk:   sugar (Lumps): ");
+        let (shown, choice) = ask(&form, "YES\n\n");
+        assert_eq!(shown, "Tea?\n  milk:   sugar (Lumps): ");
         let PersonChoice::Accepted(content) = choice else { panic!("{choice:?}") };
         assert_eq!(Value::Object(content), json!({ "milk": true, "sugar": 1 }));
     }

@@ -15,9 +15,9 @@ use super::{FolderArgs, print, run_to_end, small_runtime};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate tools                list them
-  toolgate tools files_edit     one in full, with its arguments
-  toolgate tools --json         all in full, for a program")]
+  toolgate tools                list all tools
+  toolgate tools files_edit     show one tool with its arguments
+  toolgate tools --json         print all details as JSON")]
 pub(super) struct ToolsArgs {
     /// Show only this tool, with all details
     tool: Option<String>,
@@ -53,14 +53,14 @@ fn show(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     if specs.is_empty() {
         let wanted = args.tool.as_deref().unwrap_or_default();
         if page.tools.is_empty() {
-            bail!("no tool is on offer; look at tools.allow, tools.deny and tools.effects");
+            bail!("no tool is available; check tools.allow, tools.deny and tools.effects");
         }
         let close = |name: &str| strsim::jaro_winkler(name, &fold_name(wanted));
         let names = page.tools.iter().map(|tool| fold_name(tool.spec().id.as_str()));
         let near = names.max_by(|a, b| close(a).total_cmp(&close(b)));
         let near = near.filter(|near| close(near) > 0.75);
-        let meant = near.map_or_else(|| ";".to_owned(), |near| format!("; did you mean `{near}`?"));
-        bail!("no tool is named `{wanted}`{meant} `toolgate tools` lists them");
+        let hint = near.map_or_else(|| ";".to_owned(), |near| format!("; did you mean `{near}`?"));
+        bail!("no tool is named `{wanted}`{hint} `toolgate tools` lists the tools");
     }
     if args.json {
         let all: Vec<_> = specs.iter().map(|spec| tool_json(spec)).collect();
@@ -99,8 +99,8 @@ fn tool_json(spec: &ToolSpec) -> serde_json::Value {
 
 fn arguments(spec: &ToolSpec) -> String {
     let lines = fields(&spec.input_schema).into_iter().map(|field| {
-        let SchemaField { name, kind, presence: when, about } = field;
-        format!("  {name}: {kind} ({when})\n      {about}\n")
+        let SchemaField { name, kind, presence, about } = field;
+        format!("  {name}: {kind} ({presence})\n      {about}\n")
     });
     lines.collect()
 }

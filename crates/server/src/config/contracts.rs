@@ -71,14 +71,14 @@ fn zyra_served(config: &mut Config, served: &str) -> anyhow::Result<()> {
     config.contracts.zyra_off = match served.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => false,
         "0" | "false" | "no" | "off" => true,
-        other => bail!("it is `{other}`; it must be 1 or 0"),
+        other => bail!("`{other}` is invalid; write 1 or 0"),
     };
     Ok(())
 }
 
 fn zyra_body_bytes_max(config: &mut Config, bytes: &str) -> anyhow::Result<()> {
     let bytes = bytes.trim().parse::<usize>();
-    let bytes = bytes.ok().context("it must be a whole number of bytes; 0 is no limit")?;
+    let bytes = bytes.ok().context("write a whole number of bytes; 0 means no limit")?;
     config.contracts.zyra_body_bytes_max = Some(bytes).filter(|bytes| *bytes > 0);
     Ok(())
 }
@@ -118,10 +118,11 @@ pub(super) fn put_settings(
     settings: &impl Deref<Target = Vec<SettingSpec>>,
     env: &[(&str, &str)],
 ) -> anyhow::Result<()> {
-    for (variable, sets, value) in set_variables(env) {
-        let The(path) = sets else { continue };
+    for (variable, target, value) in set_variables(env) {
+        let The(path) = target else { continue };
         let setting = settings.iter().find(|setting| setting.path.join(".") == *path);
-        let setting = setting.with_context(|| format!("{variable} sets {path}, which is none"))?;
+        let setting =
+            setting.with_context(|| format!("{variable} sets {path}, which is not a setting"))?;
         setting.set(table, value).with_context(|| format!("in {variable}"))?;
     }
     Ok(())
@@ -129,8 +130,8 @@ pub(super) fn put_settings(
 
 /// Applies the other variables to `config`.
 pub(super) fn apply_others(config: &mut Config, env: &[(&str, &str)]) -> anyhow::Result<()> {
-    for (variable, sets, value) in set_variables(env) {
-        let Apply(set) = sets else { continue };
+    for (variable, target, value) in set_variables(env) {
+        let Apply(set) = target else { continue };
         set(config, value).with_context(|| format!("in {variable}"))?;
     }
     Ok(())
@@ -140,8 +141,8 @@ pub(super) fn apply_others(config: &mut Config, env: &[(&str, &str)]) -> anyhow:
 fn set_variables<'a>(
     env: &'a [(&str, &str)],
 ) -> impl Iterator<Item = (&'static str, &'static VariableTarget, &'a str)> {
-    VARIABLES.iter().filter_map(|(variable, sets)| {
+    VARIABLES.iter().filter_map(|(variable, target)| {
         let (_, value) = env.iter().find(|(name, value)| name == variable && !value.is_empty())?;
-        Some((*variable, sets, *value))
+        Some((*variable, target, *value))
     })
 }

@@ -1,7 +1,7 @@
 //! Reads and changes the key file, which running servers may read at any time.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the owner's own file, named in the configuration, outside what is served"
+    reason = "the owner's own file, named in the configuration, outside the workspace"
 )]
 
 use std::fs::{self, File, OpenOptions};
@@ -19,8 +19,8 @@ use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
 
 /// Comment at the top of the key file.
 const HEADING: &str = "\
-# Who may call over HTTP. Written by `toolgate key new`, `rotate` and `revoke`; servers read it
-# again when it changes. While this file is here, every request over HTTP needs a credential.
+# API keys of callers over HTTP. `toolgate key new`, `rotate` and `revoke` write this file, and
+# servers read it again when it changes. While it exists, every request over HTTP needs a credential.
 ";
 
 #[derive(Default, Serialize, Deserialize)]
@@ -40,8 +40,8 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
         "state" => state_folder().map(|folder| folder.join("keys.toml")),
         path if Path::new(path).is_absolute() => Some(PathBuf::from(path)),
         path => bail!(
-            "server.keys_file is `{path}`; give an absolute path (a relative one would lie among \
-             the files that tools can write), `state` or `off`"
+            "server.keys_file is `{path}`; write an absolute path (a relative path would be in the \
+             workspace, where tools can write), `state` or `off`"
         ),
     })
 }
@@ -54,14 +54,14 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFile
     let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
         Ok(read) => read,
         Err(err) if is_missing(&err) => return Ok(None),
-        Err(err) => return Err(err.context("the keys of server.keys_file are not known")),
+        Err(err) => return Err(err.context("cannot read the keys of server.keys_file")),
     };
     let shown = path.display();
-    let text = String::from_utf8(text).with_context(|| format!("{shown} is no text"))?;
+    let text = String::from_utf8(text).with_context(|| format!("{shown} is not UTF-8"))?;
     // The error text of toml quotes the line, which may contain a key by mistake.
     let KeyFileContent { keys } = toml::from_str(&text).map_err(|err| {
         let line = err.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        anyhow::anyhow!("{shown} is not sound in line {line}: {}", err.message())
+        anyhow::anyhow!("{shown} is invalid in line {line}: {}", err.message())
     })?;
     check_all(&keys, &shown.to_string())?;
     Ok(Some((keys, stamp)))
@@ -91,10 +91,10 @@ pub fn change_keys<T>(
     change: impl FnOnce(&mut Vec<ApiKey>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let shown = path.display();
-    let folder = path.parent().context("it names no file")?;
+    let folder = path.parent().context("the key file has no folder")?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let lock = open_private(&helper_path(path, "lock"), true)?;
-    flock(&lock, FlockOperation::LockExclusive).with_context(|| format!("{shown} is locked"))?;
+    flock(&lock, FlockOperation::LockExclusive).with_context(|| format!("cannot lock {shown}"))?;
     let mut keys = read(path)?.map(|(keys, _)| keys).unwrap_or_default();
     let done = change(&mut keys)?;
     check_all(&keys, &shown.to_string())?;
@@ -102,11 +102,10 @@ pub fn change_keys<T>(
     let next = helper_path(path, "next");
     // Left by an interrupted writer.
     let _ = fs::remove_file(&next);
-    let mut file =
-        open_private(&next, false).with_context(|| format!("{shown} cannot be written"))?;
+    let mut file = open_private(&next, false).with_context(|| format!("cannot write {shown}"))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&next, path).with_context(|| format!("{shown} cannot be written"))?;
+    fs::rename(&next, path).with_context(|| format!("cannot write {shown}"))?;
     File::open(folder)?.sync_all()?;
     Ok(done)
 }
@@ -135,9 +134,9 @@ fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
 pub(crate) fn fuzz_key_file(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let Ok(keys) = toml::from_str::<KeyFileContent>(text) else { return };
-    let sound = check_all(&keys.keys, "a file").is_ok();
-    let written = toml::to_string(&keys).expect("it was read");
-    let again: KeyFileContent = toml::from_str(&written).expect("it was written here");
-    assert_eq!(toml::to_string(&again).expect("it was read"), written);
-    assert_eq!(check_all(&again.keys, "a file").is_ok(), sound);
+    let is_valid = check_all(&keys.keys, "a file").is_ok();
+    let written = toml::to_string(&keys).expect("parsed keys serialize");
+    let again: KeyFileContent = toml::from_str(&written).expect("serialized keys parse");
+    assert_eq!(toml::to_string(&again).expect("parsed keys serialize"), written);
+    assert_eq!(check_all(&again.keys, "a file").is_ok(), is_valid);
 }

@@ -81,7 +81,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     check_all(&config.keys, "[[keys]]")?;
     for header in &config.server.key_headers {
         if header.parse::<HeaderName>().is_err() {
-            bail!("server.key_headers has `{header}`, which is no header's name");
+            bail!("`{header}` in server.key_headers is not a valid header name");
         }
     }
     Ok(())
@@ -94,30 +94,32 @@ pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
         let name = key.name.as_str();
         if !is_word(name) {
             bail!(
-                "a key of {place} has the name `{name}`; it may have 1 to {NAME_CHARS_MAX} \
+                "`{name}` in {place} is not a valid name of a caller; use 1 to {NAME_CHARS_MAX} \
                  letters, digits, `.`, `_` and `-`"
             );
         }
         if RESERVED_NAMES.contains(&name) {
-            bail!("a key of {place} has the name `{name}`, which is that of callers without one");
+            bail!(
+                "a key of {place} has the name `{name}`, which is reserved for callers without a key"
+            );
         }
         if let Some(role) = key.roles.iter().find(|role| !is_word(role)) {
             bail!(
-                "the key `{name}` of {place} has the role `{role}`; it may have 1 to \
+                "`{role}` of the key `{name}` in {place} is not a valid role; use 1 to \
                  {NAME_CHARS_MAX} letters, digits, `.`, `_` and `-`"
             );
         }
         let Some(digest) = key.digest_key() else {
             bail!(
-                "the key `{name}` of {place} has a sha256 that is no SHA-256 digest in 64 \
-                 hexadecimal digits; `toolgate key {name}` makes a key and its digest"
+                "sha256 of the key `{name}` in {place} is not a digest of 64 hexadecimal digits; \
+                 create a key and its digest with `toolgate key {name}`"
             );
         };
         if digest == self::digest(b"") {
-            bail!("the key `{name}` of {place} has the digest of nothing");
+            bail!("sha256 of the key `{name}` in {place} is the digest of an empty key");
         }
         if let Some(other) = seen.insert(digest, name) {
-            bail!("the keys `{other}` and `{name}` of {place} are the same key");
+            bail!("the keys `{other}` and `{name}` in {place} are the same key");
         }
     }
     Ok(())
@@ -125,8 +127,8 @@ pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
 
 /// Returns true if `text` is a valid name of a caller or role.
 pub(super) fn is_word(text: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !text.is_empty() && text.len() <= NAME_CHARS_MAX && text.chars().all(fits)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !text.is_empty() && text.len() <= NAME_CHARS_MAX && text.chars().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -143,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_kept_as_its_sha_256() {
-        // As `printf devkey | sha256sum` has it.
+    fn a_key_is_stored_as_its_sha_256_digest() {
+        // The output of `printf devkey | sha256sum`.
         let hex = "e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594";
         assert_eq!(ApiKey::from_secret("ci", "devkey").sha256, hex);
         let key = ApiKey::from_secret("ci", "devkey");
@@ -154,19 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_be_known_by_is_refused() {
+    fn an_unusable_key_is_refused_with_the_reason() {
         let good = ApiKey::from_secret("ci", "a").sha256;
-        let nothing = ApiKey::from_secret("ci", "").sha256;
-        for (name, sha256, told) in [
+        let empty = ApiKey::from_secret("ci", "").sha256;
+        for (name, sha256, expected) in [
             ("", good.as_str(), "1 to 64"),
             ("a b", &good, "1 to 64"),
-            ("local", &good, "without one"),
+            ("local", &good, "without a key"),
             ("ci", "devkey", "64 hexadecimal digits"),
             ("ci", &good[..63], "64 hexadecimal digits"),
-            ("ci", &nothing, "digest of nothing"),
+            ("ci", &empty, "digest of an empty key"),
         ] {
-            let said = refusal(&[(name, sha256)]);
-            assert!(said.contains(told) && !said.contains("devkey"), "{said}");
+            let message = refusal(&[(name, sha256)]);
+            assert!(message.contains(expected) && !message.contains("devkey"), "{message}");
         }
         assert!(refusal(&[("ci", &good), ("dev", &good)]).contains("`ci` and `dev`"));
         let upper = good.to_uppercase();

@@ -61,7 +61,7 @@ pub fn load(
     let links = if explicit.is_some() { LinkPolicy::Followed } else { LinkPolicy::Refused };
     let text = match &file {
         Some(path) => owned_files::read_text(path, links, FILE_BYTES_MAX)
-            .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?,
         None => String::new(),
     };
     read(text, file, explicit.is_some(), &env)
@@ -80,10 +80,10 @@ fn read(
     let settings = LazyCell::new(settings);
     // Only errors from parsing the text directly carry a line number.
     if let Err(err) = toml::from_str::<Config>(&text) {
-        let told =
+        let description =
             toml::from_str(&text).ok().and_then(|table| describe_type_error(&table, &settings));
         let err = anyhow::Error::from(err);
-        let err = told.into_iter().fold(err, anyhow::Error::context);
+        let err = description.into_iter().fold(err, anyhow::Error::context);
         return Err(err.context(format!("in {place}")));
     }
     if let (false, Some(file)) = (named, &file) {
@@ -93,7 +93,8 @@ fn read(
 
     contracts::put_settings(&mut table, &settings, env)?;
 
-    let mut config: Config = table.clone().try_into().context("in the contracts' environment")?;
+    let mut config: Config =
+        table.clone().try_into().context("in the environment variables of the contracts")?;
     let ours =
         |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !OTHER_VARIABLES.contains(name);
     let mut warnings = Vec::new();
@@ -119,9 +120,9 @@ pub(crate) fn check_text(bytes: &[u8]) {
     let (text, env) = text.split_once('\u{1f}').unwrap_or((text, ""));
     let env: Vec<_> = env.lines().filter_map(|line| line.split_once('=')).collect();
     let Ok(LoadedConfig { config, .. }) = read(text.to_owned(), None, true, &env) else { return };
-    let written = toml::to_string(&config).expect("it was read");
-    let again: Config = toml::from_str(&written).expect("it was written here");
-    assert_eq!(toml::to_string(&again).expect("it was read"), written);
+    let written = toml::to_string(&config).expect("parsed settings serialize");
+    let again: Config = toml::from_str(&written).expect("serialized settings parse");
+    assert_eq!(toml::to_string(&again).expect("parsed settings serialize"), written);
 }
 
 /// Returns this process's environment.
@@ -163,16 +164,16 @@ pub fn check_reach(listen: SocketAddr, server: &ServerSection, asks: bool) -> an
     }
     if !asks {
         bail!(
-            "it is to listen at {listen}, which other machines reach, and nobody who calls there \
-             would be asked who they are: no credential is configured. Make a key with `toolgate \
-             key new NAME`, or configure [[oauth]]; or listen at 127.0.0.1 (server.listen, --listen)"
+            "other machines can reach {listen}, and no credential is configured, so anyone could call \
+             tools. Create a key with `toolgate key new NAME`, configure [[oauth]], or listen at \
+             127.0.0.1 (server.listen, --listen)"
         );
     }
     if server.tls_certificate.is_none() && !server.plaintext {
         bail!(
-            "it is to listen at {listen}, which other machines reach, and what they send would come \
-             unencrypted, credentials too. Set server.tls_certificate and server.tls_key; or \
-             server.plaintext, where a reverse proxy before it speaks TLS"
+            "other machines can reach {listen}, and their requests and credentials would be \
+             unencrypted. Set server.tls_certificate and server.tls_key, or server.plaintext if a \
+             reverse proxy encrypts the connections"
         );
     }
     Ok(())
@@ -228,23 +229,23 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("audit.keep", config.audit.keep.into(), 1, 1000),
         ("jobs.output_bytes", jobs.output_bytes as u64, 0, 1 << 30),
     ];
-    for (name, value, least, most) in ranges {
-        if !(least..=most).contains(&value) {
-            bail!("{name} is {value}; it may be {least} to {most}");
+    for (name, value, min, max) in ranges {
+        if !(min..=max).contains(&value) {
+            bail!("{name} is {value}; it must be {min} to {max}");
         }
     }
     for (setting, names) in
         [("protected", &config.files.protected), ("unprotected", &config.files.unprotected)]
     {
-        let is_odd = |name: &&String| {
+        let is_invalid = |name: &&String| {
             name.contains(['*', '?'])
                 || name.split('/').any(|part| part == "..")
                 || name.trim_matches('/').is_empty()
         };
-        if let Some(odd) = names.iter().find(is_odd) {
+        if let Some(invalid) = names.iter().find(is_invalid) {
             bail!(
-                "files.{setting} has `{odd}`; it may have names and paths of files and folders in \
-                 the folder that is served, such as `infra` or `docs/keys`, and no patterns"
+                "`{invalid}` in files.{setting} is invalid; write names and paths of files and \
+                 folders in the workspace, such as `infra` or `docs/keys`, and no patterns"
             );
         }
     }
@@ -258,30 +259,30 @@ fn check(config: &Config) -> anyhow::Result<()> {
             ("in_ms", *in_ms, DAY_MS),
             ("burst", u64::from(burst.unwrap_or(*calls)), MANY),
         ];
-        if let Some((name, value, most)) =
-            ranges.iter().find(|(_, value, most)| !(1..=*most).contains(value))
+        if let Some((name, value, max)) =
+            ranges.iter().find(|(_, value, max)| !(1..=*max).contains(value))
         {
             bail!(
-                "{name} of the rule over `{tools}` in limits.rate is {value}; it may be 1 to {most}"
+                "{name} of the rule for `{tools}` in limits.rate is {value}; it must be 1 to {max}"
             );
         }
     }
     if let Some(name) = server.card.as_deref().filter(|name| !is_global_name(name)) {
         bail!(
-            "server.card is `{name}`; it may be a domain of yours, reversed, and a name, such as \
+            "server.card is `{name}`; write your reversed domain and a name, such as \
              `com.example/tools`"
         );
     }
     if let Some(url) = server.url.as_deref().filter(|url| !is_endpoint(url)) {
         bail!(
-            "server.url is `{url}`; it may be where clients reach the endpoint, such as \
+            "server.url is `{url}`; write the public URL of the MCP endpoint, such as \
              `https://tools.example/mcp`"
         );
     }
     if let Some(program) = config.exec.confirm.iter().find(|program| !is_program(program)) {
         bail!(
-            "exec.confirm has `{program}`; it may have programs by name or by absolute path, and \
-             the arguments they begin with, such as `rm` or `git push`"
+            "`{program}` in exec.confirm is invalid; write the name or absolute path of a program, \
+             with its first arguments if needed, such as `rm` or `git push`"
         );
     }
     let prompts = &config.prompts;
@@ -302,15 +303,14 @@ fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     for (name, file) in files.into_iter().chain(sessions) {
         if let Some(path) = file.as_deref().filter(|path| !Path::new(path).is_absolute()) {
             bail!(
-                "server.{name} is `{path}`; give an absolute path (a relative one would lie among \
-                 the files that tools can read)"
+                "server.{name} is `{path}`; write an absolute path (a relative path would be in the \
+                 workspace, where tools can read)"
             );
         }
     }
     match files {
         [(_, Some(_)), (missing, None)] | [(missing, None), (_, Some(_))] => bail!(
-            "server.{missing} is missing: TLS needs a certificate and its key, \
-             server.tls_certificate and server.tls_key"
+            "server.{missing} is missing: TLS needs server.tls_certificate and server.tls_key"
         ),
         [(_, Some(_)), (_, Some(_))] | [(_, None), (_, None)] => Ok(()),
     }
@@ -349,14 +349,14 @@ fn is_program(pattern: &str) -> bool {
 
 /// Returns true if `name` has the form `com.example/tools`.
 fn is_global_name(name: &str) -> bool {
-    let sound = |part: &str, also: &str| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
-        !part.is_empty() && part.chars().all(fits)
+    let is_valid = |part: &str, also: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
+        !part.is_empty() && part.chars().all(is_allowed)
     };
     name.len() <= 200
         && name
             .split_once('/')
-            .is_some_and(|(domain, name)| sound(domain, ".-") && sound(name, "._-"))
+            .is_some_and(|(domain, name)| is_valid(domain, ".-") && is_valid(name, "._-"))
 }
 
 fn unknown_variable(settings: &[SettingSpec], name: &str) -> String {

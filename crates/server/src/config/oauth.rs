@@ -87,31 +87,33 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     for (nth, issuer) in config.oauth.iter().enumerate() {
         let name = &issuer.issuer;
         if let Err(why) = encrypted_target(name) {
-            bail!("the issuer of an [[oauth]] cannot be: {why}");
+            bail!("the issuer of an [[oauth]] is invalid: {why}");
         }
-        ensure!(!name.contains(['?', '#']), "the issuer `{name}` has a query or a fragment");
+        ensure!(
+            !name.contains(['?', '#']),
+            "the issuer `{name}` must not have a query or fragment"
+        );
         if let Some(Err(why)) = issuer.jwks_uri.as_deref().map(encrypted_target) {
-            bail!("the jwks_uri of the issuer `{name}` cannot be: {why}");
+            bail!("the jwks_uri of the issuer `{name}` is invalid: {why}");
         }
         ensure!(
             is_word(issuer.alias()),
-            "the issuer `{name}` needs an alias of letters, digits, `.`, `_` and `-`: what the \
-             names of its callers begin with"
+            "the issuer `{name}` needs an alias of letters, digits, `.`, `_` and `-`, which starts \
+             the names of its callers"
         );
         ensure!(
             !issuer.audience.is_empty() || config.server.url.is_some(),
-            "the issuer `{name}` has no audience, and server.url is not set: say whom its tokens \
-             must be for"
+            "the issuer `{name}` has no audience, and server.url is not set; set one of them"
         );
         let empty = issuer.audience.iter().any(|audience| audience.trim().is_empty());
-        ensure!(!empty, "the issuer `{name}` has an audience that is nobody");
+        ensure!(!empty, "the issuer `{name}` has an empty audience");
         ensure!(!issuer.algorithms.is_empty(), "the issuer `{name}` has no algorithms");
         for other in &config.oauth[..nth] {
-            ensure!(other.issuer != *name, "the issuer `{name}` stands in two [[oauth]]");
+            ensure!(other.issuer != *name, "the issuer `{name}` is in two [[oauth]] tables");
             ensure!(
                 other.alias() != issuer.alias(),
-                "the issuers `{}` and `{name}` have one alias, `{}`: give each its own, or their \
-                 callers could not be told apart",
+                "the issuers `{}` and `{name}` have the same alias, `{}`; give each its own, because \
+                 it distinguishes their callers",
                 other.issuer,
                 issuer.alias()
             );
@@ -120,23 +122,22 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     for (nth, scope) in config.scopes.iter().enumerate() {
         let name = &scope.name;
         // RFC 6749, 3.3.
-        let fits = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+        let is_allowed = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
         ensure!(
-            !name.is_empty() && name.len() <= 128 && name.bytes().all(fits),
-            "a [[scopes]] has the name `{name}`, which no token could have"
+            !name.is_empty() && name.len() <= 128 && name.bytes().all(is_allowed),
+            "a [[scopes]] has the name `{name}`, which no token can have"
         );
         ensure!(
             name != "offline_access",
-            "the scope `offline_access` is between a client and its issuer: it lets nobody do \
-             anything here"
+            "the scope `offline_access` concerns a client and its issuer only, and cannot allow tools"
         );
-        let twice = config.scopes[..nth].iter().any(|other| other.name == *name);
-        ensure!(!twice, "the scope `{name}` stands in two [[scopes]]");
-        ensure!(!scope.tools.is_empty(), "the scope `{name}` is for no tools");
+        let is_duplicate = config.scopes[..nth].iter().any(|other| other.name == *name);
+        ensure!(!is_duplicate, "the scope `{name}` is in two [[scopes]] tables");
+        ensure!(!scope.tools.is_empty(), "the scope `{name}` allows no tools");
     }
     ensure!(
         config.scopes.is_empty() || !config.oauth.is_empty(),
-        "there are [[scopes]], and no [[oauth]] whose tokens could have them"
+        "there are [[scopes]], but no [[oauth]] issuer whose tokens could have them"
     );
     Ok(())
 }
@@ -151,34 +152,34 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_that_nobody_could_be_known_by_is_refused_with_what_is_wrong() {
+    fn an_invalid_issuer_or_scope_is_refused_with_the_reason() {
         let good = "[[oauth]]\nissuer = \"https://id.example/realm\"\naudience = [\"https://a\"]\n";
         assert_eq!(refusal(good), "");
         let alone = "[[oauth]]\nissuer = \"https://id.example/realm\"\n";
         assert_eq!(refusal(&format!("[server]\nurl = \"https://a/mcp\"\n{alone}")), "");
         let twice = good.replace("/realm", "");
-        for (config, told) in [
+        for (config, expected) in [
             (good.replace("https://id", "http://id"), "must be https"),
-            (good.replace("https://id", "file://id"), "cannot be"),
+            (good.replace("https://id", "file://id"), "is invalid"),
             (good.replace("/realm", "/realm?a=b"), "a query"),
             (alone.to_owned(), "has no audience"),
-            (good.replace("https://a", ""), "an audience that is nobody"),
+            (good.replace("https://a", ""), "an empty audience"),
             (format!("{good}algorithms = []\n"), "no algorithms"),
             (format!("{good}alias = \"a:b\"\n"), "needs an alias"),
             (format!("{good}jwks_uri = \"http://169.254.169.254/\"\n"), "must be https"),
-            (format!("{good}{good}"), "stands in two"),
-            (format!("{good}{twice}"), "one alias"),
-            (format!("{good}[[scopes]]\nname = \"a b\"\n"), "no token could have"),
-            (format!("{good}[[scopes]]\nname = \"a\\\"\"\n"), "no token could have"),
-            (format!("{good}[[scopes]]\nname = \"offline_access\"\n"), "between a client"),
+            (format!("{good}{good}"), "is in two"),
+            (format!("{good}{twice}"), "same alias"),
+            (format!("{good}[[scopes]]\nname = \"a b\"\n"), "no token can have"),
+            (format!("{good}[[scopes]]\nname = \"a\\\"\"\n"), "no token can have"),
+            (format!("{good}[[scopes]]\nname = \"offline_access\"\n"), "concerns a client"),
             (
                 format!("{good}[[scopes]]\nname = \"a\"\n[[scopes]]\nname = \"a\"\n"),
                 "two [[scopes]]",
             ),
             ("[[scopes]]\nname = \"a\"\n".to_owned(), "no [[oauth]]"),
         ] {
-            let said = refusal(&config);
-            assert!(said.contains(told), "{config}\n{said}");
+            let message = refusal(&config);
+            assert!(message.contains(expected), "{config}\n{message}");
         }
         for algorithm in ["HS256", "none", "RS1"] {
             let config = format!("{good}algorithms = [\"{algorithm}\"]\n");

@@ -63,7 +63,7 @@ pub struct PolicyRuleEntry {
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let all = Vec::deserialize(from)?;
     match all.is_empty() {
-        true => Err(D::Error::custom("it is empty: leave it out where it is not to be looked at")),
+        true => Err(D::Error::custom("the list is empty; leave it out to match everything")),
         false => Ok(all),
     }
 }

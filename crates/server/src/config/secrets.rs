@@ -42,8 +42,8 @@ impl SecretsSection {
             let letters = name.bytes().filter(u8::is_ascii_alphanumeric).count();
             if letters < NAME_LETTERS_MIN || name.len() > NAME_BYTES_MAX {
                 bail!(
-                    "secrets.names has `{name}`, which has {letters} letters and digits; a name has \
-                     {NAME_LETTERS_MIN} or more, and {NAME_BYTES_MAX} bytes at most"
+                    "`{name}` in secrets.names has {letters} letters and digits; a name needs at least \
+                     {NAME_LETTERS_MIN}, and has at most {NAME_BYTES_MAX} bytes"
                 );
             }
         }
@@ -51,7 +51,7 @@ impl SecretsSection {
         for name in &self.values_from {
             let found = env.iter().find(|(it, _)| it.to_str() == Some(name));
             let Some((_, value)) = found else {
-                bail!("secrets.values_from names the variable `{name}`, which is not set");
+                bail!("the variable `{name}` of secrets.values_from is not set");
             };
             let value = value.to_str().with_context(|| {
                 format!("the variable `{name}` of secrets.values_from is not UTF-8")
@@ -63,7 +63,7 @@ impl SecretsSection {
         }
         for file in &self.files {
             let text = read(Path::new(file))
-                .with_context(|| format!("the file `{file}` of secrets.files cannot be read"))?;
+                .with_context(|| format!("cannot read the file `{file}` of secrets.files"))?;
             for (line, number) in text.lines().map(str::trim).zip(1..) {
                 if !line.is_empty() {
                     values.push(line.to_owned());
@@ -77,25 +77,25 @@ impl SecretsSection {
     }
 }
 
-fn check_length(value: Option<&String>, what: impl Fn() -> String) -> anyhow::Result<()> {
+fn check_length(value: Option<&String>, source: impl Fn() -> String) -> anyhow::Result<()> {
     let length = value.map_or(0, String::len);
     if length < VALUE_BYTES_MIN {
         bail!(
-            "{} has {length} bytes; so short a secret is in much that is none, and would be taken \
-             out of it: give one of {VALUE_BYTES_MIN} bytes or more",
-            what()
+            "{} has {length} bytes; a secret needs at least {VALUE_BYTES_MIN} bytes, because a \
+             shorter one occurs in ordinary text",
+            source()
         );
     }
     Ok(())
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own files, before anything is served")]
+#[allow(clippy::disallowed_methods, reason = "the user's own files, before anything is served")]
 fn read(path: &Path) -> anyhow::Result<String> {
     if !path.is_absolute() {
-        bail!("it is no absolute path");
+        bail!("the path is not absolute");
     }
     if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
-        bail!("it is larger than {FILE_BYTES_MAX} bytes");
+        bail!("the file is larger than {FILE_BYTES_MAX} bytes");
     }
     Ok(std::fs::read_to_string(path)?)
 }
@@ -108,19 +108,19 @@ pub(crate) fn upstream_secrets(
     tables: &UpstreamTables,
     variables: &[(OsString, OsString)],
 ) -> Vec<String> {
-    let said = tables.values().flat_map(UpstreamSettings::private_values);
-    let names = said.flat_map(|text| toolgate_upstream::variable_names(text).collect::<Vec<_>>());
+    let texts = tables.values().flat_map(UpstreamSettings::private_values);
+    let names = texts.flat_map(|text| toolgate_upstream::variable_names(text).collect::<Vec<_>>());
     let value = |name: &str| {
         let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
         found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
     };
     // A path or a lower-case word occurs in ordinary text, so it is not treated as a secret.
-    let is_one = |value: &String| {
+    let is_secret = |value: &String| {
         value.len() >= SECRET_BYTES_MIN
             && !value.starts_with('/')
             && value.bytes().any(|byte| !byte.is_ascii_lowercase())
     };
-    names.filter_map(value).filter(is_one).collect()
+    names.filter_map(value).filter(is_secret).collect()
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_or_short_is_refused_and_not_told() {
+    fn a_missing_or_short_secret_is_refused_and_not_printed() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("secrets");
         std::fs::write(&file, "long-enough-1\n\n  long-enough-2  \n").expect("written");
@@ -137,28 +137,28 @@ mod tests {
         std::fs::write(&short, "long-enough-1\nabc1234\n").expect("written");
         let env = [("GOOD", "long-enough-3"), ("SHORT", "abc1234")];
         let env = env.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let of = |names: &[&str], files: &[&Path]| {
+        let read = |names: &[&str], files: &[&Path]| {
             let values_from = names.iter().map(|name| (*name).to_owned()).collect();
             let files = files.iter().map(|file| file.display().to_string()).collect();
             SecretsSection { values_from, files, names: Vec::new() }.read_values(&env)
         };
-        let all = of(&["GOOD"], &[&file]).expect("they are there");
+        let all = read(&["GOOD"], &[&file]).expect("the secrets are set");
         assert_eq!(all, ["long-enough-3", "long-enough-1", "long-enough-2"]);
         let names = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             SecretsSection { names, ..SecretsSection::default() }.read_values(&env)
         };
-        names(&["pin", "Session ID"]).expect("they are names");
-        for (refused, told) in [
-            (names(&["pin", "-x-"]), "secrets.names has `-x-`"),
-            (of(&["NONE"], &[]), "`NONE`, which is not set"),
-            (of(&["SHORT"], &[]), "`SHORT` of secrets.values_from has 7 bytes"),
-            (of(&[], &[&short]), "line 2 of the file"),
-            (of(&[], &[Path::new("none")]), "cannot be read"),
-            (of(&[], &[&folder.path().join("none")]), "cannot be read"),
+        names(&["pin", "Session ID"]).expect("the names are valid");
+        for (result, expected) in [
+            (names(&["pin", "-x-"]), "`-x-` in secrets.names"),
+            (read(&["NONE"], &[]), "`NONE` of secrets.values_from is not set"),
+            (read(&["SHORT"], &[]), "`SHORT` of secrets.values_from has 7 bytes"),
+            (read(&[], &[&short]), "line 2 of the file"),
+            (read(&[], &[Path::new("none")]), "cannot read"),
+            (read(&[], &[&folder.path().join("none")]), "cannot read"),
         ] {
-            let refused = format!("{:#}", refused.expect_err("refused"));
-            assert!(refused.contains(told) && !refused.contains("abc1234"), "{refused}");
+            let message = format!("{:#}", result.expect_err("refused"));
+            assert!(message.contains(expected) && !message.contains("abc1234"), "{message}");
         }
     }
 }

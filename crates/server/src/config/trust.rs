@@ -4,7 +4,7 @@
 //! exact content of the file, it may only restrict the server.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the owner's own marks, in the owner's state folder, outside what is served"
+    reason = "the owner's own trust marks, in the state folder, outside the workspace"
 )]
 
 use std::fs;
@@ -48,17 +48,17 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     const SHOWN: usize = 5;
-    let named = owned.iter().take(SHOWN);
-    let mut named: Vec<_> = named.map(|it| format!("`{}` in line {}", it.name, it.line)).collect();
+    let shown = owned.iter().take(SHOWN);
+    let mut shown: Vec<_> = shown.map(|it| format!("`{}` in line {}", it.name, it.line)).collect();
     if owned.len() > SHOWN {
-        named.push(format!("{} more", owned.len() - SHOWN));
+        shown.push(format!("{} more", owned.len() - SHOWN));
     }
     let folder = file.parent().unwrap_or(Path::new("."));
     bail!(
-        "nobody has vouched for {}, and it decides what only you may: {}. Read it; then \
-         `toolgate trust {}` vouches for it as it is. Or name it with --config, or take it away",
+        "{} is not trusted, and it sets what only you may decide: {}. Read it, then run `toolgate \
+         trust {}`. Or name it with --config, or remove it",
         file.display(),
-        named.join(", "),
+        shown.join(", "),
         folder.display()
     )
 }
@@ -81,10 +81,10 @@ pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
                 continue;
             }
         };
-        let named = settings
+        let owner_only = settings
             .keys()
             .filter(|setting| !NARROWING.iter().any(|(a, b)| name == a && setting.get_ref() == b));
-        owned.extend(named.map(|setting| OwnerSetting {
+        owned.extend(owner_only.map(|setting| OwnerSetting {
             name: format!("{name}.{}", setting.get_ref()),
             line: line(setting.span().start),
         }));
@@ -119,7 +119,7 @@ pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
     // The path is only for people who look at the mark.
     let marked = format!("{}\n{}\n", digest(text), file.display());
     let written = made.and_then(|()| fs::write(&mark, marked));
-    written.with_context(|| format!("{} cannot be written", mark.display()))
+    written.with_context(|| format!("cannot write {}", mark.display()))
 }
 
 /// Removes the trust in `file`. Returns false if it was not trusted.
@@ -131,19 +131,19 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     match fs::remove_file(&mark) {
         Ok(()) => Ok(true),
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(err) => Err(err).with_context(|| format!("{} cannot be removed", mark.display())),
+        Err(err) => Err(err).with_context(|| format!("cannot remove {}", mark.display())),
     }
 }
 
 /// Returns the path of the trust mark of `file`.
 pub(crate) fn mark_path(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(marks) = marks_folder() else {
-        bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
+        bail!("cannot store the trust: neither XDG_STATE_HOME nor HOME is set");
     };
     // The last component is not resolved: a link gets its own mark.
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")));
-    let folder = folder.with_context(|| format!("{}", file.display()))?;
+    let folder = folder.with_context(|| format!("cannot find the folder of {}", file.display()))?;
     let real = folder.join(file.file_name().unwrap_or_default());
     let name = blake3::hash(real.as_os_str().as_encoded_bytes());
     Ok(marks.join(name.to_hex().as_str()))
@@ -167,15 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn what_only_takes_away_is_nobody_s_to_vouch_for() {
+    fn a_file_that_only_restricts_needs_no_trust() {
         let text = "[tools]\ndeny = [\"exec.*\"]\neffects = \"reads\"\n[files]\nprotected = []\n";
         assert!(names(text).is_empty());
         assert!(names("").is_empty());
     }
 
     #[test]
-    fn what_gives_is_named_with_its_line_however_it_is_spelled() {
-        let spelled = [
+    fn each_owner_setting_is_reported_with_its_line_in_any_spelling() {
+        let cases = [
             ("[sandbox]\nprofile = \"off\"\n", "sandbox.profile", 2),
             ("sandbox.profile = \"off\"\n", "sandbox.profile", 1),
             ("sandbox = { profile = \"off\" }\n", "sandbox.profile", 1),
@@ -184,7 +184,7 @@ mod tests {
             ("\n[[keys]]\nname = \"x\"\n", "keys", 2),
             ("\n[[sandbox.for]]\ntools = \"x\"\n", "sandbox.for", 2),
         ];
-        for (text, name, line) in spelled {
+        for (text, name, line) in cases {
             assert_eq!(names(text), [(name.to_owned(), line)], "{text}");
         }
     }

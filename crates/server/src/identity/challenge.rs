@@ -62,10 +62,10 @@ impl TokenChallenge {
 
     /// Returns true if `path` is a path of the metadata.
     pub(super) fn serves_path(&self, path: &str) -> bool {
-        path.strip_prefix(METADATA_PATH).is_some_and(|what| {
-            what.is_empty()
-                || what == ENDPOINT_PATH
-                || self.url.as_deref().map(path_of) == Some(what)
+        path.strip_prefix(METADATA_PATH).is_some_and(|suffix| {
+            suffix.is_empty()
+                || suffix == ENDPOINT_PATH
+                || self.url.as_deref().map(path_of) == Some(suffix)
         })
     }
 
@@ -82,8 +82,8 @@ impl TokenChallenge {
             bearer_methods_supported: ["header"],
             resource_name: "toolgate",
         };
-        let written = serde_json::to_vec(&metadata).unwrap_or_default();
-        Reply::json(written).with_header("cache-control", METADATA_CACHE_CONTROL)
+        let json = serde_json::to_vec(&metadata).unwrap_or_default();
+        Reply::json(json).with_header("cache-control", METADATA_CACHE_CONTROL)
     }
 
     /// Adds the location of the metadata to a `reply` that demands a token.
@@ -92,21 +92,20 @@ impl TokenChallenge {
             return reply;
         }
         let at = reply.headers.iter().position(|(name, _)| *name == "www-authenticate");
-        let said = match (at, reply.status) {
+        let mut challenge = match (at, reply.status) {
             (Some(at), _) => reply.headers.remove(at).1,
             (None, 401) => "Bearer".to_owned(),
             // No challenge: the request was refused for another reason.
             (None, _) => return reply,
         };
-        let mut challenge = said;
-        let mut say = |name: &str, value: &str| {
+        let mut add = |name: &str, value: &str| {
             let between = if challenge.contains('=') { "," } else { "" };
             challenge = format!("{challenge}{between} {name}=\"{value}\"");
         };
         if reply.status == 401 && !self.initial_scopes.is_empty() {
-            say("scope", &self.initial_scopes);
+            add("scope", &self.initial_scopes);
         }
-        say("resource_metadata", &self.metadata_url(head));
+        add("resource_metadata", &self.metadata_url(head));
         reply.with_header("www-authenticate", challenge)
     }
 
@@ -174,23 +173,24 @@ mod tests {
         }
     }
 
-    fn told(challenge: &TokenChallenge, status: u16, said: Option<&str>) -> Option<String> {
+    /// Returns the `WWW-Authenticate` header that a reply with the header `before` gets.
+    fn header(challenge: &TokenChallenge, status: u16, before: Option<&str>) -> Option<String> {
         let reply = Reply::empty(status);
-        let reply = match said {
-            Some(said) => reply.with_header("www-authenticate", said),
+        let reply = match before {
+            Some(before) => reply.with_header("www-authenticate", before),
             None => reply,
         };
-        let told = challenge.add_challenge(reply, &head()).headers;
-        assert!(told.len() <= 1, "{told:?}");
-        told.into_iter().next().map(|(_, told)| told)
+        let headers = challenge.add_challenge(reply, &head()).headers;
+        assert!(headers.len() <= 1, "{headers:?}");
+        headers.into_iter().next().map(|(_, value)| value)
     }
 
     #[test]
-    fn a_challenge_says_where_to_get_a_token_and_for_what_to_ask() {
+    fn a_challenge_names_the_metadata_and_the_scopes_to_request() {
         let here =
             "resource_metadata=\"http://localhost:8000/.well-known/oauth-protected-resource/mcp\"";
         let plain = challenge(None, &[]);
-        for (status, said, told_) in [
+        for (status, before, after) in [
             (401, Some("Bearer"), Some(format!("Bearer {here}"))),
             (401, None, Some(format!("Bearer {here}"))),
             (
@@ -202,36 +202,37 @@ mod tests {
             (200, None, None),
             (429, None, None),
         ] {
-            assert_eq!(told(&plain, status, said), told_);
+            assert_eq!(header(&plain, status, before), after);
         }
         let scoped = challenge(Some("https://a.example/x/mcp/"), &[("r", false), ("w", false)]);
         let there =
             "resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/x/mcp\"";
-        let asked = told(&scoped, 401, Some("Bearer")).unwrap();
-        assert_eq!(asked, format!("Bearer scope=\"r\", {there}"));
-        let narrow = told(&scoped, 403, Some("Bearer error=\"insufficient_scope\", scope=\"w\""));
-        let wanted = format!("Bearer error=\"insufficient_scope\", scope=\"w\", {there}");
-        assert_eq!(narrow, Some(wanted));
+        let initial = header(&scoped, 401, Some("Bearer")).unwrap();
+        assert_eq!(initial, format!("Bearer scope=\"r\", {there}"));
+        let narrow = header(&scoped, 403, Some("Bearer error=\"insufficient_scope\", scope=\"w\""));
+        let expected = format!("Bearer error=\"insufficient_scope\", scope=\"w\", {there}");
+        assert_eq!(narrow, Some(expected));
         let marked = challenge(None, &[("r", false), ("w", true), ("x", true)]);
-        let asked = told(&marked, 401, None).unwrap();
-        assert_eq!(asked, format!("Bearer scope=\"w x\", {here}"));
+        let initial = header(&marked, 401, None).unwrap();
+        assert_eq!(initial, format!("Bearer scope=\"w x\", {here}"));
     }
 
     #[test]
-    fn it_is_said_at_the_root_and_at_the_endpoint_s_path() {
+    fn the_metadata_is_served_at_the_root_and_at_the_endpoints_path() {
         let proxied = challenge(Some("https://a.example/x/mcp"), &[]);
-        for (path, said) in [("", true), ("/mcp", true), ("/x/mcp", true), ("/y", false)] {
-            assert_eq!(proxied.serves_path(&format!("{METADATA_PATH}{path}")), said, "{path}");
+        for (path, is_served) in [("", true), ("/mcp", true), ("/x/mcp", true), ("/y", false)] {
+            let path = format!("{METADATA_PATH}{path}");
+            assert_eq!(proxied.serves_path(&path), is_served, "{path}");
         }
         assert!(
             !proxied.serves_path("/mcp")
                 && !challenge(None, &[]).serves_path(&format!("{METADATA_PATH}/x/mcp"))
         );
-        let said = challenge(None, &[("r", false)]).metadata_reply(&head());
-        let ReplyBody::Json(said) = said.body else { panic!("{said:?}") };
-        let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
-        assert_eq!(said["resource"], "http://localhost:8000/mcp");
-        assert_eq!(said["authorization_servers"], serde_json::json!(["https://id.example"]));
-        assert_eq!(said["scopes_supported"], serde_json::json!(["r"]));
+        let reply = challenge(None, &[("r", false)]).metadata_reply(&head());
+        let ReplyBody::Json(json) = reply.body else { panic!("{reply:?}") };
+        let metadata: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(metadata["resource"], "http://localhost:8000/mcp");
+        assert_eq!(metadata["authorization_servers"], serde_json::json!(["https://id.example"]));
+        assert_eq!(metadata["scopes_supported"], serde_json::json!(["r"]));
     }
 }

@@ -67,13 +67,13 @@ impl TokenIssuer {
     /// Returns the cached keys. Starts a fetch if they are no longer fresh.
     pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
         let mut state = lock_mutex(&self.state);
-        let held = state.cached.as_ref()?;
-        let age = held.fetched_at.elapsed();
-        if age > held.fresh_for.saturating_add(STALE_MAX) {
+        let cached = state.cached.as_ref()?;
+        let age = cached.fetched_at.elapsed();
+        if age > cached.fresh_for.saturating_add(STALE_MAX) {
             return None;
         }
-        let keys = held.keys.clone();
-        if age > held.fresh_for {
+        let keys = cached.keys.clone();
+        if age > cached.fresh_for {
             let _ = self.start_fetch(&mut state);
         }
         Some(keys)
@@ -81,10 +81,10 @@ impl TokenIssuer {
 
     /// Fetches the keys and waits for the result. Does nothing if a fetch was made too recently.
     pub(super) async fn refresh(self: &Arc<Self>) {
-        let asking = self.start_fetch(&mut lock_mutex(&self.state));
-        if let Some(mut asking) = asking {
+        let fetch = self.start_fetch(&mut lock_mutex(&self.state));
+        if let Some(mut fetch) = fetch {
             // Nothing is sent on the channel; it closes at the end.
-            while asking.changed().await.is_ok() {}
+            while fetch.changed().await.is_ok() {}
         }
     }
 
@@ -93,45 +93,47 @@ impl TokenIssuer {
     ///
     /// The fetch has its own task, because its first caller may leave while others wait.
     fn start_fetch(self: &Arc<Self>, state: &mut IssuerState) -> Option<watch::Receiver<()>> {
-        if let Some(asking) = &state.running_fetch {
-            return Some(asking.clone());
+        if let Some(fetch) = &state.running_fetch {
+            return Some(fetch.clone());
         }
         if state.failed_at.is_some_and(|at| at.elapsed() < RETRY_PAUSE) {
             return None;
         }
-        if state.cached.as_ref().is_some_and(|held| held.fetched_at.elapsed() < held.fresh_for) {
+        let is_fresh = |cached: &CachedKeySet| cached.fetched_at.elapsed() < cached.fresh_for;
+        if state.cached.as_ref().is_some_and(is_fresh) {
             if state.unknown_key_at.is_some_and(|at| at.elapsed() < UNKNOWN_KEY_PAUSE) {
                 return None;
             }
             state.unknown_key_at = Some(Instant::now());
         }
-        let (done, asking) = watch::channel(());
-        state.running_fetch = Some(asking.clone());
+        let (done, fetch) = watch::channel(());
+        state.running_fetch = Some(fetch.clone());
         let issuer = self.clone();
         tokio::spawn(async move {
-            let told = tokio::time::timeout(FETCH_TIMEOUT, issuer.fetch_keys()).await;
-            let told = told.unwrap_or_else(|_| Err(format!("no answer within {FETCH_TIMEOUT:?}")));
-            issuer.store_result(told);
+            let result = tokio::time::timeout(FETCH_TIMEOUT, issuer.fetch_keys()).await;
+            let late = |_| Err(format!("timed out after {} s", FETCH_TIMEOUT.as_secs()));
+            issuer.store_result(result.unwrap_or_else(late));
             drop(done);
         });
-        Some(asking)
+        Some(fetch)
     }
 
-    fn store_result(&self, told: Result<(JwkSet, Duration), String>) {
+    fn store_result(&self, result: Result<(JwkSet, Duration), String>) {
         let name = &self.settings.issuer;
         let mut state = lock_mutex(&self.state);
         state.running_fetch = None;
-        state.failed_at = told.is_err().then(Instant::now);
-        match told {
+        state.failed_at = result.is_err().then(Instant::now);
+        match result {
             Ok((keys, fresh)) => {
-                tracing::info!("{name} has {} keys", keys.len());
+                let unit = if keys.len() == 1 { "key" } else { "keys" };
+                tracing::info!("fetched {} {unit} of {name}", keys.len());
                 state.cached = Some(CachedKeySet {
                     keys: Arc::new(keys),
                     fetched_at: Instant::now(),
                     fresh_for: fresh,
                 });
             }
-            Err(why) => tracing::warn!("the keys of {name} are not to be had: {why}"),
+            Err(why) => tracing::warn!("cannot fetch the keys of {name}: {why}"),
         }
     }
 
@@ -143,8 +145,8 @@ impl TokenIssuer {
         };
         let (json, cache_control) = self.fetch_document(&target).await?;
         let keys = JwkSet::parse(&json).map_err(|why| format!("at {target}: {why}"))?;
-        let said = cache_control.as_deref().and_then(max_age);
-        Ok((keys, said.unwrap_or(FRESH_RANGE[0]).clamp(FRESH_RANGE[0], FRESH_RANGE[1])))
+        let max_age = cache_control.as_deref().and_then(max_age);
+        Ok((keys, max_age.unwrap_or(FRESH_RANGE[0]).clamp(FRESH_RANGE[0], FRESH_RANGE[1])))
     }
 
     /// Discovers the URL of the keys in the issuer's metadata.
@@ -154,21 +156,21 @@ impl TokenIssuer {
         for url in metadata_urls(issuer)? {
             let target = encrypted_target(&url)?;
             let (json, _) = match self.fetch_document(&target).await {
-                Ok(got) => got,
+                Ok(document) => document,
                 Err(why) => {
                     last = why;
                     continue;
                 }
             };
-            let said: IssuerMetadata = serde_json::from_slice(&json)
-                .map_err(|err| format!("what it says of itself cannot be read: {err}"))?;
+            let metadata: IssuerMetadata = serde_json::from_slice(&json)
+                .map_err(|err| format!("its metadata is invalid: {err}"))?;
             // Without this check, another server could present its own keys.
-            if said.issuer != issuer {
-                return Err("it says that it is another issuer".to_owned());
+            if metadata.issuer != issuer {
+                return Err("its metadata names a different issuer".to_owned());
             }
-            let target = encrypted_target(&said.jwks_uri)?;
-            if issuer.starts_with("https:") && !said.jwks_uri.starts_with("https:") {
-                return Err("it says that its keys are where nothing is encrypted".to_owned());
+            let target = encrypted_target(&metadata.jwks_uri)?;
+            if issuer.starts_with("https:") && !metadata.jwks_uri.starts_with("https:") {
+                return Err("its metadata names an unencrypted URL for its keys".to_owned());
             }
             return Ok(target);
         }
@@ -180,22 +182,22 @@ impl TokenIssuer {
         &self,
         target: &HttpTarget,
     ) -> Result<(Vec<u8>, Option<String>), String> {
-        let got = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
-        let got = got.map_err(|why| format!("at {target}: {why}"))?;
-        if got.response.status != 200 {
-            return Err(format!("at {target}: the answer was {}", got.response.status));
+        let fetched = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
+        let fetched = fetched.map_err(|why| format!("at {target}: {why}"))?;
+        if fetched.response.status != 200 {
+            return Err(format!("at {target}: the answer was {}", fetched.response.status));
         }
-        if got.response.body.len() > ANSWER_BYTES_MAX {
-            return Err(format!("at {target}: there are more than {ANSWER_BYTES_MAX} bytes"));
+        if fetched.response.body.len() > ANSWER_BYTES_MAX {
+            return Err(format!("at {target}: the answer has more than {ANSWER_BYTES_MAX} bytes"));
         }
-        Ok((got.response.body, got.cache_control))
+        Ok((fetched.response.body, fetched.cache_control))
     }
 }
 
 /// Returns the metadata URLs of `issuer` under OpenID Connect Discovery and RFC 8414.
 fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
     let bare = issuer.trim_end_matches('/');
-    let (scheme, rest) = bare.split_once("://").ok_or("the issuer is no URL")?;
+    let (scheme, rest) = bare.split_once("://").ok_or("the issuer is not a URL")?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     Ok([
         format!("{bare}/.well-known/openid-configuration"),
@@ -215,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_looked_for_where_both_standards_have_it() {
+    fn the_metadata_urls_are_those_of_both_standards() {
         let [first, second] = metadata_urls("https://id.example/realms/a").unwrap();
         assert_eq!(first, "https://id.example/realms/a/.well-known/openid-configuration");
         assert_eq!(second, "https://id.example/.well-known/oauth-authorization-server/realms/a");
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_asked_for_only_where_nobody_reads_along() {
+    fn keys_are_fetched_only_over_https_or_loopback() {
         for url in ["https://id.example/keys?p=1", "http://localhost:8/keys", "http://[::1]/keys"] {
             assert!(encrypted_target(url).is_ok(), "{url}");
         }
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_keys_may_be_kept_is_read_of_a_header() {
+    fn the_cache_time_of_keys_is_the_max_age_of_the_header() {
         assert_eq!(max_age("public, max-age=600"), Some(Duration::from_secs(600)));
         assert_eq!(max_age("no-store"), None);
         assert_eq!(max_age("max-age=many"), None);

@@ -25,7 +25,7 @@ struct JwkDocument {
     kid: Option<String>,
     alg: Option<String>,
     #[serde(rename = "use")]
-    for_what: Option<String>,
+    purpose: Option<String>,
     key_ops: Option<Vec<String>>,
     crv: Option<String>,
     n: Option<String>,
@@ -38,14 +38,14 @@ impl JwkSet {
     /// Parses the usable public keys in `json`. Keys of other kinds are ignored (RFC 7517), and
     /// symmetric keys are never used.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        let written: JwkSetDocument =
-            serde_json::from_slice(json).map_err(|err| format!("it is no set of keys: {err}"))?;
-        if written.keys.len() > KEYS_MAX {
+        let document: JwkSetDocument =
+            serde_json::from_slice(json).map_err(|err| format!("it is not a key set: {err}"))?;
+        if document.keys.len() > KEYS_MAX {
             return Err(format!("it has more than {KEYS_MAX} keys"));
         }
-        let keys: Vec<VerificationKey> = written.keys.into_iter().filter_map(parse_key).collect();
+        let keys: Vec<VerificationKey> = document.keys.into_iter().filter_map(parse_key).collect();
         if keys.is_empty() {
-            return Err("it has no key that tokens could be signed with".to_owned());
+            return Err("it has no usable signing key".to_owned());
         }
         Ok(Self(keys))
     }
@@ -58,25 +58,25 @@ impl JwkSet {
     /// Returns true if one of the keys signed `token`, or `None` if no key matches its id and
     /// algorithm.
     pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Option<bool> {
-        let meant = |key: &&VerificationKey| {
+        let fits = |key: &&VerificationKey| {
             // A token without a key id is accepted only if the issuer has a single key.
-            let named = match &token.kid {
+            let has_id = match &token.kid {
                 Some(kid) => key.kid.as_ref() == Some(kid),
                 None => self.0.len() == 1,
             };
-            named && key.supports(token.algorithm)
+            has_id && key.supports(token.algorithm)
         };
-        let mut meant = self.0.iter().filter(meant).peekable();
-        meant.peek()?;
-        Some(meant.any(|key| token.is_signed_with(key)))
+        let mut candidates = self.0.iter().filter(fits).peekable();
+        candidates.peek()?;
+        Some(candidates.any(|key| token.is_signed_with(key)))
     }
 }
 
 /// Parses one key. Returns `None` if it is not a supported signature key.
-fn parse_key(written: serde_json::Value) -> Option<VerificationKey> {
-    let written: JwkDocument = serde_json::from_value(written).ok()?;
-    let JwkDocument { kty, kid, alg, for_what, key_ops, crv, n, e, x, y } = written;
-    if for_what.is_some_and(|what| what != "sig")
+fn parse_key(document: serde_json::Value) -> Option<VerificationKey> {
+    let document: JwkDocument = serde_json::from_value(document).ok()?;
+    let JwkDocument { kty, kid, alg, purpose, key_ops, crv, n, e, x, y } = document;
+    if purpose.is_some_and(|purpose| purpose != "sig")
         || key_ops.is_some_and(|ops| !ops.iter().any(|op| op == "verify"))
     {
         return None;
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A key, and what is published of it.
+    /// Returns a key pair and its public JWK.
     fn pair() -> (Ed25519KeyPair, Value) {
         let secret = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(secret.as_ref()).unwrap();
@@ -133,8 +133,8 @@ mod tests {
     fn token(pair: &Ed25519KeyPair, header: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(header), part(&json!({ "sub": "ada" })));
-        let seal = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
-        format!("{signed}.{seal}")
+        let signature = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
+        format!("{signed}.{signature}")
     }
 
     fn signed(set: &JwkSet, token: &str) -> Option<bool> {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bit_of_a_token_can_be_another() {
+    fn a_token_with_any_bit_changed_or_cut_off_is_rejected() {
         let (pair, key) = pair();
         let set = set(&[key]).unwrap();
         let good = token(&pair, &json!({ "alg": "EdDSA", "kid": "a" }));
@@ -150,8 +150,8 @@ mod tests {
         for at in 0..good.len() * 8 {
             let mut bytes = good.clone().into_bytes();
             bytes[at / 8] ^= 1 << (at % 8);
-            let read = UnverifiedToken::parse(&bytes).ok().and_then(|token| set.verify(&token));
-            assert_ne!(read, Some(true), "bit {at} of {good}");
+            let verified = UnverifiedToken::parse(&bytes).ok().and_then(|token| set.verify(&token));
+            assert_ne!(verified, Some(true), "bit {at} of {good}");
         }
         for end in 0..good.len() {
             assert_ne!(signed(&set, &good[..end]), Some(true));
@@ -159,19 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_names_no_key_is_one_of_an_issuer_that_has_but_one() {
+    fn a_token_without_a_key_id_is_verified_only_if_the_issuer_has_one_key() {
         let ((pair, key), (_, mut other)) = (pair(), pair());
         let anonymous = token(&pair, &json!({ "alg": "EdDSA" }));
         assert_eq!(signed(&set(std::slice::from_ref(&key)).unwrap(), &anonymous), Some(true));
         other["kid"] = json!("b");
         let both = set(&[key, other]).unwrap();
         assert_eq!(signed(&both, &anonymous), None);
-        let astray = token(&pair, &json!({ "alg": "EdDSA", "kid": "b" }));
-        assert_eq!(signed(&both, &astray), Some(false));
+        let wrong_id = token(&pair, &json!({ "alg": "EdDSA", "kid": "b" }));
+        assert_eq!(signed(&both, &wrong_id), Some(false));
     }
 
     #[test]
-    fn what_is_no_key_to_verify_with_is_passed_over() {
+    fn entries_that_are_not_verification_keys_are_ignored() {
         let (_, key) = pair();
         let with = |name: &str, value: Value| {
             let mut key = key.clone();

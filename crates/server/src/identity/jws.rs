@@ -46,32 +46,32 @@ impl<'t> UnverifiedToken<'t> {
             return Err("it is too long");
         }
         let mut parts = text.split(|byte| *byte == b'.');
-        let (Some(head), Some(claims), Some(seal), None) =
+        let (Some(head), Some(claims), Some(signature), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err("it has not three parts");
+            return Err("it does not have three parts");
         };
-        let decoded = |part| URL_SAFE_NO_PAD.decode(part).map_err(|_| "it is no base 64");
+        let decoded = |part| URL_SAFE_NO_PAD.decode(part).map_err(|_| "it is not valid base64url");
         let header: JwsHeader =
-            serde_json::from_slice(&decoded(head)?).map_err(|_| "its header cannot be read")?;
+            serde_json::from_slice(&decoded(head)?).map_err(|_| "its header is invalid")?;
         let JwsHeader { alg, kid, typ, crit, b64, zip, enc } = header;
         if crit.is_some() || b64.is_some() || zip.is_some() || enc.is_some() {
-            return Err("its header has what is not understood here");
+            return Err("its header has an unsupported extension");
         }
         if !typ.is_none_or(|typ| is_access_token(&typ)) {
-            return Err("it is a token of another kind");
+            return Err("it is not an access token");
         }
         if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
-            return Err("its key's id is too long");
+            return Err("its key id is too long");
         }
         let algorithm = JwsAlgorithm::deserialize(serde_json::Value::String(alg));
-        let algorithm = algorithm.map_err(|_| "its algorithm is none that is taken")?;
+        let algorithm = algorithm.map_err(|_| "its algorithm is not supported")?;
         Ok(Self {
             algorithm,
             kid,
             claims: decoded(claims)?,
             signed_bytes: &text[..head.len() + 1 + claims.len()],
-            signature: decoded(seal)?,
+            signature: decoded(signature)?,
         })
     }
 

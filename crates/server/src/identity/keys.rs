@@ -53,22 +53,17 @@ pub(super) enum KeyLookup {
 
 impl KeyRing {
     pub(super) fn from_config(config: &Config) -> anyhow::Result<Self> {
-        let fixed = parse_keys(&config.keys)?;
+        let configured = parse_keys(&config.keys)?;
         let file = key_file::path(&config.server)?;
-        let found = file.as_deref().map(key_file::read).transpose()?.flatten();
-        let (filed, stamp) = match found {
+        let content = file.as_deref().map(key_file::read).transpose()?.flatten();
+        let (from_file, stamp) = match content {
             Some((keys, stamp)) => (parse_keys(&keys)?, Some(stamp)),
             None => (Vec::new(), None),
         };
-        let needed = AtomicBool::new(!fixed.is_empty() || stamp.is_some());
-        let looked = Mutex::new(KeyFileCheck { checked_at: Instant::now(), stamp });
-        Ok(Self {
-            configured: fixed,
-            file,
-            from_file: Mutex::new(filed.into()),
-            last_check: looked,
-            required: needed,
-        })
+        let required = AtomicBool::new(!configured.is_empty() || stamp.is_some());
+        let last_check = Mutex::new(KeyFileCheck { checked_at: Instant::now(), stamp });
+        let from_file = Mutex::new(from_file.into());
+        Ok(Self { configured, file, from_file, last_check, required })
     }
 
     /// Returns true if requests need a credential. Checks the key file first.
@@ -77,13 +72,12 @@ impl KeyRing {
         self.required.load(Ordering::Relaxed)
     }
 
-    /// Finds the caller of the key with the digest `said`. Compares every key in full, in constant
-    /// time.
-    pub(super) fn find(&self, said: &KeyDigest) -> KeyLookup {
-        let filed = lock_mutex(&self.from_file).clone();
+    /// Finds the caller of the key with this `digest`. Compares every key in full, in constant time.
+    pub(super) fn find(&self, digest: &KeyDigest) -> KeyLookup {
+        let from_file = lock_mutex(&self.from_file).clone();
         let mut found = KeyLookup::Unknown;
-        for known in self.configured.iter().chain(filed.iter()) {
-            let pairs = known.digest.iter().zip(said);
+        for known in self.configured.iter().chain(from_file.iter()) {
+            let pairs = known.digest.iter().zip(digest);
             let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
             // Keeps the compiler from ending the comparison early.
             if std::hint::black_box(differs) == 0 {
@@ -97,29 +91,30 @@ impl KeyRing {
     /// force.
     fn reload_if_changed(&self) {
         let Some(file) = &self.file else { return };
-        let Ok(mut looked) = self.last_check.try_lock() else { return };
-        if looked.checked_at.elapsed() < CHECK_INTERVAL {
+        let Ok(mut last) = self.last_check.try_lock() else { return };
+        if last.checked_at.elapsed() < CHECK_INTERVAL {
             return;
         }
-        looked.checked_at = Instant::now();
-        if owned_files::stamp_of(file) == looked.stamp {
+        last.checked_at = Instant::now();
+        if owned_files::stamp_of(file) == last.stamp {
             return;
         }
-        let read = key_file::read(file).and_then(|found| match found {
+        let read = key_file::read(file).and_then(|content| match content {
             Some((keys, stamp)) => Ok((parse_keys(&keys)?, Some(stamp))),
             None => Ok((Vec::new(), None)),
         });
         match read {
             Ok((keys, stamp)) => {
-                tracing::info!("{} was read again: {} keys", file.display(), keys.len());
+                let unit = if keys.len() == 1 { "key" } else { "keys" };
+                tracing::info!("{} was read again: {} {unit}", file.display(), keys.len());
                 *lock_mutex(&self.from_file) = keys.into();
-                looked.stamp = stamp;
+                last.stamp = stamp;
                 if stamp.is_some() {
                     self.required.store(true, Ordering::Relaxed);
                 }
             }
             Err(err) => {
-                tracing::error!("the keys stay as they were: {err:#}");
+                tracing::error!("the keys are unchanged: {err:#}");
                 // An invalid key file still means that the owner wants authentication.
                 self.required.store(true, Ordering::Relaxed);
             }
@@ -133,8 +128,8 @@ impl KnownKey {
             return KeyLookup::Owner(self.caller.clone());
         }
         let now = Timestamp::now();
-        let begun = self.not_before.is_none_or(|from| from <= now);
-        match begun && self.expires.is_none_or(|until| now < until) {
+        let has_begun = self.not_before.is_none_or(|from| from <= now);
+        match has_begun && self.expires.is_none_or(|until| now < until) {
             true => KeyLookup::Owner(self.caller.clone()),
             false => KeyLookup::NotValidNow,
         }
@@ -143,7 +138,9 @@ impl KnownKey {
 
 fn parse_keys(keys: &[ApiKey]) -> anyhow::Result<Vec<KnownKey>> {
     let known = keys.iter().map(|key| {
-        let digest = key.digest_key().with_context(|| format!("`{}` has no digest", key.name))?;
+        let digest = key
+            .digest_key()
+            .with_context(|| format!("the key `{}` has no valid digest", key.name))?;
         let roles: Vec<Arc<str>> = key.roles.iter().map(|role| role.as_str().into()).collect();
         let caller = Caller { roles: roles.into(), ..Caller::with_key(&key.name) };
         Ok(KnownKey { digest, caller, not_before: key.not_before, expires: key.expires })

@@ -39,11 +39,11 @@ impl GuessThrottle {
             return true;
         }
         let since = guesses.last_check.map(|at| now.saturating_duration_since(at));
-        let lets = since.is_none_or(|since| since >= REJECTION_DELAY);
-        if lets {
+        let may_check = since.is_none_or(|since| since >= REJECTION_DELAY);
+        if may_check {
             guesses.last_check = Some(now);
         }
-        lets
+        may_check
     }
 
     /// Records a failed attempt of `peer` and returns the number of recent ones, up to
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_counted_by_itself_and_forgiven_after_a_minute() {
+    fn failures_count_per_address_and_expire_after_a_minute() {
         let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
         for nth in 1..=12 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_many_addresses_of_one_network_is_counted_as_one() {
+    fn addresses_of_one_ipv6_network_count_as_one() {
         let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
@@ -121,32 +121,36 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_guesses_is_looked_at_ten_times_a_second_and_others_always() {
+    fn a_guessing_address_is_checked_ten_times_a_second_and_others_always() {
         let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
         for _ in 0..FAILURES_MAX {
             assert!(wrong.try_check(peer(1), begun));
             wrong.record_failure(peer(1), begun);
         }
-        let looks =
+        let checks =
             (0..1000).filter(|ms| wrong.try_check(peer(1), begun + Duration::from_millis(*ms)));
-        assert_eq!(looks.count(), 10);
+        assert_eq!(checks.count(), 10);
         assert!(wrong.try_check(peer(2), begun));
         assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)));
-        assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)), "it is forgiven");
+        assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)), "failures expire");
     }
 
     #[test]
-    fn only_so_many_addresses_are_remembered_and_the_silent_are_forgotten() {
+    fn the_addresses_silent_for_longest_are_forgotten_beyond_the_limit() {
         let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
-        let most = u32::try_from(ADDRESSES_MAX).expect("few");
-        for nth in 0..most + 10 {
+        let limit = u32::try_from(ADDRESSES_MAX).expect("few");
+        for nth in 0..limit + 10 {
             wrong.record_failure(peer(nth), begun + Duration::from_micros(nth.into()));
             assert!(wrong.0.len() <= ADDRESSES_MAX);
         }
         let now = begun + Duration::from_secs(1);
-        assert_eq!(wrong.record_failure(peer(most + 9), now), 2, "the newest is remembered");
-        assert_eq!(wrong.record_failure(peer(0), now), 1, "the most silent was forgotten");
+        assert_eq!(wrong.record_failure(peer(limit + 9), now), 2, "the newest is remembered");
+        assert_eq!(
+            wrong.record_failure(peer(0), now),
+            1,
+            "the address silent for longest was forgotten"
+        );
     }
 }

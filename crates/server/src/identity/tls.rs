@@ -30,11 +30,12 @@ pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<Se
     let certificate = PathBuf::from(certificate);
     let key = PathBuf::from(key);
     let provider = Arc::new(ring::default_provider());
-    let shown = CertificateResolver::read(CertificateFiles { certificate, key }, provider.clone())?;
+    let resolver =
+        CertificateResolver::read(CertificateFiles { certificate, key }, provider.clone())?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(shown));
+        .with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
 }
@@ -66,33 +67,35 @@ impl CertificateResolver {
         let (key, stamps) = files.read(&provider)?;
         if owned_files::is_world_readable(&files.key) {
             let shown = files.key.display();
-            tracing::warn!("{shown}, the key of server.tls_key, can be read by every user here");
+            tracing::warn!(
+                "{shown}, the key of server.tls_key, can be read by every user; run `chmod o-r {shown}`"
+            );
         }
-        let looked = CertificateCheck { checked_at: Instant::now(), stamps };
-        Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(looked) })
+        let check = CertificateCheck { checked_at: Instant::now(), stamps };
+        Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(check) })
     }
 
     /// Reads the files again if they have changed. Clients that connect meanwhile get the previous
     /// certificate.
     fn reload_if_changed(&self) {
-        let Ok(mut looked) = self.last_check.try_lock() else { return };
-        if looked.checked_at.elapsed() < CHECK_INTERVAL {
+        let Ok(mut last) = self.last_check.try_lock() else { return };
+        if last.checked_at.elapsed() < CHECK_INTERVAL {
             return;
         }
-        looked.checked_at = Instant::now();
+        last.checked_at = Instant::now();
         let stamps = self.files.stamps();
-        if stamps == looked.stamps {
+        if stamps == last.stamps {
             return;
         }
         match self.files.read(&self.provider) {
             Ok((key, stamps)) => {
                 *lock_mutex(&self.current) = key;
-                looked.stamps = stamps;
+                last.stamps = stamps;
                 tracing::info!("the certificate was read again");
             }
             // If only one of the two files is new yet, the next check tries again.
             Err(err) => {
-                tracing::warn!("the certificate stays as it was: {err:#}");
+                tracing::warn!("the certificate is unchanged: {err:#}");
             }
         }
     }
@@ -121,17 +124,17 @@ impl CertificateFiles {
         let shown = self.certificate.display();
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&chain)
             .collect::<Result<_, _>>()
-            .map_err(|err| anyhow!("{shown} is no PEM: {err}"))?;
+            .map_err(|err| anyhow!("{shown} is not a PEM file: {err}"))?;
         if chain.is_empty() {
-            return Err(anyhow!("{shown} has no certificate in it"));
+            return Err(anyhow!("{shown} contains no certificate"));
         }
         let shown = self.key.display();
         let key = PrivateKeyDer::from_pem_slice(&key)
-            .map_err(|_| anyhow!("{shown} has no private key in PEM in it"))?;
+            .map_err(|_| anyhow!("{shown} contains no private key in PEM"))?;
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|err| {
             let certificate = self.certificate.display();
             let key = self.key.display();
-            anyhow!("{certificate} and {key} are no certificate and its key: {err}")
+            anyhow!("{key} is not the key of the certificate {certificate}: {err}")
         })?;
         Ok((Arc::new(key), [Some(first), Some(second)]))
     }

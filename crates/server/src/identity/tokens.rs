@@ -52,8 +52,8 @@ struct CachedToken {
 
 impl CachedToken {
     fn is_current(&self) -> bool {
-        let still = |keys| Arc::ptr_eq(&keys, &self.keys);
-        self.until > Instant::now() && self.issuer.keys().is_some_and(still)
+        let is_same = |keys| Arc::ptr_eq(&keys, &self.keys);
+        self.until > Instant::now() && self.issuer.keys().is_some_and(is_same)
     }
 }
 
@@ -135,70 +135,70 @@ impl TokenValidator {
         text.starts_with(b"eyJ") && text.iter().filter(|byte| **byte == b'.').count() == 2
     }
 
-    /// Judges the token `text`. `asked` is true if its issuer's keys were fetched for it already.
-    pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, asked: bool) -> TokenVerdict {
+    /// Judges the token `text`. `fetched` is true if its issuer's keys were fetched for it already.
+    pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, fetched: bool) -> TokenVerdict {
         if let Some(known) = lock_mutex(&self.cache).get(digest)
             && known.is_current()
         {
             return TokenVerdict::Valid(known.caller.clone());
         }
-        self.validate(text, digest, asked).unwrap_or_else(TokenVerdict::Rejected)
+        self.validate(text, digest, fetched).unwrap_or_else(TokenVerdict::Rejected)
     }
 
     fn validate(
         &self,
         text: &[u8],
         digest: &KeyDigest,
-        asked: bool,
+        fetched: bool,
     ) -> Result<TokenVerdict, &'static str> {
         let token = UnverifiedToken::parse(text)?;
         let claims: TokenClaims =
-            serde_json::from_slice(&token.claims).map_err(|_| "its claims cannot be read")?;
+            serde_json::from_slice(&token.claims).map_err(|_| "its claims are invalid")?;
         // Nothing is verified yet: the issuer claim only selects the keys for verification.
-        let taken = self.issuers.iter().find(|taken| taken.issuer.settings.issuer == claims.iss);
-        let AcceptedIssuer { issuer, audience } =
-            taken.ok_or("its issuer is none that is taken")?;
+        let accepted =
+            self.issuers.iter().find(|accepted| accepted.issuer.settings.issuer == claims.iss);
+        let AcceptedIssuer { issuer, audience } = accepted.ok_or("its issuer is not accepted")?;
         if !issuer.settings.algorithms.contains(&token.algorithm) {
-            return Err("its algorithm is none that its issuer is taken with");
+            return Err("its algorithm is not accepted from its issuer");
         }
         let Some(keys) = issuer.keys() else {
-            let unjudged = || TokenVerdict::NeedsKeys(PendingToken(issuer.clone()));
-            return Ok(if asked { TokenVerdict::KeysUnavailable } else { unjudged() });
+            let pending = || TokenVerdict::NeedsKeys(PendingToken(issuer.clone()));
+            return Ok(if fetched { TokenVerdict::KeysUnavailable } else { pending() });
         };
         match keys.verify(&token) {
             Some(true) => {}
-            Some(false) => return Err("its signature is not its issuer's"),
-            None if !asked => return Ok(TokenVerdict::NeedsKeys(PendingToken(issuer.clone()))),
+            Some(false) => return Err("its signature is invalid"),
+            None if !fetched => return Ok(TokenVerdict::NeedsKeys(PendingToken(issuer.clone()))),
             None => return Err("its issuer has no such key"),
         }
-        let for_us =
+        let is_for_us =
             claims.aud.iter().flat_map(StringOrList::as_slice).any(|aud| audience.contains(aud));
-        if !for_us {
-            return Err("it is for somebody else");
+        if !is_for_us {
+            return Err("its audience is another server");
         }
         if claims.cnf.is_some() {
-            return Err("it is bound to a key that its sender cannot show here");
+            return Err("it is bound to a proof-of-possession key, which cannot be checked");
         }
-        let expires = claims.exp.filter(|exp| exp.is_finite()).ok_or("it never expires")?;
+        let expires = claims.exp.filter(|exp| exp.is_finite()).ok_or("it has no expiry")?;
         let now = Timestamp::now().as_duration().as_secs_f64();
         if now >= expires + LEEWAY_S || claims.nbf.is_some_and(|from| now < from - LEEWAY_S) {
             return Ok(TokenVerdict::NotValidNow);
         }
         let caller = token_caller(&issuer.settings, &claims, &token.claims)?;
-        let left = Duration::try_from_secs_f64(expires + LEEWAY_S - now).unwrap_or_default();
-        let until = Instant::now() + left.min(CACHE_TIME);
+        let remaining = Duration::try_from_secs_f64(expires + LEEWAY_S - now).unwrap_or_default();
+        let until = Instant::now() + remaining.min(CACHE_TIME);
         let known = CachedToken { caller: caller.clone(), until, issuer: issuer.clone(), keys };
         self.remember(*digest, known);
         Ok(TokenVerdict::Valid(caller))
     }
 
     fn remember(&self, digest: KeyDigest, known: CachedToken) {
-        let mut remembered = lock_mutex(&self.cache);
-        if remembered.len() >= CACHED_TOKENS_MAX {
-            remembered.retain(|_, known| known.is_current());
+        let mut cache = lock_mutex(&self.cache);
+        if cache.len() >= CACHED_TOKENS_MAX {
+            cache.retain(|_, known| known.is_current());
         }
-        if remembered.len() < CACHED_TOKENS_MAX {
-            remembered.insert(digest, known);
+        if cache.len() < CACHED_TOKENS_MAX {
+            cache.insert(digest, known);
         }
     }
 }
@@ -213,44 +213,44 @@ fn token_caller(
     json: &[u8],
 ) -> Result<Caller, &'static str> {
     let subject = claims.sub.as_deref().unwrap_or_default();
-    let visible = subject.bytes().all(|byte| matches!(byte, 0x21..=0x7e));
-    if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || !visible {
-        return Err("it is about nobody who could have a name here");
+    let is_visible = subject.bytes().all(|byte| matches!(byte, 0x21..=0x7e));
+    if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || !is_visible {
+        return Err("its subject is missing or invalid");
     }
-    let said = claims.scope.iter().chain(&claims.scp).flat_map(StringOrList::as_slice);
-    let scopes = distinct_words(said.flat_map(|scopes| scopes.split(' ')))?;
+    let scopes = claims.scope.iter().chain(&claims.scp).flat_map(StringOrList::as_slice);
+    let scopes = distinct_words(scopes.flat_map(|scopes| scopes.split(' ')))?;
     let roles = match &issuer.roles_claim {
         None => Vec::new(),
         Some(claim) => {
             let claims: Value =
-                serde_json::from_slice(json).map_err(|_| "its claims cannot be read")?;
-            let said = match claims.get(claim) {
+                serde_json::from_slice(json).map_err(|_| "its claims are invalid")?;
+            let roles = match claims.get(claim) {
                 None | Some(Value::Null) => Vec::new(),
                 Some(roles) => StringOrList::deserialize(roles)
-                    .map_err(|_| "its roles are no list of names")?
+                    .map_err(|_| "its roles are not a list of names")?
                     .as_slice()
                     .to_vec(),
             };
-            distinct_words(said.iter().map(String::as_str))?
+            distinct_words(roles.iter().map(String::as_str))?
         }
     };
     let name = format!("{}:{subject}", issuer.alias());
-    let named = Caller::new(&name, CallerKind::Token);
-    Ok(Caller { scopes: scopes.into(), roles: roles.into(), ..named })
+    let caller = Caller::new(&name, CallerKind::Token);
+    Ok(Caller { scopes: scopes.into(), roles: roles.into(), ..caller })
 }
 
-/// Returns the distinct words of `said`, or an error if there are too many or too long ones.
-fn distinct_words<'w>(said: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'static str> {
-    let mut words: Vec<Arc<str>> = Vec::new();
-    for word in said.filter(|word| !word.is_empty()) {
-        if word.len() > WORD_BYTES_MAX || words.len() == WORDS_MAX {
-            return Err("it has more scopes or roles than are read");
+/// Returns the distinct `words`, or an error if there are too many or too long ones.
+fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'static str> {
+    let mut distinct: Vec<Arc<str>> = Vec::new();
+    for word in words.filter(|word| !word.is_empty()) {
+        if word.len() > WORD_BYTES_MAX || distinct.len() == WORDS_MAX {
+            return Err("it has too many or too long scopes or roles");
         }
-        if !words.iter().any(|known| **known == *word) {
-            words.push(word.into());
+        if !distinct.iter().any(|known| **known == *word) {
+            distinct.push(word.into());
         }
     }
-    Ok(words)
+    Ok(distinct)
 }
 
 /// Parses claims and checks that the caller's name is unique to its subject. Used by fuzzing.

@@ -43,22 +43,22 @@ impl DuplexConversations {
         let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
         lock_mutex(&self.0).insert(id.clone(), client);
         let left = CancellationToken::new();
-        let half =
+        let stream =
             DuplexEventStream { first: Some(first), queue, _left: left.clone().drop_guard() };
-        let duplexes = self.clone();
+        let conversations = self.clone();
         let drain = bounds.drain;
         tokio::spawn(async move {
-            let (patience, why) = tokio::select! {
-                () = left.cancelled() => (Duration::ZERO, "the client has left"),
+            let (grace, why) = tokio::select! {
+                () = left.cancelled() => (Duration::ZERO, "the client has disconnected"),
                 () = closing.cancelled() => (drain, "the server is stopping"),
             };
             // Once it is removed, the stream ends after the remaining answers.
-            let client = lock_mutex(&duplexes.0).remove(&id);
+            let client = lock_mutex(&conversations.0).remove(&id);
             if let Some(client) = client {
-                client.stop(patience, why).await;
+                client.stop(grace, why).await;
             }
         });
-        OutgoingResponse::LongStream(Box::pin(half))
+        OutgoingResponse::LongStream(Box::pin(stream))
     }
 
     /// Passes a client message to the conversation `id`. Returns `None` if `caller` has no such

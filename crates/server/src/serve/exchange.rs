@@ -78,25 +78,25 @@ struct SessionSlot {
 impl HttpEndpoints {
     /// Serves each dialect at its paths, to callers that `identity` accepts.
     pub(crate) fn new(
-        desk: Arc<ServerState>,
+        server: Arc<ServerState>,
         dialects: Vec<Arc<dyn Dialect>>,
         identity: Arc<Authenticator>,
-        sealed: Arc<SessionSealer>,
+        sealer: Arc<SessionSealer>,
         bounds: SessionBounds,
     ) -> Self {
-        Self::with_routes(desk, DialectRoutes::new(dialects), (identity, sealed), bounds)
+        Self::with_routes(server, DialectRoutes::new(dialects), (identity, sealer), bounds)
     }
 
     /// Serves one dialect on a listener of its own.
     pub(crate) fn for_dialect(
-        desk: Arc<ServerState>,
+        server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
         identity: Arc<Authenticator>,
-        sealed: Arc<SessionSealer>,
+        sealer: Arc<SessionSealer>,
         bounds: SessionBounds,
     ) -> Self {
         let routes = DialectRoutes::with_paths(vec![dialect], |dialect| dialect.own_paths());
-        Self::with_routes(desk, routes, (identity, sealed), bounds)
+        Self::with_routes(server, routes, (identity, sealer), bounds)
     }
 
     fn with_routes(
@@ -125,18 +125,18 @@ impl HttpEndpoints {
         let Some(dialect) = self.routes.for_request(&frame.head) else {
             return OutgoingResponse::Single(Reply::empty(404));
         };
-        let nobody = |why| self.answer_rejected(dialect, frame, *upgrade, why);
+        let reject = |why| self.answer_rejected(dialect, frame, *upgrade, why);
         let caller = match sender {
             RequestSender::Known(caller) => caller.clone(),
             RequestSender::Anonymous => Caller::anonymous(),
             RequestSender::Unauthenticated { said } => {
-                return nobody(FrameRefusal::Unauthorized { had_credential: *said }).await;
+                return reject(FrameRefusal::Unauthorized { had_credential: *said }).await;
             }
             RequestSender::MultipleCredentials => {
-                return nobody(FrameRefusal::SeveralCredentials).await;
+                return reject(FrameRefusal::SeveralCredentials).await;
             }
             RequestSender::Throttled { retry_after } => {
-                return nobody(FrameRefusal::Throttled { retry_after: *retry_after }).await;
+                return reject(FrameRefusal::Throttled { retry_after: *retry_after }).await;
             }
         };
         if *upgrade {
@@ -145,8 +145,8 @@ impl HttpEndpoints {
         match dialect.duplex(&frame.head) {
             Some(DuplexHalf::Open) => return self.open_duplex(dialect, caller),
             Some(DuplexHalf::Message { id }) => {
-                let said = self.duplexes.receive(&id, &caller, frame.body.clone()).await;
-                return OutgoingResponse::Single(said.unwrap_or_else(|| dialect.unknown_duplex()));
+                let reply = self.duplexes.receive(&id, &caller, frame.body.clone()).await;
+                return OutgoingResponse::Single(reply.unwrap_or_else(|| dialect.unknown_duplex()));
             }
             None => {}
         }
@@ -182,10 +182,10 @@ impl HttpEndpoints {
                 OutgoingResponse::Single(self.refuse_unrecorded(dialect, ask, &why))
             }
             reading => {
-                let nobody = Caller::anonymous();
+                let caller = Caller::anonymous();
                 let session =
-                    ClientSession::new(self.server.clone(), dialect.clone(), nobody.clone());
-                self.handle_reading(reading, (None, None), session, &nobody).await
+                    ClientSession::new(self.server.clone(), dialect.clone(), caller.clone());
+                self.handle_reading(reading, (None, None), session, &caller).await
             }
         }
     }
@@ -198,13 +198,13 @@ impl HttpEndpoints {
         ask: PendingRequest,
         why: &FrameRefusal,
     ) -> Reply {
-        let PendingRequest { request, encoder: ticket, origin: via, .. } = ask;
-        let reply = match (request, via) {
-            (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(via)) => {
-                ticket.encode_envelope(&self.server.host.envelopes().build_unlogged(&via, why))
+        let PendingRequest { request, encoder, origin, .. } = ask;
+        let reply = match (request, origin) {
+            (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(origin)) => {
+                encoder.encode_envelope(&self.server.host.envelopes().build_unlogged(&origin, why))
             }
             (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, None) => {
-                ticket.encode_reply(Err(why))
+                encoder.encode_reply(Err(why))
             }
             // No other request is answered without authentication.
             _ => None,
@@ -247,10 +247,10 @@ impl HttpEndpoints {
                 let work = tokio::spawn(async move { pending.answer(&session).await });
                 OutgoingResponse::Single(batch_reply(work.await))
             }
-            FrameReading::Subscribe(listening) => {
-                let (words, told) = mpsc::channel(EVENTS_WAITING_MAX);
-                match session.listen(listening, words, None, caller) {
-                    Ok(()) => event_feed(told, ServerSentEvent::message),
+            FrameReading::Subscribe(subscription) => {
+                let (sender, messages) = mpsc::channel(EVENTS_WAITING_MAX);
+                match session.listen(subscription, sender, None, caller) {
+                    Ok(()) => event_feed(messages, ServerSentEvent::message),
                     Err(refusal) => OutgoingResponse::Single(refusal),
                 }
             }
@@ -266,9 +266,9 @@ impl HttpEndpoints {
                 OutgoingResponse::Single(reply)
             }
             FrameReading::Watch(job) => {
-                let (words, told) = mpsc::channel(EVENTS_WAITING_MAX);
-                session.watch_job(job, words);
-                event_feed(told, ServerSentEvent::plain)
+                let (sender, messages) = mpsc::channel(EVENTS_WAITING_MAX);
+                session.watch_job(job, sender);
+                event_feed(messages, ServerSentEvent::plain)
             }
         }
     }
@@ -311,15 +311,15 @@ impl HttpEndpoints {
         ask: PendingRequest,
         caller: &Caller,
     ) -> OutgoingResponse {
-        let (say, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
-        let on_leave = ask.on_disconnect;
+        let (sender, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
+        let on_disconnect = ask.on_disconnect;
         let accepts = ask.answer_form;
         let AcceptedCall { work, cancel } =
-            match session.begin_call(ask, OutboundChannel::Stream(say), caller) {
-                Ok(begun) => begun,
+            match session.begin_call(ask, OutboundChannel::Stream(sender), caller) {
+                Ok(accepted) => accepted,
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
-        let presence = PresenceGuard::new(on_leave, cancel);
+        let presence = PresenceGuard::new(on_disconnect, cancel);
         let mut work = match DetachableWork::start(work).await {
             Ok(answer) => return finished_response(session, answer.reply, events, accepts),
             Err(work) => work,
@@ -340,7 +340,7 @@ impl HttpEndpoints {
                 () = tokio::time::sleep(self.bounds.stream_after) => None,
             },
         };
-        match (accepts, on_leave) {
+        match (accepts, on_disconnect) {
             (AnswerForm::Resumable, OnDisconnect::Continues) => {
                 resumable_response(session, first, events, WorkState::Running(work.detach()))
             }
@@ -356,11 +356,11 @@ impl HttpEndpoints {
         let id = match random_id() {
             Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
             Ok(_) => {
-                let message = "as many conversations as may are open; come back later".to_owned();
+                let message = "too many open conversations; try again later".to_owned();
                 return OutgoingResponse::Single(dialect.refuse(&FrameRefusal::Busy { message }));
             }
             Err(err) => {
-                let message = format!("no conversation could be opened: {err}");
+                let message = format!("cannot open a conversation: {err}");
                 return OutgoingResponse::Single(dialect.refuse(&FrameRefusal::Busy { message }));
             }
         };
@@ -414,8 +414,8 @@ impl HttpApplication for HttpEndpoints {
             let head = &incoming.frame.head;
             if let Some(page) = self.metrics_page(head.path()) {
                 let sessions = lock_mutex(&self.sessions).len() + self.duplexes.len();
-                let said = page.answer(head, &incoming.sender, sessions);
-                return OutgoingResponse::Single(self.identity.add_challenge(said, head));
+                let reply = page.answer(head, &incoming.sender, sessions);
+                return OutgoingResponse::Single(self.identity.add_challenge(reply, head));
             }
             if !self.identity.has_challenge() {
                 return self.answer(incoming).await;
@@ -452,9 +452,9 @@ impl HttpApplication for HttpEndpoints {
                     return Some(dialect.refuse(&FrameRefusal::Busy { message: why.message() }));
                 }
             };
-            let nobody = Caller::anonymous();
-            let session = ClientSession::new(self.server.clone(), dialect.clone(), nobody.clone());
-            match self.handle_reading(reading, (None, None), session, &nobody).await {
+            let caller = Caller::anonymous();
+            let session = ClientSession::new(self.server.clone(), dialect.clone(), caller.clone());
+            match self.handle_reading(reading, (None, None), session, &caller).await {
                 OutgoingResponse::Single(reply) => Some(reply),
                 OutgoingResponse::AnswerStream(_)
                 | OutgoingResponse::LongStream(_)
@@ -514,9 +514,9 @@ fn resumable_response(
     let log = session.streams.open();
     let events_read = log.read_after(0);
     tokio::spawn(async move {
-        let mut telling = CallEventStream { first, events, state, _presence: None };
-        while let Some(word) = std::future::poll_fn(|cx| telling.poll_item(cx)).await {
-            match word {
+        let mut stream = CallEventStream { first, events, state, _presence: None };
+        while let Some(item) = std::future::poll_fn(|cx| stream.poll_item(cx)).await {
+            match item {
                 StreamItem::Message(message) => log.push(message),
                 StreamItem::Disconnect => log.disconnect_reader(),
             }
@@ -543,16 +543,16 @@ fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> O
     let last = log.last();
     let events = log.read_after(after.map_or(last, |after| after.min(last)));
     if is_new {
-        let (out, mut told) = mpsc::channel(EVENTS_WAITING_MAX);
-        session.send_notifications(out);
+        let (sender, mut messages) = mpsc::channel(EVENTS_WAITING_MAX);
+        session.send_notifications(sender);
         tokio::spawn(async move {
-            let telling = async {
-                while let Some(message) = told.recv().await {
+            let forwarding = async {
+                while let Some(message) = messages.recv().await {
                     log.push(message);
                 }
             };
             tokio::select! {
-                () = telling => {}
+                () = forwarding => {}
                 () = log.wait_unread_for(NOTIFICATION_GRACE) => {}
             }
             log.end();
@@ -561,13 +561,13 @@ fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> O
     OutgoingResponse::LongStream(events)
 }
 
-/// Returns a stream of `told`, with each message made into an event by `made`.
+/// Returns a stream of `messages`, each converted by `to_event`.
 fn event_feed(
-    mut told: mpsc::Receiver<Bytes>,
-    made: fn(Bytes) -> ServerSentEvent,
+    mut messages: mpsc::Receiver<Bytes>,
+    to_event: fn(Bytes) -> ServerSentEvent,
 ) -> OutgoingResponse {
     OutgoingResponse::LongStream(Box::pin(poll_fn(move |cx| {
-        told.poll_recv(cx).map(|next| next.map(made))
+        messages.poll_recv(cx).map(|next| next.map(to_event))
     })))
 }
 
@@ -582,8 +582,8 @@ fn batch_reply(answer: Result<CallAnswer, JoinError>) -> Reply {
     reply_or_accepted(answer.ok().and_then(|all| all.reply))
 }
 
-fn stream_response(telling: CallEventStream) -> OutgoingResponse {
-    OutgoingResponse::AnswerStream(Box::pin(telling))
+fn stream_response(stream: CallEventStream) -> OutgoingResponse {
+    OutgoingResponse::AnswerStream(Box::pin(stream))
 }
 
 /// Returns the answer, or an empty 202: HTTP requires a response even to a cancelled call.

@@ -38,13 +38,13 @@ pub struct LineBounds {
 /// # Errors
 /// When reading or writing the streams fails.
 pub async fn serve_lines(
-    desk: Arc<ServerState>,
+    state: Arc<ServerState>,
     dialect: Arc<dyn Dialect>,
     (input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + Send + 'static),
     bounds: LineBounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let session = ClientSession::with_transport("stdio", desk, dialect, Caller::local());
+    let session = ClientSession::with_transport("stdio", state, dialect, Caller::local());
     let limit = line_limit(&session, bounds.line_bytes_max);
     let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
     let mut writing = tokio::spawn(write_lines(output, queue));
@@ -60,22 +60,22 @@ pub async fn serve_lines(
             }
         }
     });
-    let (ended, patience, why) = tokio::select! {
+    let (ended, grace, why) = tokio::select! {
         ended = reading => (ended, bounds.eof_grace, "the client has closed its end"),
         () = shutdown.cancelled() => (Ok(()), bounds.drain, "the server is stopping"),
         // The client no longer reads, so no answer can be delivered.
         written = &mut writing => {
-            client.stop(Duration::ZERO, "the client is gone").await;
+            client.stop(Duration::ZERO, "the client has disconnected").await;
             return write_result(written);
         }
     };
     let wrap_up = async {
-        client.stop(patience, why).await;
+        client.stop(grace, why).await;
         drop(client);
         (&mut writing).await
     };
     // The wait is bounded, because a client that does not read would never get its answers.
-    match timeout(patience.saturating_add(bounds.wrap_up), wrap_up).await {
+    match timeout(grace.saturating_add(bounds.wrap_up), wrap_up).await {
         Ok(written) => ended.and(write_result(written)),
         Err(_) => {
             writing.abort();

@@ -41,7 +41,7 @@ impl ListenerSecurity {
 }
 
 impl From<TcpListener> for HttpListeners {
-    fn from(all: TcpListener) -> Self {
-        Self { shared: all, dedicated: Vec::new(), security: None, workers: None }
+    fn from(shared: TcpListener) -> Self {
+        Self { shared, dedicated: Vec::new(), security: None, workers: None }
     }
 }

@@ -1,7 +1,7 @@
 //! The ready file of a stdio server: present while it serves, removed when it ends.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the file that whoever started the server asked for, outside what is served"
+    reason = "the file that the starting process asked for, outside the workspace"
 )]
 
 use std::fs::{self, OpenOptions};
@@ -33,16 +33,16 @@ impl ReadyFile {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let beside = folder.join(format!(".{}.{:016x}", name.to_string_lossy(), random_u64()?));
+        let next = folder.join(format!(".{}.{:016x}", name.to_string_lossy(), random_u64()?));
         // `create_new` fails if the path exists, even as a symbolic link.
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&next)?;
         // The starting process may run as another user, so the umask must not hide the file.
-        let put = file
+        let written = file
             .set_permissions(fs::Permissions::from_mode(0o644))
             .and_then(|()| file.write_all(line.as_bytes()))
-            .and_then(|()| fs::rename(&beside, path));
-        if let Err(err) = put {
-            let _ = fs::remove_file(&beside);
+            .and_then(|()| fs::rename(&next, path));
+        if let Err(err) = written {
+            let _ = fs::remove_file(&next);
             return Err(err);
         }
         Ok(Self { path: path.to_owned(), line })
@@ -62,9 +62,9 @@ impl ReadyFile {
         let opened =
             OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&self.path);
         let Ok(file) = opened else { return false };
-        let mut held = Vec::new();
-        let most = self.line.len() as u64 + 1;
-        file.take(most).read_to_end(&mut held).is_ok() && held == self.line.as_bytes()
+        let mut content = Vec::new();
+        let limit = self.line.len() as u64 + 1;
+        file.take(limit).read_to_end(&mut content).is_ok() && content == self.line.as_bytes()
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_which_process_and_when_and_goes_with_it() {
+    fn the_file_has_the_process_and_the_time_and_is_removed_on_drop() {
         let folder = folder();
         let path = folder.path().join("deep/er/mcp.ready");
         let ready = ReadyFile::create(&path).expect("a file");
@@ -102,11 +102,11 @@ mod tests {
         drop(ready);
         assert!(!path.exists());
         let left = fs::read_dir(path.parent().expect("its folder")).expect("a folder").count();
-        assert_eq!(left, 0, "something was left beside it");
+        assert_eq!(left, 0, "files were left in the folder");
     }
 
     #[test]
-    fn a_link_that_stands_there_is_not_followed() {
+    fn a_link_at_the_path_is_not_followed() {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
         let other = folder.path().join("precious");
@@ -117,12 +117,15 @@ mod tests {
         fs::remove_file(&path).expect("ours");
         symlink(&other, &path).expect("a link");
         drop(ready);
-        assert!(fs::symlink_metadata(&path).expect("the link").is_symlink(), "it was another's");
+        assert!(
+            fs::symlink_metadata(&path).expect("the link").is_symlink(),
+            "the file of another process"
+        );
         assert_eq!(fs::read_to_string(&other).expect("the file"), "precious");
     }
 
     #[test]
-    fn what_another_server_put_there_is_left_to_it() {
+    fn the_file_of_another_server_is_not_removed() {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
         let first = ReadyFile::create(&path).expect("a file");
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_stands_there_is_an_error_and_nothing_is_left() {
+    fn a_folder_at_the_path_is_an_error_and_leaves_no_file() {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
         fs::create_dir(&path).expect("a folder");

@@ -43,11 +43,11 @@ impl DialectRoutes {
 
     /// Returns the dialect that serves `path`.
     pub(crate) fn for_path(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
-        let below = || {
-            let mut below = self.prefixes.iter();
-            below.find(|(above, _)| path.starts_with(above)).map(|(_, at)| *at)
+        let by_prefix = || {
+            let mut prefixes = self.prefixes.iter();
+            prefixes.find(|(prefix, _)| path.starts_with(prefix)).map(|(_, at)| *at)
         };
-        let at = self.exact.get(path).copied().or_else(below)?;
+        let at = self.exact.get(path).copied().or_else(by_prefix)?;
         self.dialects.get(at)
     }
 
@@ -61,8 +61,8 @@ impl DialectRoutes {
 
     /// Returns all served paths in alphabetical order.
     pub(crate) fn paths(&self) -> Vec<&str> {
-        let below = self.prefixes.iter().map(|(path, _)| *path);
-        let mut paths: Vec<_> = self.exact.keys().copied().chain(below).collect();
+        let prefixes = self.prefixes.iter().map(|(path, _)| *path);
+        let mut paths: Vec<_> = self.exact.keys().copied().chain(prefixes).collect();
         paths.sort_unstable();
         paths
     }

@@ -23,14 +23,14 @@ pub fn on_signal_with(last: impl FnOnce() + Send + 'static) -> std::io::Result<C
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let token = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             () = wait_for(hangup.as_mut()) => {}
         }
-        told.cancel();
+        token.cancel();
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -45,7 +45,7 @@ pub fn on_signal_with(last: impl FnOnce() + Send + 'static) -> std::io::Result<C
 pub(crate) fn log_when_stopping(stop: CancellationToken) {
     tokio::spawn(async move {
         stop.cancelled().await;
-        tracing::info!("stopping once calls in flight are done; again to stop now");
+        tracing::info!("stopping after calls in flight; another signal stops at once");
     });
 }
 
@@ -57,7 +57,10 @@ async fn wait_for(signal: Option<&mut Signal>) {
 }
 
 /// Returns true if this process ignores SIGHUP (signal 1).
-#[allow(clippy::disallowed_methods, reason = "the kernel's word on this process, not a file")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the state of this process from the kernel, not a file"
+)]
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -61,12 +61,12 @@ impl SocketConversation for ConversationSocket {
                 () = read => false,
                 () = socket.stopping.cancelled() => true,
             };
-            let (patience, why) = if stopped {
+            let (grace, why) = if stopped {
                 (bounds.drain, "the server is stopping")
             } else {
-                (bounds.eof_grace, "the client has left")
+                (bounds.eof_grace, "the client has disconnected")
             };
-            client.stop(patience, why).await;
+            client.stop(grace, why).await;
             drop(client);
             // Ends with its queue, or sooner if the client has left.
             let _ = writing.await;
@@ -79,27 +79,27 @@ impl SocketConversation for JobWatchSocket {
     fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         Box::pin(async move {
             let Self { session, job } = *self;
-            let (words, queue) = mpsc::channel(WATCH_EVENTS_MAX);
-            session.watch_job(job, words);
+            let (sender, queue) = mpsc::channel(WATCH_EVENTS_MAX);
+            session.watch_job(job, sender);
             // A watcher sends nothing, but its disconnect shows only while the socket is read.
             let left = CancellationToken::new();
             let listening = async {
                 while socket.inbox.next().await.is_some() {}
                 left.cancel();
             };
-            let told = async {
+            let forwarding = async {
                 tokio::select! {
                     () = forward_messages(queue, socket.outbox.clone()) => CloseReason::normal(),
                     () = left.cancelled() => CloseReason::normal(),
                     () = socket.stopping.cancelled() => CloseReason::going_away("the server is stopping"),
                 }
             };
-            let mut told = std::pin::pin!(told);
+            let mut forwarding = std::pin::pin!(forwarding);
             let close = tokio::select! {
-                close = &mut told => close,
-                () = listening => told.await,
+                close = &mut forwarding => close,
+                () = listening => forwarding.await,
             };
-            session.end("the client has left");
+            session.end("the client has disconnected");
             close
         })
     }

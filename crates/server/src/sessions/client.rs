@@ -183,7 +183,7 @@ impl ConnectedClient {
 
     fn too_many_waiting_error(&self) -> CallError {
         let message = format!(
-            "as much is listened to and waited for as may be ({}); cancel some of it",
+            "too many open subscriptions and calls (the limit is {}); cancel some of them",
             self.calls_max
         );
         CallError::Unavailable { message }
@@ -311,7 +311,7 @@ impl InFlightPermit {
             *held = PermitState::Returned;
         }
         self.waiting_permits.clone().try_acquire_owned().map_err(|_| {
-            let why = "as many questions as may be are open with this client; once some are answered, call again";
+            let why = "too many open questions for this client; call again after some are answered";
             ToolError::new(ToolFault::Unavailable, why)
         })
     }

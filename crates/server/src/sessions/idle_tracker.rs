@@ -59,7 +59,7 @@ fn release_code_pages() {
         // modified page. Reading it again yields the same bytes.
         let told = unsafe { madvise(start, end - start.addr(), Advice::LinuxDontNeed) };
         if let Err(err) = told {
-            tracing::debug!("code that is not needed any more stays in memory: {err}");
+            tracing::debug!("cannot release unused code from memory: {err}");
         }
     }
 }

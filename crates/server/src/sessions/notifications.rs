@@ -219,7 +219,7 @@ impl Subscriptions {
         let mut resources = lock_mutex(&self.resources);
         if resources.holds.len() >= WATCHED_MAX && !resources.holds.contains_key(&uri) {
             let message = format!(
-                "a session may subscribe to {WATCHED_MAX} resources, and this one has; unsubscribe \
+                "too many subscriptions (the limit is {WATCHED_MAX} resources per session); unsubscribe \
                  from one of them first"
             );
             return Err(CallError::NotAllowed { message });

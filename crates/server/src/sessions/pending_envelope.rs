@@ -76,7 +76,7 @@ impl PendingEnvelope {
 
     /// Seals the envelope of a call that was refused because of a duplicate id or an ended session.
     pub(crate) fn seal_not_started(self, host: &Host) {
-        let message = "its id is in flight already, or its session is over".to_owned();
+        let message = "the request id is already in use, or the session has ended".to_owned();
         self.seal_error(host, CallError::Conflict { message, details: Value::Null });
     }
 

@@ -152,5 +152,5 @@ impl Drop for PendingQuestion {
 }
 
 fn no_answer_error() -> ToolError {
-    ToolError::failed("no answer came: the client has left, or the server is stopping")
+    ToolError::failed("no answer: the client has disconnected, or the server is stopping")
 }

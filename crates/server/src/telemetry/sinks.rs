@@ -39,8 +39,8 @@ impl TelemetrySinks {
 
     /// Returns the observer of calls, if any sink is enabled.
     pub(crate) fn observer(&self) -> Option<Arc<dyn CallObserver>> {
-        let told = self.metrics.is_some() || self.traces.is_some();
-        told.then(|| Arc::new(self.clone()) as Arc<dyn CallObserver>)
+        let is_enabled = self.metrics.is_some() || self.traces.is_some();
+        is_enabled.then(|| Arc::new(self.clone()) as Arc<dyn CallObserver>)
     }
 
     /// Returns the numbers of sent and dropped spans.
@@ -79,11 +79,11 @@ impl CallSpan for ObservedCall {
     }
 
     fn end(self: Box<Self>, how: &CallEnd<'_>) {
-        let Self { sinks: told, measurement: counting, span } = *self;
-        if let (Some(metrics), Some(counting)) = (&told.metrics, counting) {
-            metrics.end_call(&counting, how.outcome);
+        let Self { sinks, measurement, span } = *self;
+        if let (Some(metrics), Some(measurement)) = (&sinks.metrics, measurement) {
+            metrics.end_call(&measurement, how.outcome);
         }
-        if let (Some(traces), Some(span)) = (&told.traces, span) {
+        if let (Some(traces), Some(span)) = (&sinks.traces, span) {
             traces.end_span(span, how);
         }
     }

@@ -46,8 +46,8 @@ pub(super) struct FinishedSpan {
 impl OpenSpan {
     /// Opens the span of a new `call`. Returns `None` if the client's trace is not sampled.
     pub(super) fn for_call(call: &CallStart<'_>) -> Option<Self> {
-        let came = call.metadata.trace.as_ref();
-        let parts: Vec<_> = came.map_or_else(Vec::new, |it| it.parent.split('-').collect());
+        let received = call.metadata.trace.as_ref();
+        let parts: Vec<_> = received.map_or_else(Vec::new, |it| it.parent.split('-').collect());
         let mut bits = [0; 24];
         getrandom::fill(&mut bits).ok()?;
         let (trace, parent) = match parts[..] {
@@ -57,7 +57,7 @@ impl OpenSpan {
             }
             _ => (hex(&bits[..16]), None),
         };
-        let what = match call.target {
+        let target = match call.target {
             CallTarget::Tool(id) => SpanTarget::Tool(Some(id.to_string())),
             CallTarget::UnknownTool => SpanTarget::Tool(None),
             CallTarget::Resource(_) | CallTarget::UnknownResource => SpanTarget::Resource,
@@ -65,9 +65,9 @@ impl OpenSpan {
                 SpanTarget::Prompt(name.chars().take(NAME_CHARS_MAX).collect())
             }
         };
-        let mut about = vec![("toolgate.dialect", json!(call.dialect))];
+        let mut attributes = vec![("toolgate.dialect", json!(call.dialect))];
         if call.is_job {
-            about.push(("toolgate.job", json!(true)));
+            attributes.push(("toolgate.job", json!(true)));
         }
         let (transport, protocol) = match call.metadata.transport {
             "stdio" => (Some("pipe"), None),
@@ -75,18 +75,18 @@ impl OpenSpan {
             "websocket" => (Some("tcp"), Some("websocket")),
             _ => (None, None),
         };
-        about.extend(transport.map(|it| ("network.transport", json!(it))));
-        about.extend(protocol.map(|it| ("network.protocol.name", json!(it))));
+        attributes.extend(transport.map(|it| ("network.transport", json!(it))));
+        attributes.extend(protocol.map(|it| ("network.protocol.name", json!(it))));
         let is_mcp = call.dialect == "mcp";
         if let Some(session) = &call.metadata.session {
-            about.push((if is_mcp { "mcp.session.id" } else { "session.id" }, json!(session)));
+            attributes.push((if is_mcp { "mcp.session.id" } else { "session.id" }, json!(session)));
         }
         if is_mcp {
-            about.push(("mcp.method.name", json!(what.mcp_method())));
+            attributes.push(("mcp.method.name", json!(target.mcp_method())));
         }
         let id = hex(&bits[16..]);
-        let (state, baggage) = match came {
-            Some(came) => (came.state.clone(), came.baggage.clone()),
+        let (state, baggage) = match received {
+            Some(received) => (received.state.clone(), received.baggage.clone()),
             None => (None, None),
         };
         Some(Self {
@@ -97,8 +97,8 @@ impl OpenSpan {
             baggage,
             started_at: Timestamp::now(),
             started: Instant::now(),
-            target: what,
-            attributes: about,
+            target,
+            attributes,
         })
     }
 
@@ -112,9 +112,9 @@ impl OpenSpan {
 
     /// Ends the span with the given result.
     pub(super) fn finish(self, how: &CallEnd<'_>) -> FinishedSpan {
-        let decided = how.decision.map(|(decision, rule)| (decision, rule.to_owned()));
-        let took = self.started.elapsed();
-        FinishedSpan { open: self, duration: took, outcome: how.outcome, decision: decided }
+        let decision = how.decision.map(|(decision, rule)| (decision, rule.to_owned()));
+        let duration = self.started.elapsed();
+        FinishedSpan { open: self, duration, outcome: how.outcome, decision }
     }
 }
 
@@ -132,33 +132,35 @@ impl SpanTarget {
 impl FinishedSpan {
     /// Returns the span in OTLP's JSON encoding.
     pub(super) fn to_otlp(&self) -> Value {
-        let Self { open, duration: took, outcome, decision: decided } = self;
+        let Self { open, duration, outcome, decision } = self;
         let mut name = open.target.mcp_method().to_owned();
-        let mut about = open.attributes.clone();
+        let mut attributes = open.attributes.clone();
         match &open.target {
             SpanTarget::Tool(Some(id)) => {
                 name = format!("{name} {id}");
-                about.push(("gen_ai.tool.name", json!(id)));
-                about.push(("gen_ai.operation.name", json!("execute_tool")));
+                attributes.push(("gen_ai.tool.name", json!(id)));
+                attributes.push(("gen_ai.operation.name", json!("execute_tool")));
             }
-            SpanTarget::Tool(None) => about.push(("gen_ai.operation.name", json!("execute_tool"))),
+            SpanTarget::Tool(None) => {
+                attributes.push(("gen_ai.operation.name", json!("execute_tool")));
+            }
             SpanTarget::Resource => {}
             // The name of an unknown prompt is arbitrary input, so it is left out.
             SpanTarget::Prompt(_) if *outcome == "not_found" => {}
             SpanTarget::Prompt(prompt) => {
                 name = format!("{name} {prompt}");
-                about.push(("gen_ai.prompt.name", json!(prompt)));
+                attributes.push(("gen_ai.prompt.name", json!(prompt)));
             }
         }
-        about.push(("toolgate.outcome", json!(outcome)));
-        if let Some((decision, rule)) = decided {
-            about.push(("toolgate.policy.decision", json!(decision)));
-            about.push(("toolgate.policy.rule", json!(rule)));
+        attributes.push(("toolgate.outcome", json!(outcome)));
+        if let Some((decision, rule)) = decision {
+            attributes.push(("toolgate.policy.decision", json!(decision)));
+            attributes.push(("toolgate.policy.rule", json!(rule)));
         }
         let error = error_type(outcome);
-        about.extend(error.map(|error| ("error.type", json!(error))));
+        attributes.extend(error.map(|error| ("error.type", json!(error))));
         let began = open.started_at.as_nanosecond();
-        let ended = began.saturating_add_unsigned(took.as_nanos());
+        let ended = began.saturating_add_unsigned(duration.as_nanos());
         let mut span = Map::new();
         span.insert("traceId".into(), json!(open.trace));
         span.insert("spanId".into(), json!(open.id));
@@ -174,7 +176,7 @@ impl FinishedSpan {
         span.insert("kind".into(), json!(KIND_SERVER));
         span.insert("startTimeUnixNano".into(), json!(began.to_string()));
         span.insert("endTimeUnixNano".into(), json!(ended.to_string()));
-        span.insert("attributes".into(), about.iter().map(otlp_attribute).collect());
+        span.insert("attributes".into(), attributes.iter().map(otlp_attribute).collect());
         if let Some(error) = error {
             span.insert("status".into(), json!({ "code": STATUS_ERROR, "message": error }));
         }

@@ -71,7 +71,7 @@ impl TraceExporter {
     pub(super) fn to_collector(url: &str) -> anyhow::Result<Self> {
         let target = HttpTarget::new(url, PATH)
             .map_err(|why| anyhow::anyhow!("telemetry.otlp is `{url}`, which {why}"))?;
-        let (queue, words) = mpsc::channel(QUEUE_SPANS_MAX);
+        let (queue, items) = mpsc::channel(QUEUE_SPANS_MAX);
         let counts = Arc::<SpanCounters>::default();
         let sender = SpanSender {
             target,
@@ -82,8 +82,8 @@ impl TraceExporter {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("traces".into())
-            .spawn(move || runtime.block_on(sender.run(words)))
-            .context("there is no thread to send spans from")?;
+            .spawn(move || runtime.block_on(sender.run(items)))
+            .context("cannot start the thread that sends spans")?;
         Ok(Self { queue, counts, is_closed: AtomicBool::new(false) })
     }
 
@@ -111,14 +111,14 @@ impl TraceExporter {
             return;
         }
         self.counts.is_closing.store(true, Ordering::Relaxed);
-        let (tell, told) = oneshot::channel();
+        let (done, is_done) = oneshot::channel();
         let flushed = async {
-            if self.queue.send(ExportItem::Flush(tell)).await.is_ok() {
-                let _ = told.await;
+            if self.queue.send(ExportItem::Flush(done)).await.is_ok() {
+                let _ = is_done.await;
             }
         };
         if timeout(at_most, flushed).await.is_err() {
-            tracing::warn!("the last spans are not at their collector, which takes too long");
+            tracing::warn!("the last spans were not sent, because the collector is too slow");
         }
     }
 }
@@ -154,15 +154,15 @@ enum ExportFailure {
 }
 
 impl SpanSender {
-    async fn run(mut self, mut words: mpsc::Receiver<ExportItem>) {
+    async fn run(mut self, mut items: mpsc::Receiver<ExportItem>) {
         let mut batch = Vec::new();
-        let mut tell = Vec::new();
-        while let Some(word) = words.recv().await {
-            self.collect(word, &mut batch, &mut tell);
+        let mut waiting = Vec::new();
+        while let Some(item) = items.recv().await {
+            self.collect(item, &mut batch, &mut waiting);
             let gathered = async {
-                while batch.len() < BATCH_SPANS_MAX && tell.is_empty() {
-                    match words.recv().await {
-                        Some(word) => self.collect(word, &mut batch, &mut tell),
+                while batch.len() < BATCH_SPANS_MAX && waiting.is_empty() {
+                    match items.recv().await {
+                        Some(item) => self.collect(item, &mut batch, &mut waiting),
                         None => return,
                     }
                 }
@@ -173,22 +173,22 @@ impl SpanSender {
                 self.send_batch(&batch).await;
                 batch.clear();
             }
-            for tell in tell.drain(..) {
-                // The receiver may be gone.
-                let _: Result<(), ()> = tell.send(());
+            for done in waiting.drain(..) {
+                // The receiver may have been dropped.
+                let _: Result<(), ()> = done.send(());
             }
         }
     }
 
     fn collect(
         &self,
-        word: ExportItem,
+        item: ExportItem,
         batch: &mut Vec<Value>,
-        tell: &mut Vec<oneshot::Sender<()>>,
+        waiting: &mut Vec<oneshot::Sender<()>>,
     ) {
-        match word {
+        match item {
             ExportItem::Span(span) => batch.push(span.to_otlp()),
-            ExportItem::Flush(one) => tell.push(one),
+            ExportItem::Flush(done) => waiting.push(done),
         }
     }
 
@@ -206,8 +206,8 @@ impl SpanSender {
                     return;
                 }
                 Err(ExportFailure::Retryable(wait, why)) => {
-                    let hurry = self.counts.is_closing.load(Ordering::Relaxed);
-                    if let Some(pause) = pauses.next().filter(|_| !hurry) {
+                    let is_closing = self.counts.is_closing.load(Ordering::Relaxed);
+                    if let Some(pause) = pauses.next().filter(|_| !is_closing) {
                         sleep(wait.unwrap_or(*pause).min(SEND_TIMEOUT)).await;
                         continue;
                     }
@@ -218,7 +218,7 @@ impl SpanSender {
             self.counts.dropped.fetch_add(spans.len() as u64, Ordering::Relaxed);
             // Logged once per outage, not once per batch.
             if !std::mem::replace(&mut self.failing, true) {
-                tracing::warn!("spans are dropped: {} does not take them: {why}", self.target);
+                tracing::warn!("spans are dropped: cannot send them to {}: {why}", self.target);
             }
             return;
         }
@@ -228,17 +228,17 @@ impl SpanSender {
     async fn try_send(&self, json: &[u8]) -> Result<u64, ExportFailure> {
         let json = json.to_owned();
         let answer_bytes_max = ANSWER_BYTES_MAX;
-        let asked = JsonPost { json, key: None, timeout: SEND_TIMEOUT, answer_bytes_max };
-        let answer = self.fetch.post_request(&self.target, asked).await;
+        let post = JsonPost { json, key: None, timeout: SEND_TIMEOUT, answer_bytes_max };
+        let answer = self.fetch.post_request(&self.target, post).await;
         let answer = answer.map_err(|why| ExportFailure::Retryable(None, why))?;
-        let said = format!("it answered with status {}", answer.response.status);
+        let why = format!("the answer was {}", answer.response.status);
         match answer.response.status {
             200..300 => Ok(rejected_spans(&answer.response.body)),
             429 | 502 | 503 | 504 => {
                 let seconds = answer.retry_after.and_then(|after| after.trim().parse().ok());
-                Err(ExportFailure::Retryable(seconds.map(Duration::from_secs), said))
+                Err(ExportFailure::Retryable(seconds.map(Duration::from_secs), why))
             }
-            _ => Err(ExportFailure::Permanent(said)),
+            _ => Err(ExportFailure::Permanent(why)),
         }
     }
 }
@@ -246,8 +246,8 @@ impl SpanSender {
 /// Returns the body of an export request.
 fn export_request(spans: &[Value]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
-    let of = [("service.name", json!("toolgate")), ("service.version", json!(version))];
-    let resource: Vec<_> = of.iter().map(otlp_attribute).collect();
+    let service = [("service.name", json!("toolgate")), ("service.version", json!(version))];
+    let resource: Vec<_> = service.iter().map(otlp_attribute).collect();
     let request = json!({ "resourceSpans": [{
         "resource": { "attributes": resource },
         "scopeSpans": [{ "scope": { "name": "toolgate", "version": version }, "spans": spans }],
@@ -257,7 +257,7 @@ fn export_request(spans: &[Value]) -> Vec<u8> {
 
 /// Parses the number of rejected spans from a successful answer.
 fn rejected_spans(body: &[u8]) -> u64 {
-    let taken: ExportResponse = serde_json::from_slice(body).unwrap_or_default();
-    let rejected = taken.partial_success.unwrap_or_default().rejected_spans;
+    let response: ExportResponse = serde_json::from_slice(body).unwrap_or_default();
+    let rejected = response.partial_success.unwrap_or_default().rejected_spans;
     rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or_default()
 }

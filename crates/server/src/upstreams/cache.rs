@@ -33,29 +33,29 @@ pub(crate) struct UpstreamCache {
     host: OnceLock<Weak<Host>>,
 }
 
-#[allow(clippy::disallowed_methods, reason = "the server's own folder, outside of what is served")]
+#[allow(clippy::disallowed_methods, reason = "the server's own folder, outside the workspace")]
 impl UpstreamHost for UpstreamCache {
     fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)> {
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
-        let known = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
-        let since = fs::metadata(&path).and_then(|file| file.modified()).ok();
+        let listing = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let modified = fs::metadata(&path).and_then(|file| file.modified()).ok();
         // A modification time in the future gives no age.
-        let since = since.and_then(|since| since.elapsed().ok()).unwrap_or(Duration::MAX);
-        Some((known, since))
+        let age = modified.and_then(|modified| modified.elapsed().ok()).unwrap_or(Duration::MAX);
+        Some((listing, age))
     }
 
     fn store_listing(&self, name: &str, listing: &UpstreamListing) {
         let Some(folder) = &self.folder else { return };
-        let kept = || -> anyhow::Result<()> {
+        let store = || -> anyhow::Result<()> {
             fs::create_dir_all(folder)?;
             // Replaced atomically, because another server may read it.
-            let mut beside = tempfile::NamedTempFile::new_in(folder)?;
-            beside.write_all(&serde_json::to_vec(listing)?)?;
-            beside.persist(folder.join(format!("{name}.json")))?;
+            let mut next = tempfile::NamedTempFile::new_in(folder)?;
+            next.write_all(&serde_json::to_vec(listing)?)?;
+            next.persist(folder.join(format!("{name}.json")))?;
             Ok(())
         };
-        if let Err(why) = kept() {
-            tracing::debug!("what the upstream `{name}` has is not remembered: {why}");
+        if let Err(why) = store() {
+            tracing::debug!("cannot cache the listing of the upstream `{name}`: {why}");
         }
     }
 
@@ -63,8 +63,7 @@ impl UpstreamHost for UpstreamCache {
         // A file that appears while the server runs takes effect at the next check.
         let lock = match self.read_lock_file() {
             Ok(None) if self.had_lock_file.load(Ordering::Acquire) => Err(format!(
-                "{} is not there any more, and was when tools were last looked at: put it back, or \
-                 start the server anew without it",
+                "{} was removed while the server runs; restore it, or restart the server",
                 self.lock_file.display()
             )),
             lock => lock,
@@ -72,12 +71,12 @@ impl UpstreamHost for UpstreamCache {
         if let Ok(Some(_)) = &lock {
             self.had_lock_file.store(true, Ordering::Release);
         }
-        let is_known = lock.is_ok();
-        match (&lock, self.lock_file_is_readable.swap(is_known, Ordering::AcqRel)) {
-            (Err(why), true) => tracing::error!(
-                "no tool of an upstream is called, and no instructions of one are told: {why}"
-            ),
-            (Ok(_), false) => tracing::info!("{} is read again", self.lock_file.display()),
+        let is_readable = lock.is_ok();
+        match (&lock, self.lock_file_is_readable.swap(is_readable, Ordering::AcqRel)) {
+            (Err(why), true) => {
+                tracing::error!("tools and instructions of upstreams are disabled: {why}");
+            }
+            (Ok(_), false) => tracing::info!("{} can be read again", self.lock_file.display()),
             _ => {}
         }
         PinPolicy { lock, on_change: self.on_change }
@@ -90,8 +89,8 @@ impl UpstreamHost for UpstreamCache {
 
     fn is_own_uri(&self, uri: &str) -> bool {
         let host = self.host.get().and_then(Weak::upgrade);
-        let ours = |host: Arc<Host>| host.library().may_own(uri);
-        uri.starts_with("result:") || host.is_some_and(ours)
+        let is_own = |host: Arc<Host>| host.library().may_own(uri);
+        uri.starts_with("result:") || host.is_some_and(is_own)
     }
 
     fn set_tools(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>) {
@@ -110,14 +109,14 @@ type LockFileResult = Result<Option<Arc<PinLock>>, String>;
 impl UpstreamCache {
     /// Returns the approved tools. Reads the lock file only if it has changed.
     fn read_lock_file(&self) -> LockFileResult {
-        let mut read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         // The stamp is taken before reading, so that a concurrent write is noticed next time.
         let stamp = stamp_of(&self.lock_file);
-        match &*read {
-            Some((then, lock)) if Some(*then) == stamp => lock.clone(),
+        match &*last_read {
+            Some((read_stamp, lock)) if Some(*read_stamp) == stamp => lock.clone(),
             _ => {
                 let lock = pins::read_lock_file(&self.lock_file).map(|lock| lock.map(Arc::new));
-                *read = stamp.map(|stamp| (stamp, lock.clone()));
+                *last_read = stamp.map(|stamp| (stamp, lock.clone()));
                 lock
             }
         }

@@ -1,7 +1,7 @@
 //! Stores OAuth credentials for upstreams in the user's state folder, readable by the user only.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the owner's own state folder, outside of what is served"
+    reason = "the owner's own state folder, outside the workspace"
 )]
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -33,10 +33,10 @@ impl CredentialStore {
     }
 
     fn create_folder(&self) -> Result<&Path, String> {
-        let none = "there is no folder to keep it in: neither XDG_STATE_HOME nor HOME is set";
-        let folder = self.0.as_deref().ok_or(none)?;
+        let missing = "cannot store credentials: neither XDG_STATE_HOME nor HOME is set";
+        let folder = self.0.as_deref().ok_or(missing)?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|err| format!("{}: {err}", folder.display()))?;
+        made.map_err(|err| format!("cannot create {}: {err}", folder.display()))?;
         Ok(folder)
     }
 
@@ -49,12 +49,12 @@ impl CredentialStore {
     pub(super) fn store(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
         let folder = self.create_folder()?;
         let file = folder.join(format!("{name}.json"));
-        let kept = match secret {
+        let stored = match secret {
             // Replaced atomically, because another process may read it. The file is private from
             // its creation.
-            Some(secret) => tempfile::NamedTempFile::new_in(folder).and_then(|mut beside| {
-                beside.write_all(secret.as_bytes())?;
-                beside.persist(&file)?;
+            Some(secret) => tempfile::NamedTempFile::new_in(folder).and_then(|mut next| {
+                next.write_all(secret.as_bytes())?;
+                next.persist(&file)?;
                 Ok(())
             }),
             None => match fs::remove_file(&file) {
@@ -62,23 +62,23 @@ impl CredentialStore {
                 Ok(()) | Err(_) => Ok(()),
             },
         };
-        kept.map_err(|err| format!("{}: {err}", file.display()))
+        stored.map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
     /// Locks the credential `name`, and waits up to 30 s for other processes.
     pub(super) async fn lock(&self, name: &str) -> Result<WatchGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
-        let told = |err: std::io::Error| format!("{}: {err}", file.display());
+        let failure = |err: std::io::Error| format!("cannot lock {}: {err}", file.display());
         let mut options = OpenOptions::new();
         let opened = options.create(true).truncate(false).write(true).mode(0o600).open(&file);
-        let lock: File = opened.map_err(told)?;
+        let lock: File = opened.map_err(failure)?;
         let since = Instant::now();
         loop {
             match lock.try_lock() {
                 Ok(()) => return Ok(WatchGuard::new(lock)),
-                Err(TryLockError::Error(err)) => return Err(told(err)),
+                Err(TryLockError::Error(err)) => return Err(failure(err)),
                 Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_WAIT_MAX => {
-                    return Err(format!("{}: another process holds it", file.display()));
+                    return Err(format!("another process holds the lock {}", file.display()));
                 }
                 Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
             }
@@ -93,22 +93,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_kept_is_the_owner_s_alone_and_one_holds_it_at_a_time() {
+    async fn credentials_are_private_and_locked_by_one_process_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path().join("a/b");
-        let kept = CredentialStore(Some(at.clone()));
-        assert_eq!(kept.read("x"), None);
-        kept.store("x", Some("secret")).expect("kept");
-        assert_eq!(kept.read("x").as_deref(), Some("secret"));
+        let store = CredentialStore(Some(at.clone()));
+        assert_eq!(store.read("x"), None);
+        store.store("x", Some("secret")).expect("stored");
+        assert_eq!(store.read("x").as_deref(), Some("secret"));
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&at), mode(&at.join("x.json"))), (0o700, 0o600));
-        let one = kept.lock("x").await.expect("held");
-        let other = tokio::time::timeout(Duration::from_millis(100), kept.lock("x")).await;
-        assert!(other.is_err(), "one holds it");
-        drop(one);
-        kept.lock("x").await.expect("held by another");
-        kept.store("x", None).expect("forgotten");
-        kept.store("x", None).expect("nothing to forget");
-        assert_eq!(kept.read("x"), None);
+        let first = store.lock("x").await.expect("locked");
+        let second = tokio::time::timeout(Duration::from_millis(100), store.lock("x")).await;
+        assert!(second.is_err(), "the first lock is held");
+        drop(first);
+        store.lock("x").await.expect("locked again");
+        store.store("x", None).expect("deleted");
+        store.store("x", None).expect("nothing to delete");
+        assert_eq!(store.read("x"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong is refused in words, costs no memory, and the next message is served.
+//! Invalid input is refused with a message and in bounded memory, and the next message is served.
 
 mod bytes;
 mod arguments;

@@ -1,4 +1,4 @@
-//! The command line, as a person or a script meets it.
+//! The command line, as people and scripts use it.
 
 mod calls;
 mod jobs;
@@ -7,6 +7,7 @@ mod looks;
 mod trust;
 mod index;
 mod starts;
+mod banner;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -15,9 +16,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{binary, path, vouch};
+use crate::support::{binary, path, trust_config};
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Debug)]
 struct Done {
     code: i32,
@@ -38,7 +39,7 @@ impl Line {
         let mut command = Command::new(binary());
         command.args(words).current_dir(folder).env_clear();
         command.env("PATH", path()).env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", "off");
-        vouch(&mut command, folder);
+        trust_config(&mut command, folder);
         Self { command, input: Vec::new(), _home: home }
     }
 
@@ -55,7 +56,7 @@ impl Line {
     fn run(mut self) -> Done {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
-        // It may end without reading.
+        // The command may end without reading its input.
         let _ = child.stdin.take().unwrap().write_all(&self.input);
         let done = child.wait_with_output().unwrap();
         Done {

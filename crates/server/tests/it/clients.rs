@@ -1,4 +1,4 @@
-//! Other people's clients against the binary: `tests/clients` in every mode over both transports.
+//! Clients by others against the binary: `tests/clients` in every mode over both transports.
 
 mod rig;
 mod rust;
@@ -24,7 +24,7 @@ pub(crate) enum Driver {
     PythonLibrary,
     Inspector,
     TypeScript,
-    /// Those of the workstation contract.
+    /// A driver of the workstation contract.
     PythonWorkstation,
     TypeScriptWorkstation,
 }
@@ -48,8 +48,8 @@ impl Driver {
     }
 }
 
-/// Runs `driver` in `mode` over both transports against a server of `folder`; all it checks must
-/// hold.
+/// Runs `driver` in `mode` over both transports against a server of `folder`; all its checks must
+/// pass.
 #[track_caller]
 fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
     let root = folder.to_str().unwrap();
@@ -63,28 +63,28 @@ fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
     let served = Launch::at(folder).served();
     let mut over_http = begin();
     over_http.args(["--url", &served.url()]);
-    // They wait most of their time.
+    // Both mostly wait.
     at_once([over_stdio, over_http], passes);
 }
 
-/// Runs `driver` once, with `words`, against both servers of a rig over both transports.
+/// Runs `driver` once, with `args`, against both servers of a rig over both transports.
 #[track_caller]
-fn check_all(driver: Driver, words: [&str; 2]) {
+fn check_all(driver: Driver, args: [&str; 2]) {
     let rig = Rig::new();
     let mut command = driver.command();
-    command.args(words).arg("--workspace").arg(rig.workspace.root());
+    command.args(args).arg("--workspace").arg(rig.workspace.root());
     command.arg("--toolgate").arg(binary()).args(["--toolgate-url", &rig.toolgate.url()]);
     command.arg("--everything").arg(Rig::example());
     command.args(["--everything-url", &rig.everything.url()]);
     passes(command);
 }
 
-/// Runs `driver`; all it checks must hold.
+/// Runs `driver`; all its checks must pass.
 #[track_caller]
 pub(crate) fn passes(mut driver: Command) {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     driver.env_clear().env("PATH", path()).env("HOME", home.path());
-    // Its own modules are compiled nowhere in the repository.
+    // Python writes no compiled modules into the repository.
     driver.env("PYTHONDONTWRITEBYTECODE", "1");
     let done = driver.stdin(Stdio::null()).output().unwrap();
     let out = String::from_utf8_lossy(&done.stdout);
@@ -93,7 +93,7 @@ pub(crate) fn passes(mut driver: Command) {
         let sum = out.lines().last().unwrap_or_default();
         let mut parts = sum.split(", ").filter_map(|part| part.strip_suffix(word));
         parts.next().and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| {
-            panic!("{driver:?} gives no sum:\n{out}\n{err}");
+            panic!("{driver:?} printed no summary:\n{out}\n{err}");
         })
     };
     let passed = count(" passed");
@@ -115,58 +115,58 @@ fn the_python_sdk_finds_the_stateless_revision() {
 }
 
 #[test]
-fn the_python_sdk_is_served_in_the_stateless_revision() {
+fn the_python_sdk_works_in_the_stateless_revision() {
     python(["--mode", "2026-07-28"]);
 }
 
 #[test]
-fn the_python_sdk_is_served_after_a_handshake() {
+fn the_python_sdk_works_after_a_handshake() {
     python(["--mode", "legacy"]);
 }
 
 #[test]
-fn the_python_sdk_is_served_in_each_revision_with_a_handshake() {
+fn the_python_sdk_works_in_each_revision_with_a_handshake() {
     let revisions = REVISIONS.into_iter().filter(|revision| *revision != MODERN);
     at_once(revisions, |revision| python(["--revision", revision]));
 }
 
 #[test]
-fn the_python_sdk_is_served_this_repository() {
+fn the_python_sdk_works_on_this_repository() {
     check(Driver::Python, &checkout(), ["--mode", "auto"]);
 }
 
 #[test]
-fn the_python_sdk_finishes_what_becomes_a_task_in_the_stateless_revision() {
+fn the_python_sdk_finishes_tasks_in_the_stateless_revision() {
     check(Driver::PythonTasks, Workspace::new().root(), ["--mode", "auto"]);
 }
 
 #[test]
-fn the_python_sdk_looks_after_tasks_in_2025_11_25() {
+fn the_python_sdk_manages_tasks_in_2025_11_25() {
     check(Driver::PythonTasks, Workspace::new().root(), ["--revision", "2025-11-25"]);
 }
 
 #[test]
-fn the_python_sdk_is_served_all_there_is_in_every_revision() {
+fn the_python_sdk_can_use_everything_in_every_revision() {
     check_all(Driver::PythonLibrary, ["--client", "mcp"]);
 }
 
 #[test]
-fn fastmcp_is_served_all_there_is_in_every_revision() {
+fn fastmcp_can_use_everything_in_every_revision() {
     check_all(Driver::PythonLibrary, ["--client", "fastmcp"]);
 }
 
 #[test]
-fn the_typescript_sdk_is_served_all_there_is_in_every_revision() {
+fn the_typescript_sdk_can_use_everything_in_every_revision() {
     check_all(Driver::TypeScript, ["--sdk", "client"]);
 }
 
 #[test]
-fn the_typescript_sdk_of_before_is_served_all_there_is_in_every_revision() {
+fn the_typescript_sdk_v1_can_use_everything_in_every_revision() {
     check_all(Driver::TypeScript, ["--sdk", "v1"]);
 }
 
 #[test]
-fn the_rust_sdk_is_served_all_there_is_in_every_revision() {
+fn the_rust_sdk_can_use_everything_in_every_revision() {
     at_once(REVISIONS, rust::check);
 }
 
@@ -176,11 +176,11 @@ fn the_inspector_finds_the_stateless_revision() {
 }
 
 #[test]
-fn the_inspector_is_served_in_the_stateless_revision() {
+fn the_inspector_works_in_the_stateless_revision() {
     inspector("modern");
 }
 
 #[test]
-fn the_inspector_is_served_after_a_handshake() {
+fn the_inspector_works_after_a_handshake() {
     inspector("legacy");
 }

@@ -1,4 +1,4 @@
-//! The pack of Zyra's commands: as fresh as the program, read by its own parser, and run.
+//! Tests of the Zyra pack: up to date with the program, parsed by its own parser, and run.
 
 mod pack;
 mod runs;
@@ -15,7 +15,7 @@ use toolgate_contract::{
 use toolgate_toolsets::{commands, exec};
 use toolgate_world::{ProcessRunner, Root};
 
-/// A program of Zyra's own environment.
+/// Returns the path of a program in Zyra's own environment.
 fn installed(name: &str) -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let program = checkout.join(".tools/zyra/bin").join(name);
@@ -23,7 +23,7 @@ fn installed(name: &str) -> PathBuf {
     program
 }
 
-/// The pack as it is shipped.
+/// Returns the path of the shipped pack.
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra/zyra.toml")
 }
@@ -35,7 +35,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// With `program` for Zyra.
+    /// Creates the tools, with `program` as Zyra.
     fn with(program: &Path) -> Self {
         let settings = commands::CommandSettings {
             packs: vec![shipped()],
@@ -50,14 +50,14 @@ impl Bench {
         Self { tools: commands::tools(&programs, declared), workspace }
     }
 
-    /// What a call gives back, and the files it left.
+    /// Makes a call, and returns its result and the produced files.
     async fn call(
         &self,
         id: &str,
         input: Value,
     ) -> (Result<ToolOutput, ToolError>, Vec<ProducedFile>) {
-        let left = Arc::new(Mutex::new(Vec::new()));
-        let sink = left.clone();
+        let files = Arc::new(Mutex::new(Vec::new()));
+        let sink = files.clone();
         let events = EventSink::new(move |event| {
             if let CallEvent::FileProduced(file) = event {
                 sink.lock().unwrap().push(file);
@@ -67,7 +67,7 @@ impl Bench {
         let ctx = ToolContext { events, ..ToolContext::detached(Caller::local(), deadline) };
         let tool = self.tools.iter().find(|tool| tool.spec().id.as_str() == id).unwrap();
         let output = tool.run(&ctx, tool.normalize_input(input)).await;
-        let left = std::mem::take(&mut *left.lock().unwrap());
-        (output, left)
+        let files = std::mem::take(&mut *files.lock().unwrap());
+        (output, files)
     }
 }

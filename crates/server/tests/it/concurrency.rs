@@ -1,4 +1,4 @@
-//! Calls side by side: none waits for another, and each can be ended alone.
+//! Concurrent calls: none delays another, and each can be cancelled alone.
 
 mod answers;
 mod cancelling;

@@ -1,4 +1,4 @@
-//! The five contracts, requirement by requirement: a test's name begins with the rows it shows.
+//! The five contracts, requirement by requirement: a test's name begins with the rows it covers.
 
 mod malformed;
 mod s0;

@@ -1,4 +1,4 @@
-//! Other servers behind ours: real ones, and one that does what servers should not do.
+//! Upstreams: real servers, and one that misbehaves.
 
 mod as_jobs;
 mod by_rmcp;
@@ -35,12 +35,12 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A workspace with the upstream `odd`, with `more` of its settings.
+/// Returns a workspace with the upstream `odd`, whose settings include `more`.
 fn with_odd(more: &str) -> Workspace {
     with_odds(&[("odd", "", more)])
 }
 
-/// A workspace with such upstreams: their names, variables of theirs, and more of their settings.
+/// Returns a workspace with upstreams, each given as name, environment variables and more settings.
 fn with_odds(all: &[(&str, &str, &str)]) -> Workspace {
     let workspace = Workspace::new();
     let python = checkout().join(".tools/python/bin/python");
@@ -65,7 +65,7 @@ fn launch(workspace: &Workspace) -> Launch {
     Launch::over(workspace).env("XDG_CACHE_HOME", workspace.path(".cache"))
 }
 
-/// The first text that a result shows.
+/// Returns the first text of a result.
 #[track_caller]
 fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
@@ -77,7 +77,7 @@ fn names(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn tools_of_another_server_are_listed_and_called_beside_our_own() {
+fn tools_of_an_upstream_are_listed_and_called_next_to_our_own() {
     let node = checkout().join(".tools/node/node_modules/.bin/node");
     let server = checkout()
         .join(".tools/servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
@@ -107,7 +107,7 @@ fn tools_of_another_server_are_listed_and_called_beside_our_own() {
 }
 
 #[test]
-fn a_server_that_prints_to_its_standard_output_or_answers_oddly_is_understood_all_the_same() {
+fn stray_output_and_unusual_answers_of_an_upstream_are_tolerated() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     assert_eq!(text(&client.call("odd_shout", json!({}))), "still here");
@@ -118,32 +118,34 @@ fn a_server_that_prints_to_its_standard_output_or_answers_oddly_is_understood_al
 }
 
 #[test]
-fn a_server_that_asks_for_folders_during_a_call_is_told_those_configured_where_the_client_has_none()
-{
+fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
     let workspace = with_odd("roots = [\"/srv/notes/\"]");
     let folders = json!({ "roots": [{ "uri": "file:///srv/notes", "name": "/srv/notes" }] });
     for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
-        let told = client.call("odd_where", json!({}));
-        assert_eq!(serde_json::from_str::<Value>(text(&told)).unwrap(), folders);
+        let answer = client.call("odd_where", json!({}));
+        assert_eq!(serde_json::from_str::<Value>(text(&answer)).unwrap(), folders);
     }
     let mut client = stdio(&with_odd(""));
-    let lacks = client.call("odd_where", json!({}));
-    assert!(lacks.to_string().contains("folders"), "{lacks}");
-    // A client's own are told where none are configured, and there alone.
-    let theirs = json!({ "roots": [{ "uri": "file:///etc", "name": "etc" }] });
-    for (workspace, asks, told) in [(&workspace, 0, &folders), (&with_odd(""), 1, &theirs)] {
-        let can = json!({ "roots": {} });
-        let mut client = Client::open(Wire::Http(launch(workspace).served()), "2025-06-18", can);
+    let refused = client.call("odd_where", json!({}));
+    assert!(refused.to_string().contains("folders"), "{refused}");
+    // The client's own roots are sent only if none are configured.
+    let own_roots = json!({ "roots": [{ "uri": "file:///etc", "name": "etc" }] });
+    for (workspace, question_count, expected) in
+        [(&workspace, 0, &folders), (&with_odd(""), 1, &own_roots)]
+    {
+        let capabilities = json!({ "roots": {} });
+        let mut client =
+            Client::open(Wire::Http(launch(workspace).served()), "2025-06-18", capabilities);
         let params = json!({ "name": "odd_where", "arguments": {} });
-        let answers = |_: &Value| theirs.clone();
+        let answers = |_: &Value| own_roots.clone();
         let (answer, asked) = converse(&mut client, "tools/call", params, answers);
-        assert_eq!(serde_json::from_str::<Value>(text(&answer)).unwrap(), *told);
-        assert_eq!(asked.len(), asks, "{asked:?}");
+        assert_eq!(serde_json::from_str::<Value>(text(&answer)).unwrap(), *expected);
+        assert_eq!(asked.len(), question_count, "{asked:?}");
     }
 }
 
 #[test]
-fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
+fn an_overlong_answer_fails_its_own_call_only() {
     let workspace = with_odd("message_bytes = 1000000");
     let mut client = stdio(&workspace);
     let long = client.call("odd_huge", json!({}));
@@ -152,25 +154,26 @@ fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
 }
 
 #[test]
-fn what_a_server_logs_reaches_the_client_as_it_was_said() {
+fn log_lines_of_an_upstream_reach_the_client_unchanged() {
     let workspace = with_odd("");
     let mut client = Client::stdio(launch(&workspace), "2025-06-18");
     client.ask("logging/setLevel", json!({ "level": "info" }));
     let request = client.request("tools/call", json!({ "name": "odd_tell", "arguments": {} }));
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
-    // The first call may be what its tools are found by.
-    let mut heard = std::iter::from_fn(|| Some(stdio.receive()));
-    let said = heard.find(|said| said["method"] != "notifications/tools/list_changed").unwrap();
-    assert_eq!(said["method"], "notifications/message");
+    // The first call may cause a notification of changed tools.
+    let mut messages = std::iter::from_fn(|| Some(stdio.receive()));
+    let message =
+        messages.find(|message| message["method"] != "notifications/tools/list_changed").unwrap();
+    assert_eq!(message["method"], "notifications/message");
     let expected =
         json!({ "level": "warning", "logger": "parts", "data": { "left": [3, "of 7"] } });
-    assert_eq!(said["params"], expected);
+    assert_eq!(message["params"], expected);
     assert_eq!(text(&stdio.receive()), "told");
 }
 
 #[test]
-fn a_server_is_told_of_the_least_level_that_a_client_wants_once() {
+fn the_log_level_of_an_upstream_is_only_ever_lowered() {
     let workspace = with_odd("");
     let mut client = Client::stdio(launch(&workspace), "2025-06-18");
     for level in ["warning", "debug", "info", "debug"] {
@@ -183,7 +186,7 @@ fn a_server_is_told_of_the_least_level_that_a_client_wants_once() {
 }
 
 #[test]
-fn an_answer_of_a_gibibyte_takes_no_memory_and_nobodys_call_but_its_own() {
+fn an_answer_of_a_gibibyte_takes_no_memory_and_fails_its_own_call_only() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "first" }))), "first");
@@ -196,7 +199,7 @@ fn an_answer_of_a_gibibyte_takes_no_memory_and_nobodys_call_but_its_own() {
 }
 
 #[test]
-fn a_schema_that_refers_to_the_network_and_both_of_names_that_are_alike_are_left_out_and_told() {
+fn tools_with_remote_schemas_or_ambiguous_names_are_left_out_and_logged() {
     let workspace = with_odd("");
     let served = launch(&workspace).served();
     let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
@@ -210,7 +213,7 @@ fn a_schema_that_refers_to_the_network_and_both_of_names_that_are_alike_are_left
 }
 
 #[test]
-fn a_tool_that_is_named_as_others_name_theirs_is_paged_called_and_a_job() {
+fn a_tool_with_an_unusual_name_can_be_listed_called_and_run_as_a_job() {
     let workspace = with_odd("");
     let mut client = Client::http(launch(&workspace).set("page_size", "3"), "2025-11-25");
     let mut all = Vec::new();
@@ -234,7 +237,7 @@ fn a_tool_that_is_named_as_others_name_theirs_is_paged_called_and_a_job() {
 }
 
 #[test]
-fn rules_are_about_tools_there_are_or_may_be_of_upstreams() {
+fn a_pattern_must_match_a_tool_or_a_possible_tool_of_an_upstream() {
     let start = |tools: &str| {
         let settings = format!("[tools]\nallow = [{tools}]\n");
         let workspace = with_odd("");
@@ -243,43 +246,42 @@ fn rules_are_about_tools_there_are_or_may_be_of_upstreams() {
         let mut command = std::process::Command::new(crate::support::binary());
         command.arg("check-config").current_dir(workspace.root()).env_clear();
         command.env("PATH", crate::support::path()).env("HOME", workspace.path(".home"));
-        crate::support::vouch(&mut command, workspace.root());
+        crate::support::trust_config(&mut command, workspace.root());
         command.output().unwrap()
     };
-    let sound = start(r#""files.*", "odd.*", "results.read", "odd.resources""#);
-    assert!(sound.status.success(), "{sound:?}");
-    let misspelt = start(r#""files.*", "ood.*""#);
-    let said = String::from_utf8_lossy(&misspelt.stderr).into_owned();
-    assert!(!misspelt.status.success() && said.contains("`ood.*` matches no tool"), "{said}");
+    let valid = start(r#""files.*", "odd.*", "results.read", "odd.resources""#);
+    assert!(valid.status.success(), "{valid:?}");
+    let misspelled = start(r#""files.*", "ood.*""#);
+    let stderr = String::from_utf8_lossy(&misspelled.stderr).into_owned();
+    assert!(!misspelled.status.success() && stderr.contains("`ood.*` matches no tool"), "{stderr}");
 }
 
 #[test]
-fn a_schema_is_read_by_the_draft_that_it_says() {
+fn a_schema_is_validated_by_its_own_draft() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let pair = |pair: Value| json!({ "pair": pair });
     assert_eq!(text(&client.call("odd_pair", pair(json!([1, "a"])))), r#"{"pair": [1, "a"]}"#);
-    for odd in [json!(["a", 1]), json!([1, "a", 2])] {
-        let refused = client.call("odd_pair", pair(odd));
+    for invalid in [json!(["a", 1]), json!([1, "a", 2])] {
+        let refused = client.call("odd_pair", pair(invalid));
         assert!(text(&refused).contains("/pair"), "{refused}");
     }
     assert_eq!(workspace.read("odd.log").matches("call pair").count(), 1);
 }
 
 #[test]
-fn an_answer_without_what_its_tool_promises_is_refused() {
+fn a_result_without_the_promised_structured_content_is_refused() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
-    let said = json!([{ "type": "text", "text": "nothing" }]);
-    let refused = client.call("odd_promise", json!({ "content": said }));
+    let content = json!([{ "type": "text", "text": "nothing" }]);
+    let refused = client.call("odd_promise", json!({ "content": content }));
     assert!(text(&refused).contains("no structured content"), "{refused}");
-    let failed = client.call("odd_promise", json!({ "content": said, "isError": true }));
+    let failed = client.call("odd_promise", json!({ "content": content, "isError": true }));
     assert_eq!(text(&failed), "nothing");
 }
 
 #[test]
-fn a_schema_that_would_be_looked_at_for_ever_is_left_out_and_one_that_leads_back_to_itself_is_not()
-{
+fn a_schema_that_is_too_expensive_is_left_out_and_a_recursive_one_is_not() {
     let workspace = with_odd("");
     let served = launch(&workspace).served();
     let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
@@ -290,15 +292,15 @@ fn a_schema_that_would_be_looked_at_for_ever_is_left_out_and_one_that_leads_back
     let deep = |end: Value| (0..60).fold(end, |deep, _| json!({ "a": deep }));
     assert_eq!(text(&client.call("odd_looping", deep(json!({})))), "looped");
     let refused = client.call("odd_looping", deep(json!(1)));
-    assert!(text(&refused).contains("leads back to itself"), "{refused}");
+    assert!(text(&refused).contains("too recursive"), "{refused}");
 }
 
 #[test]
-fn a_call_that_a_server_died_in_is_not_made_again_and_others_go_on() {
+fn a_call_during_which_the_upstream_dies_is_not_repeated_and_later_calls_work() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let died = client.call("odd_die", json!({}));
-    assert!(died.to_string().contains("not asked again"), "{died}");
+    assert!(died.to_string().contains("was not repeated"), "{died}");
     let read = client.call("files_read", json!({ "path": "README.md" }));
     assert!(text(&read).starts_with("# A workspace"), "{read}");
     wait_until("it is back", || {
@@ -310,14 +312,14 @@ fn a_call_that_a_server_died_in_is_not_made_again_and_others_go_on() {
 }
 
 #[test]
-fn a_server_that_ended_is_missed_though_something_that_it_started_holds_its_pipes() {
+fn an_exit_of_an_upstream_is_noticed_even_if_a_child_holds_its_pipes() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let left = client.call("odd_leave", json!({}));
     assert!(left.to_string().contains("keeps its output open"), "{left}");
     let log = workspace.read("odd.log");
     let child = log.lines().find_map(|line| line.strip_prefix("left ")?.parse().ok()).unwrap();
-    wait_until("what it left is ended", || !is_alive(child));
+    wait_until("the child is stopped", || !is_alive(child));
     wait_until("it is back", || {
         let answer = client.call("odd_echo", json!({ "message": "back" }));
         answer["result"]["content"][0]["text"] == "back"
@@ -325,16 +327,16 @@ fn a_server_that_ended_is_missed_though_something_that_it_started_holds_its_pipe
 }
 
 #[test]
-fn a_call_that_is_never_answered_ends_at_its_deadline_and_is_cancelled_there() {
+fn a_call_without_an_answer_ends_at_its_deadline_and_is_cancelled_upstream() {
     let workspace = with_odd("deadline_ms = 300");
     let mut client = stdio(&workspace);
     let late = client.call("odd_never", json!({}));
     assert!(late.to_string().contains("300 ms"), "{late}");
-    wait_until("it hears of it", || workspace.read("odd.log").contains("cancelled "));
+    wait_until("the cancellation arrives", || workspace.read("odd.log").contains("cancelled "));
 }
 
 #[test]
-fn a_client_that_cancels_has_the_call_cancelled_there() {
+fn a_cancellation_by_the_client_reaches_the_upstream() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     client.call("odd_echo", json!({ "message": "begin" }));
@@ -343,11 +345,11 @@ fn a_client_that_cancels_has_the_call_cancelled_there() {
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call never"));
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": request["id"] })));
-    wait_until("it hears of it", || workspace.read("odd.log").contains("cancelled "));
+    wait_until("the cancellation arrives", || workspace.read("odd.log").contains("cancelled "));
 }
 
 #[test]
-fn a_server_that_ignores_being_told_to_end_ends_with_ours_and_so_does_what_it_started() {
+fn an_upstream_that_ignores_signals_ends_with_the_server_and_so_do_its_children() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let pid = |answer: &Value| text(answer).parse::<u32>().unwrap();
@@ -359,7 +361,7 @@ fn a_server_that_ignores_being_told_to_end_ends_with_ours_and_so_does_what_it_st
 }
 
 #[test]
-fn a_server_that_is_killed_takes_its_upstreams_with_it() {
+fn upstreams_end_when_the_server_is_killed() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let own = text(&client.call("odd_pid", json!({}))).parse::<u32>().unwrap();
@@ -369,7 +371,7 @@ fn a_server_that_is_killed_takes_its_upstreams_with_it() {
 }
 
 #[test]
-fn a_server_that_has_nothing_to_do_is_ended_and_begun_again_when_it_is_called() {
+fn an_idle_upstream_is_stopped_and_started_again_by_a_call() {
     let workspace = with_odd("idle_ms = 200");
     let mut client = stdio(&workspace);
     let pid =
@@ -380,7 +382,7 @@ fn a_server_that_has_nothing_to_do_is_ended_and_begun_again_when_it_is_called() 
 }
 
 #[test]
-fn tools_that_appear_are_listed_without_beginning_anew() {
+fn tools_that_appear_are_listed_without_a_restart() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     assert!(!names(&mut client).contains(&"odd_grown".to_owned()));
@@ -390,7 +392,7 @@ fn tools_that_appear_are_listed_without_beginning_anew() {
 }
 
 #[test]
-fn what_a_server_listed_last_is_listed_before_it_begins() {
+fn the_last_listing_is_used_before_the_upstream_starts() {
     let workspace = with_odd("");
     names(&mut stdio(&workspace));
     wait_until("it is remembered", || {
@@ -405,31 +407,31 @@ fn what_a_server_listed_last_is_listed_before_it_begins() {
 }
 
 #[test]
-fn what_a_server_listed_an_hour_ago_is_listed_and_asked_for_again_though_nobody_calls_it() {
+fn an_old_listing_is_used_and_refreshed_without_a_call() {
     let workspace = with_odd("");
     names(&mut stdio(&workspace));
     let first = |folder: &Path| Some(fs::read_dir(folder).ok()?.next()?.ok()?.path());
-    let remembered = workspace.path(".cache/toolgate/upstreams");
-    let kept = wait_for("it is remembered", || first(&first(&remembered)?));
+    let cache = workspace.path(".cache/toolgate/upstreams");
+    let stored = wait_for("it is remembered", || first(&first(&cache)?));
     let before = SystemTime::now() - Duration::from_secs(2 * 3600);
-    fs::File::open(&kept).unwrap().set_modified(before).unwrap();
+    fs::File::open(&stored).unwrap().set_modified(before).unwrap();
     fs::write(workspace.path("odd.log.says"), "Says it back anew.").unwrap();
     fs::write(workspace.path("odd.log"), "").unwrap();
     let mut client = stdio(&workspace);
-    let says = |client: &mut Client| {
+    let description = |client: &mut Client| {
         let tools = client.tools();
         let echo = tools.iter().find(|tool| tool["name"] == "odd_echo").unwrap();
         echo["description"].as_str().unwrap().to_owned()
     };
-    assert_eq!(says(&mut client), "Says it back.");
-    wait_until("it is listed anew", || says(&mut client) == "Says it back anew.");
+    assert_eq!(description(&mut client), "Says it back.");
+    wait_until("the new listing is used", || description(&mut client) == "Says it back anew.");
     assert!(!workspace.read("odd.log").contains("call"));
-    let since = fs::metadata(&kept).unwrap().modified().unwrap();
-    assert!(since > before + Duration::from_secs(3600), "it is remembered anew");
+    let since = fs::metadata(&stored).unwrap().modified().unwrap();
+    assert!(since > before + Duration::from_secs(3600), "the new listing is stored");
 }
 
 #[test]
-fn a_server_that_is_not_there_is_its_tools_trouble_alone() {
+fn an_unavailable_upstream_affects_only_its_own_tools() {
     let settings = "[upstream.gone]\ncommand = [\"no-such-program\"]\n\
                     [upstream.deaf]\nurl = \"http://127.0.0.1:1/mcp\"\n";
     let workspace = Workspace::new().file("toolgate.toml", settings);
@@ -442,7 +444,7 @@ fn a_server_that_is_not_there_is_its_tools_trouble_alone() {
 }
 
 #[test]
-fn an_address_in_a_private_network_is_not_reached_unless_it_is_said() {
+fn a_private_address_is_refused_unless_it_is_allowed() {
     let settings = "[upstream.inner]\nurl = \"http://169.254.169.254/latest\"\n";
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).served();
@@ -452,7 +454,7 @@ fn an_address_in_a_private_network_is_not_reached_unless_it_is_said() {
 }
 
 #[test]
-fn prompts_of_an_upstream_are_served_where_there_are_none_of_our_own() {
+fn prompts_of_an_upstream_are_served_if_our_own_are_disabled() {
     let example = crate::support::binary().with_file_name("example-everything");
     let settings = format!(
         "[prompts]\nenabled = false\n[upstream.every]\ncommand = [{example:?}, \"stdio\"]\n"
@@ -465,7 +467,7 @@ fn prompts_of_an_upstream_are_served_where_there_are_none_of_our_own() {
 }
 
 #[test]
-fn what_an_upstream_asks_reaches_a_client_that_answers_with_another_request() {
+fn questions_of_an_upstream_reach_a_client_that_repeats_the_call() {
     let example = crate::support::binary().with_file_name("example-everything");
     for revision in ["2025-11-25", "2026-07-28"] {
         let settings = format!(

@@ -1,4 +1,4 @@
-//! HTTP as clients, proxies and strangers speak it.
+//! HTTP with clients, proxies and strangers.
 
 mod statuses;
 mod sessions;

@@ -1,4 +1,4 @@
-//! Who calls over HTTP, and how nobody else reads what they say.
+//! Authentication over HTTP, and TLS.
 
 mod provider;
 mod keys;

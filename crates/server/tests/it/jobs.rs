@@ -1,4 +1,4 @@
-//! Jobs: accepted is never lost, cancelled is gone, and all of it is seen by whoever started them.
+//! Jobs: acceptance, cancellation, survival of the server, and the views of their callers.
 
 mod survival;
 mod sharing;

@@ -1,13 +1,13 @@
-//! The binary, from outside: over the wire, as clients meet it.
+//! Tests of the binary from outside, over the wire, as clients use it.
 //!
 //! Each module is a subject. `support` starts the real binary and speaks to it
 //! with code that shares nothing with ours.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
-    reason = "a test sets up the world itself and tells a person what it saw"
+    reason = "a test sets up its environment itself and prints what it did"
 )]
-#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+#![allow(clippy::unwrap_used, reason = "a failed expectation fails the test")]
 #![allow(clippy::needless_pass_by_value, reason = "a message is written where it is sent")]
 
 mod support;

@@ -1,20 +1,20 @@
-//! What MCP asks of a server and the official suite does not look at, row by row.
+//! Requirements of MCP on a server that the official suite does not check, row by row.
 //!
-//! A test begins with the row of the checklist that it holds. These rows stand elsewhere, where
-//! their subject is tested whole:
+//! The name of a test begins with its row of the checklist. These rows are tested elsewhere, with
+//! their subject:
 //!
-//! - `bad_input::bytes`: B1 (what is not JSON), B2 (ids in flight, ids of any kind come back), T1.
+//! - `bad_input::bytes`: B1 (invalid JSON), B2 (ids in flight, ids of any kind are returned), T1.
 //! - `concurrency::answers`: B9. `concurrency::cancelling`: C2 (races), H9, L10, L19, T5.
-//! - `gate::bounds`: C3, TL10 (too much at once). `gate::schemas`: TL7.
+//! - `gate::bounds`: C3, TL10 (too many calls at once). `gate::schemas`: TL7.
 //! - `http::sessions`: L13, L14, H20 (no session). `http::streams`: H8, P1. `http::statuses`: H15.
-//! - `toolgate_host::mirrored`: H18, what H19 asks of whoever makes a tool.
-//! - `jobs::tasks`: L22. `revisions`: L1, L15, L23, T7 (the probe first). `shutdown`: T2, T6.
+//! - `toolgate_host::mirrored`: H18, and H19 for authors of tools.
+//! - `jobs::tasks`: L22. `revisions`: L1, L15, L23, T7 (a probe before the handshake). `shutdown`: T2, T6.
 //!
-//! These do not apply. B19, L2: nothing to see from outside. H3: where to listen is tested with the
+//! These do not apply. B19, L2: not visible from outside. H3: the listen address is tested with the
 //! command line (`cli::starts`). H21, TL5, CA4: of gateways. H22: nothing is mandated. T8: there is
-//! no other socket. V7: we speak old revisions too. P2, LG3: rates and secrets are the gate's. E1,
-//! E5 to E7, L21, SA1: no tool of this server has secrets entered, pages visited or models asked
-//! for tools. MR5 (single use): nothing here is to happen once only. L24: sessions open nothing.
+//! no other socket. V7: old revisions are supported too. P2, LG3: rates and secrets are tested with the gate. E1,
+//! E5 to E7, L21, SA1: no tool of this server asks for secrets, opens pages or gives tools to models.
+//! MR5 (single use): nothing here must happen only once. L24: sessions open nothing.
 
 mod schemas;
 mod base;
@@ -39,7 +39,7 @@ fn sessions() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision != MODERN)
 }
 
-/// Checks the same in each of `revisions` over both transports.
+/// Runs `check` in each of `revisions` over both transports.
 fn in_each(
     revisions: impl IntoIterator<Item = &'static str>,
     workspace: &Workspace,
@@ -62,17 +62,17 @@ fn uri(workspace: &Workspace, path: &str) -> String {
     format!("file://{}/{path}", workspace.root().canonicalize().unwrap().display())
 }
 
-/// The member of `_meta` that MCP calls `name`.
+/// The key of `_meta` that MCP defines as `name`.
 fn of_mcp(name: &str) -> String {
     format!("io.modelcontextprotocol/{name}")
 }
 
-/// `_meta` of a request by a client that can do this.
+/// `_meta` of a request by a client with these capabilities.
 fn able(capabilities: Value) -> Value {
     json!({ of_mcp("clientCapabilities"): capabilities })
 }
 
 #[track_caller]
 fn code(answer: &Value) -> i64 {
-    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no refusal: {answer}"))
+    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("not an error: {answer}"))
 }

@@ -1,4 +1,4 @@
-//! Every revision of MCP over both transports: what each has, and what it has not.
+//! Every revision of MCP over both transports, and its features.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{
     legacy, modern, refusal, text,
 };
 
-/// Checks the same in each revision over both transports.
+/// Runs `check` in each revision over both transports.
 fn check(workspace: &Workspace, check: impl Fn(&mut Client)) {
     for revision in REVISIONS {
         eprintln!("{revision} over stdio:");
@@ -17,13 +17,13 @@ fn check(workspace: &Workspace, check: impl Fn(&mut Client)) {
     }
 }
 
-/// Whether `revision` is this one or newer: names are dates.
+/// Whether `revision` is `first` or newer: names are dates.
 fn since(revision: &str, first: &str) -> bool {
     revision >= first
 }
 
 #[test]
-fn every_revision_opens_lists_reads_and_runs() {
+fn tools_can_be_listed_and_called_in_every_revision() {
     check(&Workspace::new(), |client| {
         let tools = client.tools();
         assert!(tools.iter().any(|tool| tool["name"] == "files_read"), "{tools:?}");
@@ -38,7 +38,7 @@ fn every_revision_opens_lists_reads_and_runs() {
 }
 
 #[test]
-fn a_paged_list_holds_every_tool_once_in_the_same_order() {
+fn a_paged_list_has_every_tool_once_in_the_same_order() {
     let names = |tools: &[Value]| -> Vec<String> {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
@@ -57,7 +57,7 @@ fn a_paged_list_holds_every_tool_once_in_the_same_order() {
 }
 
 #[test]
-fn a_page_of_exactly_what_is_left_is_the_last() {
+fn a_page_that_exactly_fits_the_rest_is_the_last() {
     let workspace = Workspace::new();
     let count = Client::stdio(Launch::over(&workspace), MODERN).tools().len();
     for size in [1, count - 1, count, count + 1] {
@@ -70,7 +70,7 @@ fn a_page_of_exactly_what_is_left_is_the_last() {
 }
 
 #[test]
-fn a_handshake_is_answered_in_the_revision_it_asks_for() {
+fn a_handshake_is_answered_with_the_requested_revision() {
     for revision in &REVISIONS[1..] {
         let client = Client::stdio(Launch::over(&Workspace::new()), revision);
         let result = &client.opened["result"];
@@ -88,7 +88,7 @@ fn a_handshake_is_answered_in_the_revision_it_asks_for() {
 }
 
 #[test]
-fn a_tool_is_listed_with_what_the_revision_knows() {
+fn a_tool_is_listed_with_the_fields_of_the_revision() {
     check(&Workspace::new(), |client| {
         let revision = client.revision;
         let list = client.ask("tools/list", json!({}));
@@ -104,13 +104,13 @@ fn a_tool_is_listed_with_what_the_revision_knows() {
 }
 
 #[test]
-fn only_results_of_the_stateless_revision_say_what_they_are() {
+fn only_results_of_the_stateless_revision_have_a_type() {
     check(&Workspace::new(), |client| {
         let stateless = client.revision == MODERN;
         let list = client.ask("tools/list", json!({}));
         let read = client.call("files_read", json!({ "path": "README.md" }));
         let missing = client.call("files_read", json!({ "path": "none" }));
-        let kept =
+        let cacheable =
             |result: &Value| ["ttlMs", "cacheScope"].map(|field| result.get(field).is_some());
         for answer in [&list, &read, &missing] {
             let result = &answer["result"];
@@ -120,8 +120,8 @@ fn only_results_of_the_stateless_revision_say_what_they_are() {
             assert_eq!(*server == "toolgate", stateless, "{answer}");
             assert_eq!(result.get("_meta").is_some(), stateless, "{answer}");
         }
-        assert_eq!(kept(&list["result"]), [stateless; 2], "{list}");
-        assert_eq!(kept(&read["result"]), [false; 2], "{read}");
+        assert_eq!(cacheable(&list["result"]), [stateless; 2], "{list}");
+        assert_eq!(cacheable(&read["result"]), [false; 2], "{read}");
         if stateless {
             assert!(list["result"]["ttlMs"].as_u64().is_some(), "{list}");
             assert!(["private", "public"].map(Value::from).contains(&list["result"]["cacheScope"]));
@@ -130,7 +130,7 @@ fn only_results_of_the_stateless_revision_say_what_they_are() {
 }
 
 #[test]
-fn structured_content_is_in_revisions_that_have_it() {
+fn structured_content_is_returned_in_revisions_that_have_it() {
     check(&Workspace::new(), |client| {
         let read = client.call("files_read", json!({ "path": "README.md" }));
         let content = read["result"].get("structuredContent");
@@ -140,7 +140,7 @@ fn structured_content_is_in_revisions_that_have_it() {
 }
 
 #[test]
-fn arguments_that_break_the_schema_are_told_where_the_revision_says() {
+fn invalid_arguments_are_reported_as_the_revision_specifies() {
     check(&Workspace::new(), |client| {
         let answer = client.call("files_read", json!({ "path": 5 }));
         assert!(refusal(&answer).contains("/path"), "{answer}");
@@ -153,7 +153,7 @@ fn arguments_that_break_the_schema_are_told_where_the_revision_says() {
 }
 
 #[test]
-fn an_error_to_nobody_has_the_id_the_revision_gives_it() {
+fn an_error_without_a_request_has_the_id_that_the_revision_specifies() {
     check(&Workspace::new(), |client| {
         let answer = client.raw(b"{");
         assert_eq!(answer["error"]["code"], -32700, "{answer}");
@@ -163,7 +163,7 @@ fn an_error_to_nobody_has_the_id_the_revision_gives_it() {
 }
 
 #[test]
-fn ping_and_log_levels_are_of_the_revisions_with_sessions() {
+fn ping_and_log_levels_exist_only_in_revisions_with_sessions() {
     check(&Workspace::new(), |client| {
         let level = json!({ "level": "debug" });
         for (method, params) in [("ping", json!({})), ("logging/setLevel", level)] {
@@ -182,7 +182,7 @@ fn ping_and_log_levels_are_of_the_revisions_with_sessions() {
 }
 
 #[test]
-fn discovery_is_of_the_stateless_revision_alone() {
+fn discovery_exists_only_in_the_stateless_revision() {
     check(&Workspace::new(), |client| {
         let answer = client.ask("server/discover", json!({}));
         if client.revision != MODERN {
@@ -198,7 +198,7 @@ fn discovery_is_of_the_stateless_revision_alone() {
 }
 
 #[test]
-fn a_batch_is_taken_by_the_one_revision_that_has_them() {
+fn a_batch_is_accepted_only_in_the_revision_that_has_batches() {
     check(&Workspace::new(), |client| {
         let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
         let batch = json!([
@@ -239,7 +239,7 @@ fn fresh() -> Stdio {
 }
 
 #[test]
-fn a_client_may_probe_before_it_chooses() {
+fn a_client_can_probe_before_its_handshake() {
     let mut stdio = fresh();
     let probe = stdio.ask(&modern(1, "server/discover", json!({})));
     assert_eq!(probe["result"]["supportedVersions"], json!([MODERN]));
@@ -260,7 +260,7 @@ fn before_the_handshake_only_a_ping_is_answered() {
 }
 
 #[test]
-fn a_stateless_request_without_what_it_must_carry_is_refused_over_stdio() {
+fn a_stateless_request_without_required_meta_is_refused_over_stdio() {
     let mut stdio = fresh();
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("v999");
@@ -274,7 +274,7 @@ fn a_stateless_request_without_what_it_must_carry_is_refused_over_stdio() {
 }
 
 #[test]
-fn progress_over_stdio_grows_and_ends_before_the_answer() {
+fn progress_over_stdio_increases_and_ends_before_the_answer() {
     at_once(REVISIONS, |revision| {
         let mut client = Client::stdio(Launch::over(&Workspace::new()), revision);
         let script = "for n in 1 2 3; do echo line $n; sleep 0.3; done";
@@ -286,21 +286,24 @@ fn progress_over_stdio_grows_and_ends_before_the_answer() {
         let message = client.request("tools/call", params);
         let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
         stdio.send(&message);
-        let mut told = Vec::new();
+        let mut notifications = Vec::new();
         let answer = loop {
             let received = stdio.receive();
             if received.get("id").is_some() {
                 break received;
             }
-            told.push(received);
+            notifications.push(received);
         };
         assert_eq!(answer["result"]["isError"], false, "{answer}");
         let progress = |event: &Value| event["params"]["progress"].as_f64().unwrap();
-        assert!(told.len() >= 2, "{told:?}");
-        assert!(told.windows(2).all(|pair| progress(&pair[0]) < progress(&pair[1])), "{told:?}");
-        let worded = told.iter().any(|event| event["params"].get("message").is_some());
-        assert_eq!(worded, since(revision, "2025-03-26"), "{told:?}");
+        assert!(notifications.len() >= 2, "{notifications:?}");
+        assert!(
+            notifications.windows(2).all(|pair| progress(&pair[0]) < progress(&pair[1])),
+            "{notifications:?}"
+        );
+        let worded = notifications.iter().any(|event| event["params"].get("message").is_some());
+        assert_eq!(worded, since(revision, "2025-03-26"), "{notifications:?}");
         stdio.close_input();
-        assert_eq!(stdio.rest(), NOTHING, "nothing after the answer");
+        assert_eq!(stdio.rest(), NOTHING, "messages after the answer");
     });
 }

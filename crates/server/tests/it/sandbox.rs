@@ -1,4 +1,4 @@
-//! What a confined program can do, from inside one: the binary is real, and so are the attempts.
+//! Tests of the sandbox from inside confined programs, with the real binary.
 
 mod files;
 mod git;
@@ -7,7 +7,7 @@ mod standby;
 mod kernel;
 mod network;
 mod processes;
-mod ends;
+mod exits;
 mod reports;
 
 use rustix::process::Signal;
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, Launch, MODERN, Workspace, call, wait_until};
 
-/// A client whose programs are confined as `profile` says.
+/// Creates a client whose programs run with the sandbox profile `profile`.
 fn confined(workspace: &Workspace, profile: &str) -> Client {
     Client::stdio(Launch::over(workspace).set("sandbox_profile", profile), MODERN)
 }
 
-/// What came of a script.
+/// The result of a program.
 struct Ran {
     code: i64,
     stdout: String,
@@ -41,20 +41,20 @@ fn sh(client: &mut Client, script: &str) -> Ran {
     run(client, json!({ "command": "sh", "args": ["-c", script] }))
 }
 
-/// What a script of Perl prints, which makes system calls by their numbers.
+/// Runs a Perl script, which can make system calls by number, and returns its output.
 fn perl(client: &mut Client, script: &str) -> String {
     let ran = run(client, json!({ "command": "/usr/bin/perl", "args": ["-e", script] }));
     assert!(ran.stderr.is_empty(), "{}", ran.stderr);
     ran.stdout
 }
 
-/// Whether this system holds `layer` for programs; where it does not, that is said aloud.
-fn holds(client: &mut Client, layer: &str) -> bool {
+/// Checks whether this system supports `layer`. If not, it prints that the test was skipped.
+fn has_layer(client: &mut Client, layer: &str) -> bool {
     let ran = run(client, json!({ "command": "true" }));
     let missing = ran.value["sandbox"]["missing"].as_array().cloned().unwrap_or_default();
-    let lacks = missing.iter().find(|it| it["layer"] == layer);
-    if let Some(lacks) = lacks {
-        eprintln!("NOT TRIED: this system lacks `{layer}`: {}", lacks["why"]);
+    let missing = missing.iter().find(|it| it["layer"] == layer);
+    if let Some(missing) = missing {
+        eprintln!("NOT TRIED: this system lacks `{layer}`: {}", missing["why"]);
     }
-    lacks.is_none()
+    missing.is_none()
 }

@@ -1,5 +1,4 @@
-//! Searching with the index at a PostgreSQL server, over the wire: the same answers, and what
-//! happens when that server is not as it should be.
+//! Searches with the index on a PostgreSQL server, over the wire, and failures of that server.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ mod server;
 
 use server::Server;
 
-/// The binary over `workspace` with its index at `server`.
+/// Launches the binary for `workspace` with its index on `server`.
 fn launch(workspace: &Workspace, settings: &TempDir, server: &Server) -> Launch {
     let file = settings.path().join("toolgate.toml");
     let url = server.url();
@@ -23,8 +22,8 @@ fn launch(workspace: &Workspace, settings: &TempDir, server: &Server) -> Launch 
     Launch::over(workspace).env("TOOLGATE_CONFIG", file)
 }
 
-/// Asks Mira's `vector/search`.
-fn ask(mira: &mut Stdio, id: u64, query: &str) -> Value {
+/// Calls Mira's `vector/search`.
+fn vector_search(mira: &mut Stdio, id: u64, query: &str) -> Value {
     let params = json!({ "query": query });
     let request =
         json!({ "jsonrpc": "2.0", "method": "vector/search", "id": id, "params": params });
@@ -33,36 +32,36 @@ fn ask(mira: &mut Stdio, id: u64, query: &str) -> Value {
 }
 
 #[test]
-fn the_questions_of_the_corpus_are_answered_as_they_are_without_a_server() {
+fn the_queries_of_the_corpus_have_the_same_answers_as_without_a_server() {
     let server = Server::start();
     let settings = TempDir::new().unwrap();
     let workspace = corpus();
     let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
-    wait_until("the index is whole", || {
+    wait_until("the index is complete", || {
         found(&mut client, json!({ "query": "x" }))["index"]["complete"] == true
     });
-    let place = |(query, path): (&str, &str)| {
+    let rank = |(query, path): (&str, &str)| {
         let all = found(&mut client, json!({ "query": query, "top_k": 5 }));
         (query.to_owned(), paths(&all).iter().position(|it| *it == path))
     };
-    let places: Vec<_> = GOLD.into_iter().map(place).collect();
-    assert!(places.iter().all(|(_, place)| place.is_some()), "{places:?}");
-    let first = places.iter().filter(|(_, place)| *place == Some(0)).count();
-    assert!(first >= GOLD.len() - 3, "{places:?}");
-    let there = server.run("select count(*) from toolgate_search.documents_1");
-    assert_eq!(there, "17");
-    // What is looked for elsewhere is not here, and a save is seen.
+    let ranks: Vec<_> = GOLD.into_iter().map(rank).collect();
+    assert!(ranks.iter().all(|(_, rank)| rank.is_some()), "{ranks:?}");
+    let first = ranks.iter().filter(|(_, rank)| *rank == Some(0)).count();
+    assert!(first >= GOLD.len() - 3, "{ranks:?}");
+    let documents = server.run("select count(*) from toolgate_search.documents_1");
+    assert_eq!(documents, "17");
+    // Filters apply, and saved files are found.
     let docs = found(&mut client, json!({ "query": "release", "path_prefix": "docs/" }));
     assert!(paths(&docs).iter().all(|path| path.starts_with("docs/")), "{docs}");
     workspace.put("src/okapi.rs", "/// Finds an okapi.\nfn find_okapi() {}\n");
-    wait_until("what was saved is found", || {
+    wait_until("the saved file is found", || {
         paths(&found(&mut client, json!({ "query": "find okapi" }))).first()
             == Some(&"src/okapi.rs")
     });
 }
 
 #[test]
-fn a_server_that_goes_is_unavailable_at_once_and_back_when_it_is() {
+fn a_stopped_server_is_unavailable_at_once_and_used_again_after_a_restart() {
     let mut server = Server::start();
     let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
@@ -71,34 +70,34 @@ fn a_server_that_goes_is_unavailable_at_once_and_back_when_it_is() {
     let mut id = 0;
     let mut next = |mira: &mut Stdio| {
         id += 1;
-        ask(mira, id, "find quagga")
+        vector_search(mira, id, "find quagga")
     };
     let is_found = |answer: &Value| answer["result"]["matches"][0]["metadata"]["path"] == "a.rs";
-    wait_until("it is found", || is_found(&next(&mut mira)));
+    wait_until("the file is found", || is_found(&next(&mut mira)));
     server.stop();
-    let begun = Instant::now();
-    let refused = next(&mut mira);
-    assert_eq!(refused["error"]["code"], 1010, "{refused}");
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let start = Instant::now();
+    let answer = next(&mut mira);
+    assert_eq!(answer["error"]["code"], 1010, "{answer}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     server.again();
     workspace.put("b.rs", "fn find_okapi() {}\n");
-    wait_until("it is found again", || is_found(&next(&mut mira)));
+    wait_until("the file is found again", || is_found(&next(&mut mira)));
     let mut id = 10_000;
-    wait_until("what was saved meanwhile is found", || {
+    wait_until("a file that was saved meanwhile is found", || {
         id += 1;
-        let answer = ask(&mut mira, id, "find okapi");
+        let answer = vector_search(&mut mira, id, "find okapi");
         answer["result"]["matches"][0]["metadata"]["path"] == "b.rs"
     });
 }
 
 #[test]
-fn two_servers_share_an_index_and_either_keeps_it() {
+fn two_servers_share_an_index_and_each_can_maintain_it() {
     let server = Server::start();
     let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
-    let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
-    let mut one = begin();
-    let mut other = begin();
+    let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let mut one = start();
+    let mut other = start();
     let finds = |client: &mut Client, query: &str, path: &str| {
         wait_until(query, || {
             paths(&found(client, json!({ "query": query }))).first() == Some(&path)
@@ -116,11 +115,11 @@ fn two_servers_share_an_index_and_either_keeps_it() {
 }
 
 #[test]
-fn a_file_that_is_refused_there_is_said_to_be_left_out_until_it_changes() {
+fn a_file_that_the_server_rejects_is_reported_until_it_changes() {
     let server = Server::start();
     let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
-    let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
     let finds = |client: &mut Client, query: &str, path: &str| {
         wait_for(query, || {
             let all = found(client, json!({ "query": query }));
@@ -128,44 +127,44 @@ fn a_file_that_is_refused_there_is_said_to_be_left_out_until_it_changes() {
             is_it.then(|| (all["index"]["complete"].clone(), all["index"]["note"].clone()))
         })
     };
-    let whole = (json!(true), Value::Null);
-    let cut = (json!(false), json!("1 files cannot be taken in, `a.rs` is one of them"));
-    let mut client = begin();
-    assert_eq!(finds(&mut client, "find quagga", "a.rs"), whole);
+    let complete = (json!(true), Value::Null);
+    let incomplete = (json!(false), json!("1 file cannot be indexed: `a.rs`"));
+    let mut client = start();
+    assert_eq!(finds(&mut client, "find quagga", "a.rs"), complete);
     server.refuse_poison("22000");
     workspace.put("a.rs", "fn find_poison() {}\n");
     workspace.put("b.rs", "fn find_okapi() {}\n");
-    assert_eq!(finds(&mut client, "find okapi", "b.rs"), cut);
+    assert_eq!(finds(&mut client, "find okapi", "b.rs"), incomplete);
     let before = found(&mut client, json!({ "query": "find quagga" }));
     assert!(!paths(&before).contains(&"a.rs"), "{before}");
-    // Who comes next tries again, and says so too.
+    // The next process tries again, and reports it, too.
     drop(client);
-    let mut client = begin();
-    assert_eq!(finds(&mut client, "find okapi", "b.rs"), cut);
+    let mut client = start();
+    assert_eq!(finds(&mut client, "find okapi", "b.rs"), incomplete);
     workspace.put("a.rs", "fn find_zebra() {}\n");
-    assert_eq!(finds(&mut client, "find zebra", "a.rs"), whole);
+    assert_eq!(finds(&mut client, "find zebra", "a.rs"), complete);
 }
 
 #[test]
-fn documents_are_kept_there_for_whoever_comes_next() {
+fn documents_on_the_server_are_found_by_a_later_process() {
     let server = Server::start();
     let settings = TempDir::new().unwrap();
     let workspace = Workspace::new();
-    let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
     let documents = json!([{ "id": "note 1", "text": "An okapi is no quagga." }]);
     let put = json!({ "namespace": "notes", "documents": documents });
-    let mut one = begin();
+    let mut one = start();
     let answer = one.call("search_upsert", put);
     assert!(answer.get("error").is_none(), "{answer}");
     drop(one);
-    let mut other = begin();
+    let mut other = start();
     let all = found(&mut other, json!({ "query": "okapi", "namespace": "notes" }));
     assert_eq!(paths(&all), ["note 1"], "{all}");
     assert!(all["matches"][0]["snippet"].as_str().unwrap().contains("no quagga"), "{all}");
 }
 
 #[test]
-fn a_wrong_password_is_told_without_it() {
+fn a_wrong_password_is_an_error_that_does_not_contain_it() {
     let server = Server::with_password("correct horse");
     let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
@@ -174,21 +173,21 @@ fn a_wrong_password_is_told_without_it() {
         Client::stdio(launch, MODERN)
     };
     let mut wrong = with("wrong horse");
-    let said = refusal(&wrong.call("search_semantic", json!({ "query": "quagga" })));
-    assert!(said.contains("does not let `postgres` in"), "{said}");
-    assert!(!said.contains("horse") && !wrong.server().log().contains("horse"), "{said}");
-    let mut right = with("correct horse");
-    wait_until("it is found", || {
-        paths(&found(&mut right, json!({ "query": "find quagga" }))).first() == Some(&"a.rs")
+    let message = refusal(&wrong.call("search_semantic", json!({ "query": "quagga" })));
+    assert!(message.contains("rejects the login of `postgres`"), "{message}");
+    assert!(!message.contains("horse") && !wrong.server().log().contains("horse"), "{message}");
+    let mut correct = with("correct horse");
+    wait_until("the file is found", || {
+        paths(&found(&mut correct, json!({ "query": "find quagga" }))).first() == Some(&"a.rs")
     });
 }
 
 #[test]
-fn a_server_without_pgvector_is_said_to_be_without() {
+fn a_server_without_pgvector_is_an_error_with_the_reason() {
     let server = Server::without_pgvector();
     let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
     let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
-    let said = refusal(&client.call("search_semantic", json!({ "query": "quagga" })));
-    assert!(said.contains("has no pgvector"), "{said}");
+    let message = refusal(&client.call("search_semantic", json!({ "query": "quagga" })));
+    assert!(message.contains("has no pgvector"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Ending: in order at a signal, at once at a second, and never with anything left running.
+//! Shutdown: in order at the first signal, at once at the second, and without leftover processes.
 
 mod killed;
 
@@ -53,7 +53,7 @@ fn a_signal_lets_a_stream_in_flight_finish() {
 }
 
 #[test]
-fn a_signal_lets_a_call_finish_whose_client_has_left_it_to_its_session() {
+fn a_signal_lets_a_call_finish_whose_client_has_disconnected() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let session = served.session("2025-11-25");
@@ -80,7 +80,7 @@ fn a_signal_lets_the_call_in_flight_finish_over_stdio() {
         stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
         marker.started();
         stdio.signal(signal);
-        wait_until("the signal is told", || stdio.log().contains("stopping"));
+        wait_until("the signal is logged", || stdio.log().contains("stopping"));
         workspace.put("go", "");
         assert_eq!(structured(&stdio.answer(1))["stdout"], "began\nwent\n");
         assert_eq!(stdio.ended().code(), Some(0), "{signal:?}");
@@ -95,8 +95,8 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_stdio() {
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
     marker.started();
     stdio.signal(Signal::TERM);
-    let said = refusal(&stdio.answer(1));
-    assert!(said.contains("the server is stopping"), "{said}");
+    let message = refusal(&stdio.answer(1));
+    assert!(message.contains("the server is stopping"), "{message}");
     assert_eq!(stdio.ended().code(), Some(0));
     assert!(marker.pids().is_empty());
     assert_eq!(stdio.outcomes(1), ["canceled"]);
@@ -110,15 +110,15 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_http() {
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.started();
     served.signal(Signal::TERM);
-    let said = refusal(&connection.response().message());
-    assert!(said.contains("the server is stopping"), "{said}");
+    let message = refusal(&connection.response().message());
+    assert!(message.contains("the server is stopping"), "{message}");
     assert_eq!(served.ended().code(), Some(0));
     assert!(marker.pids().is_empty());
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_server_at_once() {
     let marker = Marker::new();
     let stdio = {
         let mut stdio = Launch::over(&Workspace::new()).stdio();
@@ -127,7 +127,7 @@ fn a_second_signal_ends_it_at_once() {
     };
     marker.started();
     stdio.signal(Signal::INT);
-    wait_until("the first signal is told", || stdio.log().contains("stopping"));
+    wait_until("the first signal is logged", || stdio.log().contains("stopping"));
     stdio.signal(Signal::INT);
     assert_eq!(stdio.ended().code(), Some(130));
     marker.gone();
@@ -144,7 +144,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn connections_on_which_nothing_is_asked_do_not_keep_it_from_ending() {
+fn idle_connections_do_not_delay_the_end() {
     let served = Launch::over(&Workspace::new()).served();
     let mut used = served.connect();
     used.post(&Post::mcp(&modern(1, "tools/list", json!({}))));
@@ -157,7 +157,7 @@ fn connections_on_which_nothing_is_asked_do_not_keep_it_from_ending() {
 }
 
 #[test]
-fn the_end_of_input_answers_what_was_asked() {
+fn requests_before_the_end_of_input_are_answered() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     for id in 0..100 {
         stdio.send(&call(id, "files_read", json!({ "path": "README.md" })));
@@ -172,7 +172,7 @@ fn the_end_of_input_answers_what_was_asked() {
 }
 
 #[test]
-fn the_end_of_input_stops_what_takes_longer_and_answers_it_too() {
+fn the_end_of_input_stops_long_calls_and_answers_them() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
@@ -191,7 +191,7 @@ fn the_end_of_input_stops_what_takes_longer_and_answers_it_too() {
 }
 
 #[test]
-fn killed_it_leaves_no_program_running() {
+fn a_killed_server_leaves_no_program_running() {
     let workspace = Workspace::new();
     for nth in 0..2 {
         let marker = Marker::new();
@@ -217,7 +217,7 @@ fn killed_it_leaves_no_program_running() {
 }
 
 #[test]
-fn a_client_that_closes_its_ears_ends_it() {
+fn a_client_that_closes_its_output_ends_the_server() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
@@ -229,7 +229,7 @@ fn a_client_that_closes_its_ears_ends_it() {
 }
 
 #[test]
-fn a_client_that_goes_away_whole_ends_it() {
+fn a_client_that_closes_input_and_output_ends_the_server() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
@@ -241,9 +241,9 @@ fn a_client_that_goes_away_whole_ends_it() {
 }
 
 #[test]
-fn nothing_but_messages_is_ever_written_to_standard_output() {
+fn standard_output_has_only_messages() {
     let mut stdio = Launch::over(&Workspace::new()).set("log_level", "trace").stdio();
-    // Each line that comes is checked to be a message.
+    // The client checks that each line is a message.
     stdio.send(&notification("notifications/unheard-of", json!({})));
     let printf = json!({ "command": "printf", "args": ["on stdout"] });
     assert_eq!(structured(&stdio.ask(&call(1, "exec_run", printf)))["stdout"], "on stdout");
@@ -254,7 +254,7 @@ fn nothing_but_messages_is_ever_written_to_standard_output() {
 }
 
 #[test]
-fn a_client_that_does_not_read_keeps_no_server_from_ending() {
+fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
     for how in ["input", "signal"] {
         let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(4000));
         let mut stdio = Launch::over(&workspace).set("limits_cancel_grace_ms", 100).stdio();
@@ -267,7 +267,7 @@ fn a_client_that_does_not_read_keeps_no_server_from_ending() {
             _ => stdio.signal(Signal::TERM),
         }
         if how == "signal" {
-            // It lets calls in flight finish first; a second signal does not wait.
+            // The first signal lets calls in flight finish; the second does not wait.
             stdio.signal(Signal::TERM);
         }
         stdio.ended();

@@ -1,4 +1,4 @@
-//! Starts the binary over a folder of its own and speaks to it, with a bound on every wait.
+//! Starts the binary over a temporary folder and talks to it, with a limit on every wait.
 
 mod workspace;
 mod launch;
@@ -21,7 +21,7 @@ pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with
 pub(crate) use commands::{COMMANDS, began, go, ran};
 pub(crate) use converse::converse;
 pub(crate) use keys::keys_of;
-pub(crate) use launch::{Launch, Server, binary, path, vouch};
+pub(crate) use launch::{Launch, Server, binary, path, trust_config};
 pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
     sleeps, structured, text, waits_for_go,
@@ -33,16 +33,16 @@ pub(crate) use wire::{Connection, Head, Post, Response, Served, closed};
 pub(crate) use workspace::Workspace;
 pub(crate) use zyra::{accepted, check_command, zyra};
 
-/// How long anything may take that takes no time: long, since other tests run beside this one.
+/// The limit on waits for quick operations; long, because other tests run at the same time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What `look` finds, looked for again and again until it does.
+/// Calls `look` until it returns something, within [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_long_for(PATIENCE, what, look)
 }
 
-/// The same for what takes its time.
+/// Calls `look` until it returns something, within `patience`.
 #[track_caller]
 pub(crate) fn wait_long_for<T>(
     patience: Duration,
@@ -54,12 +54,12 @@ pub(crate) fn wait_long_for<T>(
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < patience, "waited {patience:?} in vain: {what}");
+        assert!(begun.elapsed() < patience, "timed out after {patience:?}: {what}");
         sleep(Duration::from_millis(3));
     }
 }
 
-/// Checks every row, all at once: each waits most of its time.
+/// Runs `check` for every row at the same time.
 pub(crate) fn at_once<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;
     scope(|scope| {

@@ -1,4 +1,4 @@
-//! What is told of calls beside their records, to those who watch many servers.
+//! Metrics and traces of calls.
 
 mod exposition;
 mod metrics;

@@ -1,4 +1,4 @@
-//! Building and testing over the wire: real projects, by their own tools, without a network.
+//! Tests of building and testing over the wire: real projects with their own tools, no network.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, Launch, MODERN, Workspace, path, refusal, structured, text};
 
-/// A client of a server that finds the build tools of this machine.
-fn client(workspace: &Workspace, tune: impl Fn(Launch) -> Launch) -> Client {
+/// Creates a client of a server that finds the build tools of this machine.
+fn client(workspace: &Workspace, configure: impl Fn(Launch) -> Launch) -> Client {
     let judges = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/judges/bin");
     assert!(judges.join("pytest").exists(), "pytest is missing: run `cargo xtask setup`");
     let folders = [judges.into_os_string(), path()].join(&OsString::from(":"));
@@ -20,10 +20,10 @@ fn client(workspace: &Workspace, tune: impl Fn(Launch) -> Launch) -> Client {
         .env("PATH", folders)
         .env("CARGO_HOME", home("CARGO_HOME", ".cargo"))
         .env("RUSTUP_HOME", home("RUSTUP_HOME", ".rustup"));
-    Client::stdio(tune(launch), MODERN)
+    Client::stdio(configure(launch), MODERN)
 }
 
-/// The structured result of a program, however it ended.
+/// Returns the structured result of a program with any exit code.
 #[track_caller]
 fn report(answer: &Value) -> &Value {
     let report = &answer["result"]["structuredContent"];
@@ -36,7 +36,7 @@ const MANIFEST: &str =
 const LIB: &str = "pub fn add(a: i32, b: i32) -> i32 {\n    a + b\n}\n\n#[test]\nfn adds() {\n    assert_eq!(add(1, 2), 3);\n}\n\n#[test]\nfn adds_wrongly() {\n    assert_eq!(add(1, 2), 4);\n}\n";
 
 #[test]
-fn a_cargo_project_is_built_tested_and_mended() {
+fn a_cargo_project_is_built_tested_and_fixed() {
     let workspace = Workspace::new().file("tiny/Cargo.toml", MANIFEST).file("tiny/src/lib.rs", LIB);
     let mut client = client(&workspace, |launch| launch);
     let found = client.call("ci_detect", json!({}));
@@ -46,10 +46,11 @@ fn a_cargo_project_is_built_tested_and_mended() {
     let built = client.call("ci_build", input.clone());
     assert_eq!(report(&built)["ok"], true, "{built}");
     let tested = client.call("ci_test", input.clone());
-    let told = report(&tested);
-    assert_eq!((&told["ok"], &told["exit_code"]), (&json!(false), &json!(101)), "{tested}");
-    assert_eq!((&told["summary"]["passed"], &told["summary"]["failed"]), (&json!(1), &json!(1)));
-    let [failure] = &told["failures"].as_array().unwrap()[..] else { panic!("{tested}") };
+    let result = report(&tested);
+    assert_eq!((&result["ok"], &result["exit_code"]), (&json!(false), &json!(101)), "{tested}");
+    let summary = &result["summary"];
+    assert_eq!((&summary["passed"], &summary["failed"]), (&json!(1), &json!(1)));
+    let [failure] = &result["failures"].as_array().unwrap()[..] else { panic!("{tested}") };
     let place = ["file", "line", "test", "severity"].map(|name| failure[name].clone());
     assert_eq!(
         place,
@@ -68,8 +69,8 @@ fn a_cargo_project_is_built_tested_and_mended() {
     assert_eq!(place, ["tiny/src/lib.rs".into(), json!(2), json!(18), "E0308".into()], "{broken}");
     assert!(!report(&broken)["output"].as_str().unwrap().contains("\"reason\""), "{broken}");
     workspace.put("tiny/src/lib.rs", LIB.replace(", 4", ", 3"));
-    let mended = client.call("ci_test", input);
-    assert_eq!((&report(&mended)["ok"], &report(&mended)["failures"]), (&json!(true), &json!([])));
+    let fixed = client.call("ci_test", input);
+    assert_eq!((&report(&fixed)["ok"], &report(&fixed)["failures"]), (&json!(true), &json!([])));
 }
 
 #[test]
@@ -83,14 +84,15 @@ fn an_npm_project_is_tested_by_its_own_script() {
         Workspace::new().file("package.json", package.to_string()).file("sum.test.js", test);
     let mut client = client(&workspace, |launch| launch);
     let tested = client.call("ci_test", json!({}));
-    let told = report(&tested);
-    assert_eq!((&told["kind"], &told["ok"]), (&json!("npm"), &json!(false)), "{tested}");
-    assert_eq!((&told["summary"]["passed"], &told["summary"]["failed"]), (&json!(1), &json!(1)));
-    let failure = &told["failures"][0];
+    let result = report(&tested);
+    assert_eq!((&result["kind"], &result["ok"]), (&json!("npm"), &json!(false)), "{tested}");
+    let summary = &result["summary"];
+    assert_eq!((&summary["passed"], &summary["failed"]), (&json!(1), &json!(1)));
+    let failure = &result["failures"][0];
     let place = ["file", "line", "test"].map(|name| failure[name].clone());
     assert_eq!(place, ["sum.test.js".into(), json!(4), "adds wrongly".into()], "{tested}");
-    let said = refusal(&client.call("ci_build", json!({})));
-    assert!(said.contains("no script `build`; it has `test`"), "{said}");
+    let message = refusal(&client.call("ci_build", json!({})));
+    assert!(message.contains("no script `build`; it has `test`"), "{message}");
     let restored = client.call("ci_restore", json!({ "args": ["--offline", "--no-audit"] }));
     assert_eq!(report(&restored)["ok"], true, "{restored}");
 }
@@ -102,10 +104,11 @@ fn a_python_project_is_tested_by_pytest() {
         Workspace::new().file("sums/tests/test_sum.py", test).file("sums/pytest.ini", "[pytest]\n");
     let mut client = client(&workspace, |launch| launch);
     let tested = client.call("ci_test", json!({ "project": "sums" }));
-    let told = report(&tested);
-    assert_eq!((&told["kind"], &told["ok"]), (&json!("pytest"), &json!(false)), "{tested}");
-    assert_eq!((&told["summary"]["passed"], &told["summary"]["failed"]), (&json!(1), &json!(1)));
-    let failure = &told["failures"][0];
+    let result = report(&tested);
+    assert_eq!((&result["kind"], &result["ok"]), (&json!("pytest"), &json!(false)), "{tested}");
+    let summary = &result["summary"];
+    assert_eq!((&summary["passed"], &summary["failed"]), (&json!(1), &json!(1)));
+    let failure = &result["failures"][0];
     let place = ["file", "line", "test"].map(|name| failure[name].clone());
     assert_eq!(place, ["sums/tests/test_sum.py".into(), json!(6), "test_adds_wrongly".into()]);
     let one = json!({ "project": "sums", "filter": "test_adds and not wrongly" });
@@ -113,7 +116,7 @@ fn a_python_project_is_tested_by_pytest() {
 }
 
 #[test]
-fn a_makefile_s_targets_are_run_and_the_compiler_read() {
+fn a_make_project_is_built_and_tested_by_its_targets() {
     let makefile = "all: main.o\nmain.o: main.c\n\tcc -c main.c\ntest:\n\tseq 1 20000; exit 3\n";
     let workspace = Workspace::new()
         .file("Makefile", makefile)
@@ -131,44 +134,48 @@ fn a_makefile_s_targets_are_run_and_the_compiler_read() {
 }
 
 #[test]
-fn command_lines_run_by_the_rules_of_exec() {
+fn command_lines_obey_the_settings_of_exec() {
     let workspace = Workspace::new();
-    let mut open = client(&workspace, |launch| launch);
-    let ran = open.call("ci_run", json!({ "command": "printf '%s|' 'a b' c" }));
+    let mut unlimited = client(&workspace, |launch| launch);
+    let ran = unlimited.call("ci_run", json!({ "command": "printf '%s|' 'a b' c" }));
     assert_eq!(structured(&ran)["stdout"], "a b|c|");
-    let ran = open.call("ci_run", json!({ "command": "echo $((1 + 2)) | cat; exit 4" }));
+    let ran = unlimited.call("ci_run", json!({ "command": "echo $((1 + 2)) | cat; exit 4" }));
     assert_eq!((&report(&ran)["stdout"], &report(&ran)["exit_code"]), (&json!("3\n"), &json!(4)));
     let argv = json!({ "command": "printf", "args": ["%s", "$HOME; *"], "folder": "." });
-    assert_eq!(structured(&open.call("ci_run", argv))["stdout"], "$HOME; *");
+    assert_eq!(structured(&unlimited.call("ci_run", argv))["stdout"], "$HOME; *");
     let outside = json!({ "command": "true", "folder": ".." });
     assert!(
-        refusal(&open.call("ci_run", outside)).contains("leads out of the workspace"),
-        "it stays inside"
+        refusal(&unlimited.call("ci_run", outside)).contains("leads out of the workspace"),
+        "the folder is in the workspace"
     );
     let set = |launch: Launch| launch.set("exec_allow", "echo").set("exec_shell", "false");
-    let mut bound = client(&workspace, set);
+    let mut limited = client(&workspace, set);
     assert_eq!(
-        structured(&bound.call("ci_run", json!({ "command": "echo hi" })))["stdout"],
+        structured(&limited.call("ci_run", json!({ "command": "echo hi" })))["stdout"],
         "hi\n"
     );
-    for command in ["touch made", "echo hi > made", "sh -c 'touch made'"] {
-        let answer = bound.call("ci_run", json!({ "command": command }));
-        assert!(refusal(&answer).contains("may not be run here"), "{command}: {answer}");
+    for (command, reason) in [
+        ("touch made", "may not be run here"),
+        ("echo hi > made", "this line needs a shell"),
+        ("sh -c 'touch made'", "may not be run here"),
+    ] {
+        let answer = limited.call("ci_run", json!({ "command": command }));
+        assert!(refusal(&answer).contains(reason), "{command}: {answer}");
     }
     workspace.put("Makefile", "all:\n\ttouch made\n");
-    let said = refusal(&bound.call("ci_build", json!({})));
-    assert!(said.contains("`make` may not be run here"), "{said}");
+    let message = refusal(&limited.call("ci_build", json!({})));
+    assert!(message.contains("`make` may not be run here"), "{message}");
     assert!(!workspace.path("made").exists());
 }
 
 #[test]
-fn diagnostics_tell_the_machine_in_lines() {
+fn diagnostics_describe_the_machine_in_lines() {
     let workspace = Workspace::new();
     let mut client = client(&workspace, |launch| launch);
     let answer = client.call("ci_diagnostics", json!({}));
-    let told = structured(&answer);
+    let result = structured(&answer);
     let lines: Vec<&str> =
-        told["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        result["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     let count = std::thread::available_parallelism().unwrap();
     assert!(lines[0].starts_with("OS: Linux "), "{lines:?}");
     assert_eq!(lines[1..3], ["64-bit OS: True".to_owned(), format!("Processor Count: {count}")]);

@@ -1,14 +1,14 @@
-//! The `docs` tools over the wire: documents loaded, made and found, in exact shapes.
+//! The `docs` tools over the wire: loading, rendering and finding documents.
 
 use serde_json::{Value, json};
 
 use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
 
-/// SHA-256 of `Workspace::README`, as `sha256sum` says.
+/// SHA-256 of `Workspace::README`, from `sha256sum`.
 const README_SHA256: &str = "d07c1ea9be6a9c56e030345c78292850171ac42a1e087e8794f47de7d811fe02";
 
 #[test]
-fn a_document_is_loaded_made_another_of_and_found() {
+fn documents_are_loaded_rendered_and_found() {
     let workspace = Workspace::new()
         .file(
             "docs/walk.md",
@@ -20,28 +20,31 @@ fn a_document_is_loaded_made_another_of_and_found() {
         let document = json!({ "path": "README.md", "content": Workspace::README,
             "sha256": README_SHA256 });
         let bytes = Workspace::README.len();
-        let whole = json!({ "document": document, "metadata": {}, "stats": { "bytes": bytes } });
-        assert_eq!(structured(&loaded), &whole);
+        let expected = json!({ "document": document, "metadata": {}, "stats": { "bytes": bytes } });
+        assert_eq!(structured(&loaded), &expected);
 
         let walk = json!({ "path": "docs/walk.md" });
         let answer = client.call("docs_load_fetch", walk);
         let walk = structured(&answer);
         assert_eq!(walk["metadata"], json!({ "title": "A walk", "by": { "name": "Ada" } }));
-        let beside = json!({ "path": "docs/walk.md", "metadataPath": "docs/walk.json" });
-        let answer = client.call("docs_load_fetch", beside);
+        let with_metadata = json!({ "path": "docs/walk.md", "metadataPath": "docs/walk.json" });
+        let answer = client.call("docs_load_fetch", with_metadata);
         assert_eq!(structured(&answer)["metadata"], json!({ "season": "spring" }));
 
         let render = json!({ "title": "Two", "template": "# {{ title }}\n\n{{ metadata.by.name }}: {{ body }}",
             "body": "{{ title }}", "frontMatter": { "z": 1, "a": "x: y" }, "metadata": walk["metadata"] });
         let answer = client.call("docs_render", render.clone());
-        let made = structured(&answer);
-        assert_eq!(made["markdown"], "---\na: \"x: y\"\nz: 1\n---\n\n# Two\n\nAda: {{ title }}");
+        let rendered = structured(&answer);
         assert_eq!(
-            made["contentHash"],
+            rendered["markdown"],
+            "---\na: \"x: y\"\nz: 1\n---\n\n# Two\n\nAda: {{ title }}"
+        );
+        assert_eq!(
+            rendered["contentHash"],
             "673ad76157e2ec0093ec124fae5b0ecbb3fd791327cdc321c253bca815eb803f"
         );
-        let told = json!({ "title": "Two", "frontMatter": { "z": 1, "a": "x: y" } });
-        assert_eq!(made["metadata"], told);
+        let expected = json!({ "title": "Two", "frontMatter": { "z": 1, "a": "x: y" } });
+        assert_eq!(rendered["metadata"], expected);
         assert_eq!(client.call("docs_render", render)["result"], answer["result"]);
 
         let answer = client.call("docs_search", json!({ "query": "fern", "topK": 1 }));
@@ -56,10 +59,10 @@ fn a_document_is_loaded_made_another_of_and_found() {
 }
 
 #[test]
-fn what_no_document_can_be_made_of_is_refused_with_its_place() {
+fn invalid_input_is_rejected_with_its_pointer() {
     let workspace = Workspace::new().file("docs/big.md", "x".repeat(2 << 20));
     over_both(&workspace, |client| {
-        for (tool, ask, why) in [
+        for (tool, input, why) in [
             ("docs_load_fetch", json!({}), "path"),
             ("docs_load_fetch", json!({ "path": "README.md", "also": 1 }), "also"),
             ("docs_load_fetch", json!({ "path": "README.md", "encoding": "x" }), "/encoding"),
@@ -74,31 +77,31 @@ fn what_no_document_can_be_made_of_is_refused_with_its_place() {
             ("docs_search", json!({ "query": "x", "topK": 11 }), "/topK"),
             ("docs_search", json!({ "query": "x", "filters": { "lang": "md" } }), "lang"),
         ] {
-            let said = refusal(&client.call(tool, ask.clone()));
-            assert!(said.contains(why), "{tool} {ask}: {said}");
+            let message = refusal(&client.call(tool, input.clone()));
+            assert!(message.contains(why), "{tool} {input}: {message}");
         }
     });
 }
 
 #[test]
-fn every_shape_is_closed() {
-    fn check(schema: &Value, place: &str) {
+fn no_schema_allows_additional_properties() {
+    fn check(schema: &Value, pointer: &str) {
+        // Free objects, such as metadata, have no `properties`.
         let Some(fields) = schema["properties"].as_object() else { return };
-        // What a person put above a document is theirs.
-        assert_eq!(schema["additionalProperties"], false, "{place}: {schema}");
+        assert_eq!(schema["additionalProperties"], false, "{pointer}: {schema}");
         for (name, schema) in fields {
-            check(schema, &format!("{place}/{name}"));
-            check(&schema["items"], &format!("{place}/{name}/items"));
+            check(schema, &format!("{pointer}/{name}"));
+            check(&schema["items"], &format!("{pointer}/{name}/items"));
             for any in schema["anyOf"].as_array().into_iter().flatten() {
-                check(any, &format!("{place}/{name}"));
+                check(any, &format!("{pointer}/{name}"));
             }
         }
     }
     let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
     let tools = client.tools();
-    let ours = tools.iter().filter(|it| it["name"].as_str().unwrap().starts_with("docs_"));
+    let docs_tools = tools.iter().filter(|it| it["name"].as_str().unwrap().starts_with("docs_"));
     let mut count = 0;
-    for tool in ours {
+    for tool in docs_tools {
         let name = tool["name"].as_str().unwrap();
         check(&tool["inputSchema"], name);
         check(&tool["outputSchema"], name);

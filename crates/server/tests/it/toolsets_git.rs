@@ -1,4 +1,4 @@
-//! Git's tools over the wire: a change from the work tree to a commit, and what is refused.
+//! Tests of git's tools over the wire: from a change to a commit, and refusals.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Workspace, over_both, over_both_with, path, refusal, structured, text};
 
-/// What git itself prints in `workspace`.
+/// Runs git itself in `workspace`, and returns its output.
 #[track_caller]
 pub(crate) fn git(workspace: &Workspace, args: &[&str]) -> String {
     let mut git = Command::new("git");
@@ -17,7 +17,7 @@ pub(crate) fn git(workspace: &Workspace, args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// A workspace that is a repository with one commit on `main`.
+/// Creates a workspace that is a repository with one commit on `main`.
 pub(crate) fn repository() -> Workspace {
     let workspace = Workspace::new();
     git(&workspace, &["init", "-q", "-b", "main", "."]);
@@ -29,7 +29,7 @@ pub(crate) fn repository() -> Workspace {
 }
 
 #[test]
-fn a_change_goes_from_the_work_tree_to_a_branch() {
+fn a_change_is_staged_and_committed_to_a_new_branch() {
     let workspace = repository();
     over_both(&workspace, |client| {
         let branch = format!("work-{}", client.server().pid);
@@ -45,8 +45,12 @@ fn a_change_goes_from_the_work_tree_to_a_branch() {
         assert_eq!(structured(&added)["staged"][0]["path"], "new file.txt");
         let staged = client.call("git_diff", json!({ "staged": true }));
         assert_eq!(structured(&staged)["diff"], git(&workspace, &["diff", "--cached"]));
-        let made = client.call("git_commit", json!({ "message": format!("{branch}\n\nand why") }));
-        assert_eq!(structured(&made)["commit"], git(&workspace, &["rev-parse", "HEAD"]).trim());
+        let committed =
+            client.call("git_commit", json!({ "message": format!("{branch}\n\nand why") }));
+        assert_eq!(
+            structured(&committed)["commit"],
+            git(&workspace, &["rev-parse", "HEAD"]).trim()
+        );
         let log = client.call("git_log", json!({ "count": 1 }));
         assert_eq!(structured(&log)["oneline"], git(&workspace, &["log", "--oneline", "-1"]));
         let branches = client.call("git_branches", json!({}));
@@ -58,18 +62,19 @@ fn a_change_goes_from_the_work_tree_to_a_branch() {
 }
 
 #[test]
-fn reading_a_repository_is_offered_where_nothing_may_change() {
+fn a_read_only_server_offers_only_the_git_tools_that_read() {
     let workspace = repository();
     over_both_with(&workspace, &[("tools_effects", "reads")], |client| {
         let log = client.call("git_log", json!({}));
         assert_eq!(structured(&log)["commits"][0]["subject"], "first");
         let add = client.call("git_add", json!({ "paths": ["."] }));
-        assert!(refusal(&add).contains("no tool is named `git_add`"), "{add}");
+        let expected = "`git_add` is not available: this server is read-only";
+        assert!(refusal(&add).contains(expected), "{add}");
     });
 }
 
 #[test]
-fn words_that_would_be_options_are_refused() {
+fn revisions_like_options_and_paths_outside_are_refused() {
     let workspace = repository();
     over_both(&workspace, |client| {
         for (tool, input) in [
@@ -88,16 +93,16 @@ fn words_that_would_be_options_are_refused() {
 }
 
 #[test]
-fn where_there_is_no_repository_it_says_what_to_do() {
+fn without_a_repository_the_error_names_the_fix() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
-        let said = refusal(&client.call("git_status", json!({})));
-        assert!(said.contains("git init") && said.contains("`repo`"), "{said}");
+        let message = refusal(&client.call("git_status", json!({})));
+        assert!(message.contains("git init") && message.contains("`repo`"), "{message}");
     });
 }
 
 #[test]
-fn hooks_run_only_where_the_owner_says_so() {
+fn hooks_run_only_if_the_settings_allow_them() {
     let workspace = repository();
     let hook = workspace.path(".git/hooks/post-commit");
     workspace.put(".git/hooks/post-commit", "#!/bin/sh\ntouch hooked\n");
@@ -108,8 +113,8 @@ fn hooks_run_only_where_the_owner_says_so() {
         assert!(!workspace.path("hooked").exists());
     });
     over_both_with(&workspace, &[("git_hooks", "true")], |client| {
-        let made: Value = client.call("git_commit", commit.clone());
-        assert!(structured(&made)["commit"].is_string());
+        let committed: Value = client.call("git_commit", commit.clone());
+        assert!(structured(&committed)["commit"].is_string());
         assert!(workspace.path("hooked").exists());
         std::fs::remove_file(workspace.path("hooked")).unwrap();
     });

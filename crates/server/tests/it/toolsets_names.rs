@@ -1,4 +1,4 @@
-//! `search.names` over the wire: what is defined where, by whatever of its name is known.
+//! `search.names` over the wire.
 
 use serde_json::{Value, json};
 
@@ -19,25 +19,25 @@ fn code() -> Workspace {
 }
 
 fn names(found: &Value) -> Vec<(String, String)> {
-    let told = |it: &Value| {
+    let name_and_likeness = |it: &Value| {
         let text = |name: &str| it[name].as_str().unwrap().to_owned();
         (text("name"), text("likeness"))
     };
-    found["definitions"].as_array().unwrap().iter().map(told).collect()
+    found["definitions"].as_array().unwrap().iter().map(name_and_likeness).collect()
 }
 
-fn found(client: &mut Client, ask: Value) -> Value {
-    structured(&client.call("search_names", ask)).clone()
+fn found(client: &mut Client, input: Value) -> Value {
+    structured(&client.call("search_names", input)).clone()
 }
 
 #[test]
-fn a_definition_is_found_by_its_name_its_beginning_its_words_or_almost() {
+fn a_definition_is_found_by_its_name_its_beginning_its_words_or_a_misspelling() {
     over_both(&code(), |client| {
         let found_as = |client: &mut Client, name: &str| {
             let found = found(client, json!({ "name": name }));
             names(&found).into_iter().next()
         };
-        for (asked, name, likeness) in [
+        for (query, name, likeness) in [
             ("start_session", "start_session", "exact"),
             ("Start_Session", "start_session", "case"),
             ("start_sess", "start_session", "prefix"),
@@ -48,7 +48,7 @@ fn a_definition_is_found_by_its_name_its_beginning_its_words_or_almost() {
             ("Sessions at work", "Sessions at work", "exact"),
         ] {
             let expected = Some((name.to_owned(), likeness.to_owned()));
-            assert_eq!(found_as(client, asked), expected, "{asked}");
+            assert_eq!(found_as(client, query), expected, "{query}");
         }
         assert_eq!(found_as(client, "nothing_of_that_kind"), None);
         let one = found(client, json!({ "name": "start_session", "limit": 1 }));
@@ -65,7 +65,7 @@ fn a_definition_is_found_by_its_name_its_beginning_its_words_or_almost() {
 }
 
 #[test]
-fn filters_pages_and_refusals_of_names() {
+fn names_are_filtered_and_paged_and_invalid_input_is_rejected() {
     let workspace = Workspace::new();
     for file in 0..30 {
         let text = format!("def handle_{file:02}(x):\n    a = x\n    b = a\n    return b\n");
@@ -76,9 +76,9 @@ fn filters_pages_and_refusals_of_names() {
         let mut all = Vec::new();
         let mut cursor = Value::Null;
         loop {
-            let ask =
+            let input =
                 json!({ "name": "handle_", "limit": 7, "tags": ["python"], "cursor": cursor });
-            let page = found(client, ask);
+            let page = found(client, input);
             all.extend(names(&page).into_iter().map(|(name, _)| name));
             cursor = page["cursor"].clone();
             assert_eq!(page["truncated"], json!(!cursor.is_null()));
@@ -93,21 +93,21 @@ fn filters_pages_and_refusals_of_names() {
         assert_eq!(names(&types), [("Handle".to_owned(), "case".to_owned())]);
         let web = found(client, json!({ "name": "handle", "path_prefix": "web/" }));
         assert_eq!(names(&web).len(), 1);
-        for (ask, pointer) in [
+        for (input, pointer) in [
             (json!({ "name": " " }), "/name"),
             (json!({ "name": "x", "limit": 101 }), "/limit"),
             (json!({ "name": "x", "namespace": "nowhere" }), "/namespace"),
             (json!({ "name": "x", "cursor": "zz" }), "/cursor"),
             (json!({ "name": "x", "kinds": ["verb"] }), "/kinds"),
         ] {
-            let said = refusal(&client.call("search_names", ask.clone()));
-            assert!(said.contains(pointer), "{ask}: {said}");
+            let message = refusal(&client.call("search_names", input.clone()));
+            assert!(message.contains(pointer), "{input}: {message}");
         }
     });
 }
 
 #[test]
-fn a_page_goes_on_after_the_last_definition_though_others_came_before_it() {
+fn a_page_continues_after_the_last_definition_when_earlier_ones_were_added() {
     let workspace = Workspace::new();
     let define = |file: &str| {
         let text = format!("def handle_{file}(x):\n    a = x\n    b = a\n    return b\n");
@@ -115,17 +115,17 @@ fn a_page_goes_on_after_the_last_definition_though_others_came_before_it() {
     };
     ["b", "c", "d", "e", "f", "g"].into_iter().for_each(define);
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let ask = |cursor: &Value| json!({ "name": "handle_", "limit": 3, "cursor": cursor });
-    let first = found(&mut client, ask(&Value::Null));
+    let input = |cursor: &Value| json!({ "name": "handle_", "limit": 3, "cursor": cursor });
+    let first = found(&mut client, input(&Value::Null));
     define("a");
-    let second = found(&mut client, ask(&first["cursor"]));
-    let told = |page: &Value| names(page).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-    assert_eq!(told(&first), ["handle_b", "handle_c", "handle_d"]);
-    assert_eq!(told(&second), ["handle_e", "handle_f", "handle_g"]);
+    let second = found(&mut client, input(&first["cursor"]));
+    let names_of = |page: &Value| names(page).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names_of(&first), ["handle_b", "handle_c", "handle_d"]);
+    assert_eq!(names_of(&second), ["handle_e", "handle_f", "handle_g"]);
 }
 
 #[test]
-fn what_is_called_the_same_is_told_apart_and_kinds_are_looked_for_beyond_the_first() {
+fn equal_names_have_different_containers_and_filters_apply_before_the_limit() {
     let two = "class A:\n    def go(self):\n        a = 1\n        b = 2\n        return a + b\n\n\n\
         class B:\n    def go(self):\n        c = 1\n        d = 2\n        return c + d\n";
     let mut workspace = Workspace::new().file("src/two.py", two);
@@ -137,17 +137,17 @@ fn what_is_called_the_same_is_told_apart_and_kinds_are_looked_for_beyond_the_fir
     over_both(&workspace, |client| {
         let all = found(client, json!({ "name": "go" }));
         let exact = all["definitions"].as_array().unwrap().iter().take(2);
-        let told: Vec<_> = exact.map(|it| (&it["container"][0], &it["line"])).collect();
-        assert_eq!(told, [(&json!("A"), &json!(2)), (&json!("B"), &json!(9))]);
-        let ask = json!({ "name": "go", "kinds": ["section"], "limit": 1 });
-        let section = found(client, ask);
+        let places: Vec<_> = exact.map(|it| (&it["container"][0], &it["line"])).collect();
+        assert_eq!(places, [(&json!("A"), &json!(2)), (&json!("B"), &json!(9))]);
+        let sections = json!({ "name": "go", "kinds": ["section"], "limit": 1 });
+        let section = found(client, sections);
         assert_eq!(section["definitions"][0]["name"], "Go far", "{section}");
         let root = workspace.root().to_str().unwrap();
         for prefix in ["docs/", "./docs", &format!("{root}/docs")] {
             let docs = found(client, json!({ "name": "go", "path_prefix": prefix }));
             assert_eq!(names(&docs), [("Go far".to_owned(), "prefix".to_owned())], "{prefix}");
         }
-        // Of small neighbours in a document only what they share is known.
+        // Small neighbours in a document share a passage, so only its head is known.
         let documents = json!([{ "id": "x.rs", "text": "fn first() {}\nfn second() {}\n" }]);
         let put = json!({ "namespace": "notes", "documents": documents });
         structured(&client.call("search_upsert", put));
@@ -158,7 +158,7 @@ fn what_is_called_the_same_is_told_apart_and_kinds_are_looked_for_beyond_the_fir
 }
 
 #[test]
-fn a_name_is_found_as_soon_as_it_is_written_and_where_it_is_now() {
+fn a_definition_is_found_once_written_and_at_its_current_line() {
     let workspace = code();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     assert_eq!(names(&found(&mut client, json!({ "name": "quagga" }))), []);

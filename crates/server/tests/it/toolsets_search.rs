@@ -1,4 +1,4 @@
-//! `search.semantic` over the wire: what is found, how it is bounded, and when there is none.
+//! `search.semantic` over the wire: results, filters and errors.
 
 mod building;
 mod freshness;
@@ -25,20 +25,20 @@ pub(crate) use gold::GOLD;
 
 /// The corpus, in a workspace of its own.
 pub(crate) fn corpus() -> Workspace {
-    fn put(workspace: &Workspace, from: &Path, below: &Path) {
-        for entry in fs::read_dir(from).unwrap() {
+    fn copy(workspace: &Workspace, folder: &Path, root: &Path) {
+        for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                put(workspace, &path, below);
+                copy(workspace, &path, root);
             } else {
-                let name = path.strip_prefix(below).unwrap().to_str().unwrap().to_owned();
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
                 workspace.put(&name, fs::read(&path).unwrap());
             }
         }
     }
     let workspace = Workspace::new();
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
-    put(&workspace, &from, &from);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
+    copy(&workspace, &root, &root);
     workspace
 }
 
@@ -47,13 +47,13 @@ pub(crate) fn paths(found: &Value) -> Vec<&str> {
     matches.iter().map(|it| it["path"].as_str().unwrap()).collect()
 }
 
-/// What a search finds.
+/// Returns the result of a search with `input`.
 #[track_caller]
-pub(crate) fn found(client: &mut Client, ask: Value) -> Value {
-    structured(&client.call("search_semantic", ask)).clone()
+pub(crate) fn found(client: &mut Client, input: Value) -> Value {
+    structured(&client.call("search_semantic", input)).clone()
 }
 
-/// How far the index of a namespace is; nothing is begun by asking.
+/// Returns the status of the index of a namespace. This starts no indexing.
 #[track_caller]
 pub(crate) fn status(client: &mut Client, namespace: &str) -> Value {
     let answer = client.call("search_index_status", json!({ "namespace": namespace }));
@@ -61,14 +61,14 @@ pub(crate) fn status(client: &mut Client, namespace: &str) -> Value {
 }
 
 #[test]
-fn a_question_in_words_finds_the_code_that_answers_it_as_the_file_has_it() {
+fn a_query_in_words_finds_the_code_with_its_current_lines_and_etag() {
     let workspace = corpus();
     over_both_tuned(
         &workspace,
         |launch| launch,
         |client| {
-            let asked = json!({ "query": "authentication middleware", "top_k": 5 });
-            let answer = client.call("search_semantic", asked.clone());
+            let input = json!({ "query": "authentication middleware", "top_k": 5 });
+            let answer = client.call("search_semantic", input.clone());
             let found = structured(&answer);
             assert_eq!(paths(found)[0], "src/http/auth.rs", "{found}");
             let matches = found["matches"].as_array().unwrap();
@@ -95,31 +95,31 @@ fn a_question_in_words_finds_the_code_that_answers_it_as_the_file_has_it() {
             assert!(usage["embedding_model"].as_str().unwrap().starts_with("toolgate-static-"));
             assert!(usage["rerank_model"].as_str().unwrap().starts_with("features-"));
             assert_eq!(usage["embed_time_ms"], Value::Null);
-            assert_eq!(client.call("search_semantic", asked)["result"], answer["result"]);
+            assert_eq!(client.call("search_semantic", input)["result"], answer["result"]);
         },
     );
 }
 
 #[test]
-fn a_file_is_found_as_soon_as_it_is_written_and_not_once_it_is_gone() {
+fn a_file_is_found_once_written_and_not_after_its_deletion() {
     over_both_tuned(
         &Workspace::new(),
         |launch| launch,
         |client| {
-            let ask = json!({ "query": "quagga" });
-            assert!(paths(structured(&client.call("search_semantic", ask.clone()))).is_empty());
+            let input = json!({ "query": "quagga" });
+            assert!(paths(structured(&client.call("search_semantic", input.clone()))).is_empty());
             let write = json!({ "path": "a/q.rs", "content": "fn find_quagga() {}\n" });
             structured(&client.call("files_write", write));
-            let answer = client.call("search_semantic", ask.clone());
+            let answer = client.call("search_semantic", input.clone());
             assert_eq!(paths(structured(&answer)), ["a/q.rs"]);
             structured(&client.call("files_delete", json!({ "path": "a", "recursive": true })));
-            assert!(paths(structured(&client.call("search_semantic", ask))).is_empty());
+            assert!(paths(structured(&client.call("search_semantic", input))).is_empty());
         },
     );
 }
 
 #[test]
-fn what_holds_keys_and_passwords_is_not_found() {
+fn files_with_keys_and_passwords_are_not_found() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n";
     let workspace = Workspace::new()
         .file(".env", "OKAPI_TOKEN=canary\n")
@@ -139,13 +139,13 @@ fn what_holds_keys_and_passwords_is_not_found() {
 }
 
 #[test]
-fn filters_and_namespaces_leave_in_what_they_name() {
+fn filters_and_namespaces_restrict_a_search() {
     let settings = [("search_namespaces", "guides=docs, web=./web, gone=gone")];
     over_both_with(&corpus(), &settings, |client| {
         let mut found = |more: Value| {
-            let mut ask = json!({ "query": "authentication request token", "top_k": 50 });
-            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let answer = client.call("search_semantic", ask);
+            let mut input = json!({ "query": "authentication request token", "top_k": 50 });
+            input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let answer = client.call("search_semantic", input);
             let mut paths: Vec<String> =
                 paths(structured(&answer)).into_iter().map(str::to_owned).collect();
             paths.dedup();
@@ -162,19 +162,19 @@ fn filters_and_namespaces_leave_in_what_they_name() {
         assert_eq!(found(json!({ "path_prefix": "src/http/a" })), ["src/http/auth.rs"]);
         assert_eq!(found(json!({ "tags": ["python", "test"] })), ["tests/auth_test.py"]);
         let unknown = json!({ "query": "x1", "namespace": "nowhere" });
-        let said = refusal(&client.call("search_semantic", unknown));
+        let message = refusal(&client.call("search_semantic", unknown));
         assert!(
-            said.contains("no namespace is named `nowhere`") && said.contains("guides"),
-            "{said}"
+            message.contains("unknown namespace `nowhere`") && message.contains("guides"),
+            "{message}"
         );
         let gone = json!({ "query": "x1", "namespace": "gone" });
-        let said = refusal(&client.call("search_semantic", gone));
-        assert!(said.contains("the index of `gone` cannot be brought up to date"), "{said}");
+        let message = refusal(&client.call("search_semantic", gone));
+        assert!(message.contains("the index of `gone` cannot be brought up to date"), "{message}");
     });
 }
 
 #[test]
-fn another_root_is_searched_by_its_name_and_read_by_nothing_else() {
+fn another_root_is_searched_by_its_name_but_not_read_by_other_tools() {
     let other = TempDir::new().unwrap();
     let put = |name: &str, text: &str| fs::write(other.path().join(name), text).unwrap();
     put("lib.rs", "/// Feeds an okapi.\npub fn feed_okapi() {}\n");
@@ -183,9 +183,9 @@ fn another_root_is_searched_by_its_name_and_read_by_nothing_else() {
     let tune = |launch: Launch| launch.set("search_roots", &roots);
     over_both_tuned(&workspace, tune, |client| {
         let feed = |more: Value| {
-            let mut ask = json!({ "query": "feed okapi" });
-            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            ask
+            let mut input = json!({ "query": "feed okapi" });
+            input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            input
         };
         let std = found(client, feed(json!({ "namespace": "std" })));
         assert_eq!((paths(&std), &std["index"]["files"]), (vec!["lib.rs"], &json!(1)));
@@ -199,16 +199,17 @@ fn another_root_is_searched_by_its_name_and_read_by_nothing_else() {
         let status = client.call("search_index_status", json!({}));
         let namespaces = structured(&status)["namespaces"].as_object().unwrap().clone();
         assert_eq!(namespaces.keys().collect::<Vec<_>>(), ["gone", "std", "workspace"]);
-        // What is saved there is found, and what is not there is said to be away.
+        // Changes there are found, and a missing root is unavailable.
         put("new.rs", "fn find_quagga() {}\n");
         let quagga = json!({ "query": "find quagga", "namespace": "std" });
         assert_eq!(paths(&found(client, quagga.clone())), ["new.rs"]);
         fs::remove_file(other.path().join("new.rs")).unwrap();
         assert_eq!(paths(&found(client, quagga)), [""; 0]);
-        let said = refusal(&client.call("search_semantic", feed(json!({ "namespace": "gone" }))));
+        let gone = feed(json!({ "namespace": "gone" }));
+        let message = refusal(&client.call("search_semantic", gone));
         let why = "the index of `gone` cannot be brought up to date: its folder cannot be opened";
-        assert!(said.contains(why), "{said}");
-        // It is for searching alone.
+        assert!(message.contains(why), "{message}");
+        // Only search reads it.
         let file = other.path().join("lib.rs");
         refusal(&client.call("files_read", json!({ "path": file })));
         let documents = json!([{ "id": "a", "text": "x" }]);
@@ -218,7 +219,7 @@ fn another_root_is_searched_by_its_name_and_read_by_nothing_else() {
 }
 
 #[test]
-fn a_match_says_of_which_commit_it_is_where_git_has_the_file_as_it_is() {
+fn a_match_has_the_commit_if_its_file_is_unchanged_in_git() {
     let workspace = repository();
     workspace.put("a.rs", "fn feed_okapi() {}\n");
     git(&workspace, &["add", "."]);
@@ -240,23 +241,23 @@ fn a_match_says_of_which_commit_it_is_where_git_has_the_file_as_it_is() {
 }
 
 #[test]
-fn a_vector_that_came_with_a_match_finds_it_again_and_others_are_refused() {
+fn the_vector_of_a_match_finds_it_again_and_invalid_vectors_are_rejected() {
     over_both_tuned(
         &corpus(),
         |launch| launch,
         |client| {
-            let ask = json!({ "query": "evictOldest", "include_vectors": true, "rerank": false });
-            let answer = client.call("search_semantic", ask);
+            let input = json!({ "query": "evictOldest", "include_vectors": true, "rerank": false });
+            let answer = client.call("search_semantic", input);
             let found = structured(&answer);
             assert_eq!(found["usage"]["rerank_model"], Value::Null);
             let model = found["usage"]["embedding_model"].as_str().unwrap();
             assert!(model.starts_with("toolgate-static-"), "{model}");
             let first = &found["matches"][0];
             assert_eq!(first["vector"].as_array().unwrap().len(), 256);
-            let like = json!({ "embedding": first["vector"], "query": null, "top_k": 1 });
-            let again = client.call("search_semantic", like);
+            let by_vector = json!({ "embedding": first["vector"], "query": null, "top_k": 1 });
+            let again = client.call("search_semantic", by_vector);
             assert_eq!(structured(&again)["matches"][0]["id"], first["id"]);
-            for (ask, pointer) in [
+            for (input, pointer) in [
                 (json!({}), "/query"),
                 (json!({ "query": null, "embedding": null }), "/query"),
                 (json!({ "query": " " }), "/query"),
@@ -267,16 +268,16 @@ fn a_vector_that_came_with_a_match_finds_it_again_and_others_are_refused() {
                 (json!({ "query": "x", "top_k": 51 }), "/top_k"),
                 (json!({ "query": "x", "top": 5 }), "top"),
             ] {
-                let said = refusal(&client.call("search_semantic", ask.clone()));
-                assert!(said.contains(pointer), "{ask}: {said}");
+                let message = refusal(&client.call("search_semantic", input.clone()));
+                assert!(message.contains(pointer), "{input}: {message}");
             }
         },
     );
 }
 
 #[test]
-fn what_is_switched_off_is_not_offered() {
-    for (setting, gone) in [
+fn disabled_tools_are_not_listed() {
+    for (setting, disabled) in [
         ("search_enabled", &["search_semantic", "docs_search"][..]),
         ("docs_enabled", &["docs_load_fetch", "docs_render", "docs_search"]),
     ] {
@@ -284,19 +285,19 @@ fn what_is_switched_off_is_not_offered() {
         let mut client = Client::stdio(launch, MODERN);
         let tools = client.tools();
         let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        assert!(gone.iter().all(|name| !names.contains(name)), "{names:?}");
+        assert!(disabled.iter().all(|name| !names.contains(name)), "{names:?}");
         let left = ["search_semantic", "docs_load_fetch"].iter().filter(|it| names.contains(it));
         assert_eq!(left.count(), 1, "{names:?}");
     }
 }
 
 #[test]
-fn a_workspace_that_is_gone_is_said_to_be_away() {
+fn a_deleted_workspace_makes_search_unavailable() {
     let workspace = corpus();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let ask = json!({ "query": "token" });
-    structured(&client.call("search_semantic", ask.clone()));
+    let input = json!({ "query": "token" });
+    structured(&client.call("search_semantic", input.clone()));
     fs::remove_dir_all(workspace.root()).unwrap();
-    let said = refusal(&client.call("search_semantic", ask));
-    assert!(said.contains("the index of `workspace` cannot be brought up to date"), "{said}");
+    let message = refusal(&client.call("search_semantic", input));
+    assert!(message.contains("the index of `workspace` cannot be brought up to date"), "{message}");
 }

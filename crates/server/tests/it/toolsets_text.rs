@@ -1,5 +1,4 @@
-//! `search.text` over the wire: what is found, in which order, in what it stands, and what is left
-//! out.
+//! `search.text` over the wire: matches, their order and enclosing definitions, and skipped files.
 
 use serde_json::{Value, json};
 
@@ -35,12 +34,12 @@ fn paths(found: &Value) -> Vec<&str> {
     found["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
 }
 
-fn found(client: &mut Client, ask: Value) -> Value {
-    structured(&client.call("search_text", ask)).clone()
+fn found(client: &mut Client, input: Value) -> Value {
+    structured(&client.call("search_text", input)).clone()
 }
 
 #[test]
-fn definitions_come_first_and_tests_documents_and_foreign_files_last() {
+fn definitions_come_first_and_tests_documents_and_vendored_files_last() {
     over_both(&code(), |client| {
         let answer = client.call("search_text", json!({ "text": "open_store", "hidden": false }));
         let found = structured(&answer);
@@ -75,16 +74,16 @@ fn definitions_come_first_and_tests_documents_and_foreign_files_last() {
             answer["result"]
         );
         let shown = answer["result"]["content"][0]["text"].as_str().unwrap();
-        let begin = "src/zz/store.rs\n 12:    pub fn open_store(path: &str) -> Self {\nsrc/main.rs\n \
+        let beginning = "src/zz/store.rs\n 12:    pub fn open_store(path: &str) -> Self {\nsrc/main.rs\n \
             in function main, line 1\n 2:    let a = Store::open_store(\"a\");\n";
-        assert!(shown.starts_with(begin), "{shown}");
+        assert!(shown.starts_with(beginning), "{shown}");
         let note = answer["result"]["content"][1]["text"].as_str().unwrap();
         assert!(note.contains("10 matches in 6 files"), "{note}");
     });
 }
 
 #[test]
-fn no_match_stands_under_the_name_of_what_ended_above_it() {
+fn a_match_after_a_definition_is_not_shown_under_its_heading() {
     let text = "def first():\n    okapi()\n\ndef okapi():\n    okapi()\n\nokapi()\n";
     let workspace = Workspace::new().file("a.py", text);
     over_both(&workspace, |client| {
@@ -98,13 +97,13 @@ fn no_match_stands_under_the_name_of_what_ended_above_it() {
 }
 
 #[test]
-fn filters_leave_in_what_they_name() {
+fn filters_restrict_a_text_search() {
     let settings = [("search_namespaces", "guides=docs")];
     over_both_with(&code(), &settings, |client| {
-        let mut of = |more: Value| {
-            let mut ask = json!({ "text": "open_store" });
-            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let found = found(client, ask);
+        let mut matches_of = |more: Value| {
+            let mut input = json!({ "text": "open_store" });
+            input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let found = found(client, input);
             let mut paths: Vec<String> = paths(&found).into_iter().map(str::to_owned).collect();
             paths.sort();
             (paths.join(" "), found["matches_total"].as_u64().unwrap())
@@ -113,64 +112,76 @@ fn filters_leave_in_what_they_name() {
             assert_eq!((paths.as_str(), count), expected);
         };
         let rust = "src/main.rs src/once.rs src/zz/store.rs vendor/store.rs";
-        check(of(json!({ "langs": ["Rust"] })), (rust, 6));
-        check(of(json!({ "langs": ["python", "toml"] })), (".hidden.toml tests/store_test.py", 4));
-        check(of(json!({ "tags": ["code", "test"] })), ("tests/store_test.py", 3));
+        check(matches_of(json!({ "langs": ["Rust"] })), (rust, 6));
         check(
-            of(json!({ "globs": ["*.rs", "!src/zz/**", "!vendor/**"] })),
+            matches_of(json!({ "langs": ["python", "toml"] })),
+            (".hidden.toml tests/store_test.py", 4),
+        );
+        check(matches_of(json!({ "tags": ["code", "test"] })), ("tests/store_test.py", 3));
+        check(
+            matches_of(json!({ "globs": ["*.rs", "!src/zz/**", "!vendor/**"] })),
             ("src/main.rs src/once.rs", 4),
         );
-        check(of(json!({ "globs": ["src/*/*"] })), ("src/zz/store.rs", 1));
-        check(of(json!({ "path": "src/zz" })), ("src/zz/store.rs", 1));
-        check(of(json!({ "path": "src/main.rs" })), ("src/main.rs", 3));
-        check(of(json!({ "globs": ["built/**"] })), ("", 0));
-        check(of(json!({ "globs": ["built/**"], "include_ignored": true })), ("built/out.rs", 1));
-        check(of(json!({ "namespace": "guides" })), ("docs/guide.md", 1));
-        check(of(json!({ "namespace": "workspace", "path": "docs" })), ("docs/guide.md", 1));
-        check(of(json!({ "text": "OPEN_STORE" })), ("src/main.rs", 1));
-        check(of(json!({ "text": "open", "word": true })), (".hidden.toml", 1));
-        check(of(json!({ "case": "sensitive", "path": "src/main.rs" })), ("src/main.rs", 2));
+        check(matches_of(json!({ "globs": ["src/*/*"] })), ("src/zz/store.rs", 1));
+        check(matches_of(json!({ "path": "src/zz" })), ("src/zz/store.rs", 1));
+        check(matches_of(json!({ "path": "src/main.rs" })), ("src/main.rs", 3));
+        check(matches_of(json!({ "globs": ["built/**"] })), ("", 0));
         check(
-            of(json!({ "text": "OPEN_STORE", "case": "insensitive", "path": "src" })),
+            matches_of(json!({ "globs": ["built/**"], "include_ignored": true })),
+            ("built/out.rs", 1),
+        );
+        check(matches_of(json!({ "namespace": "guides" })), ("docs/guide.md", 1));
+        check(
+            matches_of(json!({ "namespace": "workspace", "path": "docs" })),
+            ("docs/guide.md", 1),
+        );
+        check(matches_of(json!({ "text": "OPEN_STORE" })), ("src/main.rs", 1));
+        check(matches_of(json!({ "text": "open", "word": true })), (".hidden.toml", 1));
+        check(
+            matches_of(json!({ "case": "sensitive", "path": "src/main.rs" })),
+            ("src/main.rs", 2),
+        );
+        check(
+            matches_of(json!({ "text": "OPEN_STORE", "case": "insensitive", "path": "src" })),
             ("src/main.rs src/once.rs src/zz/store.rs", 5),
         );
         check(
-            of(json!({ "text": "open_store(", "literal": true, "path": "src" })),
+            matches_of(json!({ "text": "open_store(", "literal": true, "path": "src" })),
             ("src/main.rs src/once.rs src/zz/store.rs", 5),
         );
         let outside = json!({ "text": "x", "namespace": "guides", "path": "src" });
-        let said = refusal(&client.call("search_text", outside));
-        assert!(said.contains("it is not in the namespace `guides`"), "{said}");
+        let message = refusal(&client.call("search_text", outside));
+        assert!(message.contains("it is outside the namespace `guides`"), "{message}");
     });
 }
 
 #[test]
-fn pages_go_on_where_one_ended_and_counts_come_without_lines() {
+fn pages_continue_after_the_previous_one_and_counts_have_no_lines() {
     let mut workspace = Workspace::new();
     for file in 0..7 {
         workspace = workspace.file(&format!("f{file}.txt"), "needle\n".repeat(file + 1));
     }
     over_both(&workspace, |client| {
         let counts = found(client, json!({ "text": "needle", "counts_only": true }));
-        let told: Vec<_> = counts["files"]
+        let counts_and_shown: Vec<_> = counts["files"]
             .as_array()
             .unwrap()
             .iter()
             .map(|it| (it["count"].as_u64().unwrap(), it["matches"].as_array().unwrap().len()))
             .collect();
-        assert_eq!(told, [(7, 0), (6, 0), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0)]);
+        assert_eq!(counts_and_shown, [(7, 0), (6, 0), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0)]);
         assert_eq!(counts["matches_total"], 28);
-        for ask in
+        for limits in
             [json!({ "limit": 4, "per_file": 2 }), json!({ "limit": 3, "counts_only": true })]
         {
             let mut all = Vec::new();
             let mut cursor = Value::Null;
             let mut pages = 0;
             loop {
-                let mut ask = ask.clone();
-                ask["text"] = json!("needle");
-                ask["cursor"] = cursor;
-                let page = found(client, ask);
+                let mut input = limits.clone();
+                input["text"] = json!("needle");
+                input["cursor"] = cursor;
+                let page = found(client, input);
                 assert_eq!(page["matches_total"], 28);
                 all.extend(paths(&page).into_iter().map(str::to_owned));
                 pages += 1;
@@ -187,25 +198,25 @@ fn pages_go_on_where_one_ended_and_counts_come_without_lines() {
         assert_eq!(one["files"][0]["matches"].as_array().unwrap().len(), 7);
         let page = found(client, json!({ "text": "needle", "limit": 1 }));
         let other = json!({ "text": "needles", "limit": 1, "cursor": page["cursor"] });
-        let said = refusal(&client.call("search_text", other));
-        assert!(said.contains("it is not the cursor of an earlier answer"), "{said}");
+        let message = refusal(&client.call("search_text", other));
+        assert!(message.contains("it is not a cursor of an earlier answer"), "{message}");
     });
 }
 
 #[test]
-fn what_is_not_shown_of_a_file_is_said() {
+fn the_number_of_matches_that_are_not_shown_is_reported() {
     let workspace = Workspace::new().file("many.txt", "zap\n".repeat(120));
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let ask = |limit: u64| json!({ "text": "zap", "path": "many.txt", "limit": limit });
-    let answer = client.call("search_text", ask(50));
+    let input = |limit: u64| json!({ "text": "zap", "path": "many.txt", "limit": limit });
+    let answer = client.call("search_text", input(50));
     assert_eq!(structured(&answer)["truncated"], true, "{answer}");
     assert!(answer.to_string().contains("70 more in these files"), "{answer}");
-    let whole = client.call("search_text", ask(200));
+    let whole = client.call("search_text", input(200));
     assert_eq!(structured(&whole)["truncated"], false, "{whole}");
 }
 
 #[test]
-fn a_match_goes_over_lines_however_they_end() {
+fn a_multiline_match_works_with_any_line_ending() {
     let text = "foo(\r\n  1);\r\nend\r\n";
     over_both(&Workspace::new().file("a.js", text), |client| {
         for (text, literal) in [
@@ -218,16 +229,16 @@ fn a_match_goes_over_lines_however_they_end() {
             ("1);\nend", true),
             ("1);\r\nend", true),
         ] {
-            let ask = json!({ "text": text, "literal": literal, "multiline": true });
-            assert_eq!(found(client, ask)["matches_total"], 1, "{text:?}");
+            let input = json!({ "text": text, "literal": literal, "multiline": true });
+            assert_eq!(found(client, input)["matches_total"], 1, "{text:?}");
         }
-        let refused = client.call("search_text", json!({ "text": "1);\nend", "literal": true }));
-        assert!(refusal(&refused).contains("multiline: true"), "{refused}");
+        let rejected = client.call("search_text", json!({ "text": "1);\nend", "literal": true }));
+        assert!(refusal(&rejected).contains("multiline: true"), "{rejected}");
     });
 }
 
 #[test]
-fn a_language_or_a_tag_that_no_file_has_is_refused_and_rs_is_rust() {
+fn an_unknown_language_or_tag_is_rejected_and_rs_means_rust() {
     over_both(&code(), |client| {
         let rust = found(client, json!({ "text": "open_store", "langs": ["rs"] }));
         let same = found(client, json!({ "text": "open_store", "langs": ["Rust"] }));
@@ -235,30 +246,30 @@ fn a_language_or_a_tag_that_no_file_has_is_refused_and_rs_is_rust() {
         assert!(!paths(&rust).is_empty());
         let tests = found(client, json!({ "text": "open_store", "tags": ["tests"] }));
         assert_eq!(paths(&tests), ["tests/store_test.py"]);
-        for (ask, named) in [
-            (json!({ "text": "x", "langs": ["rst2"] }), "no language is called `rst2`"),
+        for (input, expected) in [
+            (json!({ "text": "x", "langs": ["rst2"] }), "unknown language `rst2`"),
             (json!({ "text": "x", "tags": ["testing"] }), "has the tag `testing`"),
         ] {
-            let said = refusal(&client.call("search_text", ask));
-            assert!(said.contains(named), "{said}");
+            let message = refusal(&client.call("search_text", input));
+            assert!(message.contains(expected), "{message}");
         }
     });
 }
 
 #[test]
-fn a_match_may_go_over_lines_and_lines_around_it_are_shown() {
+fn a_multiline_match_is_shown_with_its_context() {
     let text = "one!();\nfn open(\n    a: u8,\n) {\n    two();\n    three();\n}\n";
     over_both(&Workspace::new().file("a.rs", text), |client| {
-        let over =
+        let multiline =
             found(client, json!({ "text": "fn open\\([^)]*\\)", "multiline": true, "context": 1 }));
         let expected = json!([{ "line": 2, "line_end": 4, "column": 1, "definition": true,
             "text": "fn open(\n    a: u8,\n) {", "before": ["one!();"], "after": ["    two();"],
             "symbol": { "name": "open", "kind": "function", "line": 2 } }]);
-        assert_eq!(over["files"][0]["matches"], expected, "{over}");
-        let within = found(client, json!({ "text": "fn open\\([^)]*\\)" }));
-        assert_eq!(within["matches_total"], 0);
+        assert_eq!(multiline["files"][0]["matches"], expected, "{multiline}");
+        let single_line = found(client, json!({ "text": "fn open\\([^)]*\\)" }));
+        assert_eq!(single_line["matches_total"], 0);
         let several = found(client, json!({ "text": "^    t", "context": 2 }));
-        let told: Vec<_> = several["files"][0]["matches"]
+        let contexts: Vec<_> = several["files"][0]["matches"]
             .as_array()
             .unwrap()
             .iter()
@@ -266,7 +277,7 @@ fn a_match_may_go_over_lines_and_lines_around_it_are_shown() {
             .collect();
         let lines = |lines: &[&str]| if lines.is_empty() { Value::Null } else { json!(lines) };
         assert_eq!(
-            told,
+            contexts,
             [
                 (json!(5), lines(&["    a: u8,", ") {"]), lines(&[])),
                 (json!(6), lines(&[]), lines(&["}"])),
@@ -276,7 +287,7 @@ fn a_match_may_go_over_lines_and_lines_around_it_are_shown() {
 }
 
 #[test]
-fn it_finds_the_very_lines_that_files_search_finds() {
+fn a_text_search_finds_the_same_lines_as_files_search() {
     let workspace = Workspace::new().file("wide.txt", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
     for file in 0..600 {
         let text: String = (0..40)
@@ -288,13 +299,13 @@ fn it_finds_the_very_lines_that_files_search_finds() {
         workspace.put(&format!("many/n{file:03}.txt"), b"needle");
     }
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let mut theirs = Vec::new();
+    let mut expected = Vec::new();
     let mut cursor = Value::Null;
     loop {
-        let ask = json!({ "text": "needle", "limit": 10000, "cursor": cursor });
-        let answer = client.call("files_search", ask);
+        let input = json!({ "text": "needle", "limit": 10000, "cursor": cursor });
+        let answer = client.call("files_search", input);
         let page = structured(&answer);
-        theirs.extend(
+        expected.extend(
             page["matches"]
                 .as_array()
                 .unwrap()
@@ -306,32 +317,33 @@ fn it_finds_the_very_lines_that_files_search_finds() {
             break;
         }
     }
-    assert!(theirs.len() > 1000, "{}", theirs.len());
-    let mut ours = Vec::new();
+    assert!(expected.len() > 1000, "{}", expected.len());
+    let mut lines_found = Vec::new();
     let mut cursor = Value::Null;
     loop {
-        let ask = json!({ "text": "needle", "limit": 1000, "per_file": 100, "cursor": cursor });
-        let page = found(&mut client, ask);
-        assert_eq!(page["matches_total"], theirs.len());
+        let input = json!({ "text": "needle", "limit": 1000, "per_file": 100, "cursor": cursor });
+        let page = found(&mut client, input);
+        assert_eq!(page["matches_total"], expected.len());
         for file in page["files"].as_array().unwrap() {
             let path = file["path"].as_str().unwrap();
             let lines = file["matches"].as_array().unwrap();
             assert_eq!(file["count"], lines.len());
-            ours.extend(lines.iter().map(|it| (path.to_owned(), it["line"].as_u64().unwrap())));
+            lines_found
+                .extend(lines.iter().map(|it| (path.to_owned(), it["line"].as_u64().unwrap())));
         }
         cursor = page["cursor"].clone();
         if cursor.is_null() {
             break;
         }
     }
-    theirs.sort();
-    ours.sort();
-    assert_eq!(ours, theirs);
-    assert!(ours.iter().any(|(path, _)| path == "wide.txt"));
+    expected.sort();
+    lines_found.sort();
+    assert_eq!(lines_found, expected);
+    assert!(lines_found.iter().any(|(path, _)| path == "wide.txt"));
 }
 
 #[test]
-fn what_is_shown_of_a_file_is_little_and_what_defines_is_among_it() {
+fn few_matches_of_a_file_are_shown_and_definitions_are_preferred() {
     let uses = "    needle();\n".repeat(7);
     let long: String = (0..30).map(|line| format!("  long {line}\n")).collect();
     let workspace = Workspace::new()
@@ -349,15 +361,15 @@ fn what_is_shown_of_a_file_is_little_and_what_defines_is_among_it() {
         assert_eq!((many["count"].as_u64(), lines), (Some(8), vec![2, 3, 4, 5, 10]));
         assert_eq!(many["matches"][4]["definition"], true);
         assert_eq!(all["files"][2]["matches"][0]["definition"], false);
-        let over = found(client, json!({ "text": "(?s)begin.*end", "multiline": true }));
-        let one = &over["files"][0]["matches"][0];
+        let multiline = found(client, json!({ "text": "(?s)begin.*end", "multiline": true }));
+        let one = &multiline["files"][0]["matches"][0];
         assert_eq!((&one["line"], &one["line_end"]), (&json!(1), &json!(32)));
         assert_eq!(one["text"].as_str().unwrap().lines().count(), 20);
     });
 }
 
 #[test]
-fn an_answer_is_as_large_as_it_may_be_and_the_next_goes_on() {
+fn an_answer_is_limited_in_size_and_the_next_page_continues() {
     let mut workspace = Workspace::new();
     for file in 0..9 {
         let line = format!("needle {}\n", "x".repeat(300));
@@ -373,8 +385,8 @@ fn an_answer_is_as_large_as_it_may_be_and_the_next_goes_on() {
         let mut cursor = Value::Null;
         let mut pages = 0;
         loop {
-            let ask = json!({ "text": "needle", "per_file": 9, "limit": 1000, "cursor": cursor });
-            let page = found(client, ask);
+            let input = json!({ "text": "needle", "per_file": 9, "limit": 1000, "cursor": cursor });
+            let page = found(client, input);
             let files = page["files"].as_array().unwrap();
             assert!(page["files"].to_string().len() < 6_000, "{page}");
             assert!(files.iter().all(|it| !it["matches"].as_array().unwrap().is_empty()));
@@ -391,29 +403,29 @@ fn an_answer_is_as_large_as_it_may_be_and_the_next_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_its_place() {
+fn invalid_input_is_rejected_with_its_pointer() {
     over_both(&code(), |client| {
-        for (ask, pointer, why) in [
+        for (input, pointer, why) in [
             (json!({ "text": "" }), "/text", "it is empty"),
             (json!({ "text": "a(" }), "/text", "set literal: true"),
-            (json!({ "text": "a\nb", "literal": true }), "/text", "a match is within one line"),
+            (json!({ "text": "a\nb", "literal": true }), "/text", "a match cannot span lines"),
             (json!({ "text": "a", "limit": 0 }), "/limit", ""),
             (json!({ "text": "a", "per_file": 1001 }), "/per_file", ""),
             (json!({ "text": "a", "context": 21 }), "/context", ""),
             (json!({ "text": "a", "globs": ["x", "[z"] }), "/globs/1", "it is not a glob"),
             (json!({ "text": "a", "path": "nowhere" }), "", "does not exist"),
             (json!({ "text": "a", "path": "../x" }), "", ""),
-            (json!({ "text": "a", "namespace": "nowhere" }), "/namespace", "no namespace is named"),
-            (json!({ "text": "a", "cursor": "zzz" }), "/cursor", "leave it out"),
+            (json!({ "text": "a", "namespace": "nowhere" }), "/namespace", "unknown namespace"),
+            (json!({ "text": "a", "cursor": "zzz" }), "/cursor", "omit it"),
         ] {
-            let said = refusal(&client.call("search_text", ask.clone()));
-            assert!(said.contains(pointer) && said.contains(why), "{ask}: {said}");
+            let message = refusal(&client.call("search_text", input.clone()));
+            assert!(message.contains(pointer) && message.contains(why), "{input}: {message}");
         }
     });
 }
 
 #[test]
-fn long_lines_large_files_and_what_is_no_text_harm_nothing() {
+fn long_lines_large_files_and_binary_files_do_not_hide_other_matches() {
     let workspace = Workspace::new().file("good.txt", "needle\n").link("out.txt", "/etc/passwd");
     let mut long = vec![b'x'; 20 << 20];
     long.extend_from_slice(b" needle\n");

@@ -1,5 +1,5 @@
-//! Zyra's wire: jobs by path, their progress over sockets and as events, conversations, and the
-//! real Zyra behind it.
+//! Tests of the Zyra dialect: jobs by path, progress over sockets and as events, conversations, and
+//! the real Zyra.
 
 mod accepting;
 mod paths;

@@ -50,11 +50,11 @@ impl AssetBackend {
             .map_err(|err| ToolError::with_cause("the asset cannot be written as JSON", err))?;
         let post =
             async { self.fetch.post(self.target.as_ref().map_err(Clone::clone)?, json).await };
-        let answered = tokio::select! {
-            answered = post => answered,
+        let response = tokio::select! {
+            response = post => response,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        Ok(match answered {
+        Ok(match response {
             Ok(HttpResponse { status: 200..=299, body }) => {
                 SendOutcome::Stored { id: response_id(&body) }
             }
@@ -62,7 +62,7 @@ impl AssetBackend {
                 SendOutcome::Refused { status, detail: String::from_utf8_lossy(&body).into_owned() }
             }
             Err(why) => {
-                tracing::warn!("the backend {} was not reached: {why}", self.url);
+                tracing::warn!("the backend {} is unreachable: {why}", self.url);
                 let (status, detail) = UNREACHABLE_RESPONSE;
                 SendOutcome::Refused { status, detail: detail.to_owned() }
             }
@@ -72,8 +72,8 @@ impl AssetBackend {
 
 /// Returns the `id` in an answer as text, or an empty text if there is none.
 fn response_id(body: &[u8]) -> String {
-    let said: Value = serde_json::from_slice(body).unwrap_or_default();
-    match said.get("id") {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    match answer.get("id") {
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),
         Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => {

@@ -46,9 +46,9 @@ impl DiffAssets {
 impl Tool for DiffAssets {
     const NAME: &'static str = "assets.diff_assets";
     const TITLE: &'static str = "Diff assets";
-    const DESCRIPTION: &'static str = "Compares two JSON assets and gives a JSON Patch (RFC 6902) of \
-        `add`, `remove` and `replace` that makes the second of the first. An array that differs is \
-        replaced whole.";
+    const DESCRIPTION: &'static str = "Compare two JSON assets. Returns the JSON Patch (RFC 6902) of \
+        `add`, `remove` and `replace` from the first to the second. A changed array is replaced \
+        whole.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const KEEPS_FLOATS: bool = true;

@@ -27,7 +27,7 @@ pub(super) fn collect_errors<E>(
     documents: &Arc<SchemaDocuments>,
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<Vec<AssetError>, E> {
-    let mut teller = AssetErrorCollector {
+    let mut collector = AssetErrorCollector {
         asset,
         documents,
         reported: HashSet::new(),
@@ -38,17 +38,17 @@ pub(super) fn collect_errors<E>(
     };
     for error in validator.iter_errors(asset) {
         check()?;
-        teller.add_error(&error);
-        if teller.is_full {
+        collector.add_error(&error);
+        if collector.is_full {
             let msg = format!(
-                "more is wrong than is told here: the errors end at {ERRORS_MAX}, or at \
-                 {BYTES_MAX} bytes; mend these and validate again"
+                "there are more errors than listed here: the list ends at {ERRORS_MAX} errors, or \
+                 at {BYTES_MAX} bytes; fix these and validate again"
             );
-            teller.errors.push(AssetError { path: String::new(), msg });
+            collector.errors.push(AssetError { path: String::new(), msg });
             break;
         }
     }
-    Ok(teller.errors)
+    Ok(collector.errors)
 }
 
 struct AssetErrorCollector<'a> {
@@ -60,7 +60,7 @@ struct AssetErrorCollector<'a> {
     /// Validators for the items of each `contains`, by the URI of the schema around it.
     contains_validators: HashMap<String, Option<Validator>>,
     errors: Vec<AssetError>,
-    /// The total bytes of the paths and messages in `wrong`.
+    /// The total bytes of the paths and messages in `errors`.
     bytes: usize,
     /// Set if an error was dropped because a limit was reached.
     is_full: bool,
@@ -153,7 +153,7 @@ impl<'a> AssetErrorCollector<'a> {
             Kind::OneOfMultipleValid { context } => {
                 let place = self.place(error);
                 let given = place.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-                let valid = given.iter().zip(context).filter(|(_, wrong)| wrong.is_empty());
+                let valid = given.iter().zip(context).filter(|(_, errors)| errors.is_empty());
                 let mut valid: Vec<PythonRepr<'_>> =
                     valid.map(|(schema, _)| PythonRepr(schema)).collect();
                 // Python lists the first valid schema last.

@@ -49,8 +49,7 @@ impl GetExample {
 impl Tool for GetExample {
     const NAME: &'static str = "assets.get_example";
     const TITLE: &'static str = "Get example";
-    const DESCRIPTION: &'static str =
-        "Gives one example asset by its path, the schema it is meant for, and whether it is valid.";
+    const DESCRIPTION: &'static str = "Return one example asset by its path, with the name of its schema and whether it is valid.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = GetExampleInput;
@@ -64,7 +63,8 @@ impl Tool for GetExample {
         let assets = self.assets.clone();
         let work = move |_: &Root, watch: &WorkMonitor| {
             let found = assets.example(&path).ok_or_else(|| {
-                let message = format!("no example is at `{path}`; assets_list_examples lists them");
+                let message =
+                    format!("there is no example at `{path}`; assets_list_examples lists them");
                 ToolError::not_found(message)
             })?;
             let example = found.document()?;

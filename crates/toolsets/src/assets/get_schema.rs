@@ -43,7 +43,7 @@ impl GetSchema {
 impl Tool for GetSchema {
     const NAME: &'static str = "assets.get_schema";
     const TITLE: &'static str = "Get schema";
-    const DESCRIPTION: &'static str = "Gives one JSON Schema by its name.";
+    const DESCRIPTION: &'static str = "Return one JSON Schema by its name.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = GetSchemaInput;
@@ -55,7 +55,7 @@ impl Tool for GetSchema {
         GetSchemaInput { name }: GetSchemaInput,
     ) -> Result<GetSchemaOutput, ToolError> {
         let schema = self.assets.schema(&name).ok_or_else(|| {
-            let message = format!("no schema is named `{name}`; assets_list_schemas lists them");
+            let message = format!("unknown schema `{name}`; assets_list_schemas lists them");
             ToolError::not_found(message)
         })?;
         Ok(GetSchemaOutput { ok: true, schema: schema.fields(), version: schema.read_version() })

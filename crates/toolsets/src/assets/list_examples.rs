@@ -50,7 +50,7 @@ impl ListExamples {
 impl Tool for ListExamples {
     const NAME: &'static str = "assets.list_examples";
     const TITLE: &'static str = "List examples";
-    const DESCRIPTION: &'static str = "Lists the example assets, all or those of one component.";
+    const DESCRIPTION: &'static str = "List the example assets, all or those of one component.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ListExamplesInput;

@@ -43,8 +43,7 @@ impl ListSchemas {
 impl Tool for ListSchemas {
     const NAME: &'static str = "assets.list_schemas";
     const TITLE: &'static str = "List schemas";
-    const DESCRIPTION: &'static str =
-        "Lists the JSON Schemas that assets can be validated against.";
+    const DESCRIPTION: &'static str = "List the JSON Schemas that assets can be validated against.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = NoInput;

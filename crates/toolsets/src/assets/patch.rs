@@ -79,13 +79,13 @@ impl PatchBuilder<'_> {
     ) -> Result<(), ToolError> {
         let above = path.len();
         for key in base.keys().filter(|key| !new.contains_key(*key)) {
-            self.check_fuzz_input()?;
+            self.check_cancelled()?;
             push_step(path, key);
             self.add(PatchOperationKind::Remove, path, None)?;
             path.truncate(above);
         }
         for (key, new) in new {
-            self.check_fuzz_input()?;
+            self.check_cancelled()?;
             push_step(path, &key);
             match base.get(&key) {
                 Some(base) => self.compare(path, base, new)?,
@@ -110,8 +110,8 @@ impl PatchBuilder<'_> {
         self.bytes += r#"{"op":"replace","path":"","value":},"#.len() + path.len() + value_bytes.0;
         if self.bytes > PATCH_BYTES_MAX {
             let message = format!(
-                "the patch has more than {PATCH_BYTES_MAX} bytes; compare the assets in parts, or take \
-                 the new one whole"
+                "the patch has more than {PATCH_BYTES_MAX} bytes; compare the assets in parts, or use \
+                 the whole new asset"
             );
             return Err(ToolError::new(ToolFault::TooLarge, message));
         }
@@ -119,7 +119,7 @@ impl PatchBuilder<'_> {
         Ok(())
     }
 
-    fn check_fuzz_input(&mut self) -> Result<(), ToolError> {
+    fn check_cancelled(&mut self) -> Result<(), ToolError> {
         if self.compared.is_multiple_of(CHECK_INTERVAL) {
             self.watch.check_cancelled()?;
         }
@@ -149,26 +149,27 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == 0x1f);
     let mut next = || serde_json::from_slice::<Value>(parts.next()?).ok();
     let (Some(base), Some(new)) = (next(), next()) else { return };
-    let patch = patch_between(&base, new.clone(), &WorkMonitor::default()).expect("it is short");
+    let patch =
+        patch_between(&base, new.clone(), &WorkMonitor::default()).expect("the patch is short");
     // The result must not depend on the order of operations.
     for operations in [patch.iter().collect::<Vec<_>>(), patch.iter().rev().collect()] {
-        let mut made = base.clone();
+        let mut patched = base.clone();
         for PatchOperation { op, path, value } in operations {
             match path.rsplit_once('/') {
-                None => made = value.clone().expect("the whole is replaced"),
+                None => patched = value.clone().expect("a whole document is replaced, not removed"),
                 Some((above, key)) => {
                     let key = key.replace("~1", "/").replace("~0", "~");
-                    let above = made.pointer_mut(above).and_then(Value::as_object_mut);
-                    let above = above.expect("it is there to be changed");
-                    let was = match value {
+                    let above = patched.pointer_mut(above).and_then(Value::as_object_mut);
+                    let above = above.expect("the parent is an object");
+                    let before = match value {
                         Some(value) => above.insert(key, value.clone()),
                         None => above.remove(&key),
                     };
-                    assert_eq!(was.is_none(), *op == PatchOperationKind::Add, "{path}");
+                    assert_eq!(before.is_none(), *op == PatchOperationKind::Add, "{path}");
                 }
             }
         }
-        assert_eq!(made, new);
+        assert_eq!(patched, new);
     }
     assert_eq!(patch.is_empty(), base == new);
 }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_far_longer_than_what_is_compared_is_refused() {
+    fn a_patch_far_longer_than_its_documents_is_refused() {
         let long = "k".repeat(100_000);
         let many = 1_000;
         let inner = |count: usize, value: usize| -> Map<String, Value> {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_with_a_value_too_long_is_refused() {
+    fn a_patch_with_a_too_long_value_is_refused() {
         let value = |bytes: usize| json!({ "a": "x".repeat(bytes) });
         assert_eq!(patch_of(&json!({}), value(4_000_000)).len(), 1);
         let err =
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_ordered_by_its_code_points() {
+    fn paths_are_ordered_by_code_points() {
         let new =
             json!({ "a0": 1, "a": { "b": 2 }, "é": 1, "a!": 1, "\u{1f600}": 1, "\u{ffff}": 1 });
         let patch = patch_of(&json!({ "a": {} }), new);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_replaced_whole() {
+    fn a_value_that_is_not_an_object_is_replaced_whole() {
         let whole = |new: Value| json!([{ "op": "replace", "path": "", "value": new }]);
         for (base, new) in [
             (json!([1]), json!([1, 2])),
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_needs_no_patch() {
+    fn equal_documents_give_an_empty_patch() {
         let same = json!({ "a": [1, { "b": 1.5 }] });
         check(&same, same.clone(), &json!([]));
     }

@@ -28,8 +28,8 @@ pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
         return Ok(());
     }
     let message = format!(
-        "the pointers to the parts of the asset have more than {POINTERS_BYTES_MAX} bytes \
-         together; shorten the keys that have much beneath them, or validate it in parts"
+        "the JSON Pointers to the asset's values have more than {POINTERS_BYTES_MAX} bytes in \
+         total; shorten keys that have many values beneath them, or validate the asset in parts"
     );
     Err(ToolError::new(ToolFault::TooLarge, message))
 }

@@ -71,8 +71,8 @@ impl PopulateBackend {
 impl Tool for PopulateBackend {
     const NAME: &'static str = "assets.populate_backend";
     const TITLE: &'static str = "Populate backend";
-    const DESCRIPTION: &'static str = "Sends a JSON asset to the backend, which stores it. It is validated \
-        first unless `validate_first` is false.";
+    const DESCRIPTION: &'static str = "Send a JSON asset to the backend, which stores it. Validates the \
+        asset first unless `validate_first` is false.";
     const EFFECTS: Effects = Effects::Changes;
     const KEEPS_FLOATS: bool = true;
     type Input = PopulateBackendInput;

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_written_as_python_writes_it() {
+    fn json_is_formatted_like_python() {
         let value = json!({ "a": [1, -2, 1.5, true, false, null], "b": {}, "": [] });
         assert_eq!(
             PythonRepr(&value).to_string(),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_quoted_as_python_quotes_it() {
+    fn text_is_quoted_like_python() {
         for (text, quoted) in [
             ("x", "'x'"),
             ("it's", "\"it's\""),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_python_writes_them() {
+    fn numbers_are_formatted_like_python() {
         for (number, written) in [
             (json!(1.0), "1.0"),
             (json!(-0.0), "-0.0"),

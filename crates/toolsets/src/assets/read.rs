@@ -45,7 +45,7 @@ pub(super) fn read_files(
     let mut walk = TreeWalk::new(root, top, ASSET_FILTER, None, &watch).map_err(unreadable)?;
     while let Some(entry) = walk.next_entry().map_err(unreadable)? {
         room.entries = room.entries.checked_sub(1).ok_or_else(|| {
-            format!("are more than {ENTRIES_MAX} entries; name a folder that has assets alone")
+            format!("have more than {ENTRIES_MAX} entries; set a folder that contains only assets")
         })?;
         match entry.kind {
             // A symlink counts if it leads to a file in the same folder. Opening checks that.
@@ -59,10 +59,10 @@ pub(super) fn read_files(
             }
             Ok(None) => {
                 return Err(format!(
-                    "have more than {BYTES_MAX} bytes together; name a folder that has assets alone"
+                    "have more than {BYTES_MAX} bytes in total; set a folder that contains only assets"
                 ));
             }
-            Err(err) => tracing::warn!("the asset `{inner}` is passed over: {}", err.message),
+            Err(err) => tracing::warn!("the asset `{inner}` is skipped: {}", err.message),
         }
     }
     Ok(found)

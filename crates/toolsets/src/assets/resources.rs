@@ -78,11 +78,10 @@ impl AssetKind {
 impl AssetSource {
     /// Creates the source of `assets`. Returns `None` if neither kind has a folder.
     pub fn new(assets: &AssetSnapshot) -> Option<Arc<Self>> {
-        let shelves = &assets.files;
-        let shelves =
-            [(AssetKind::Example, &shelves.examples), (AssetKind::Schema, &shelves.schemas)];
+        let files = &assets.files;
+        let kinds = [(AssetKind::Example, &files.examples), (AssetKind::Schema, &files.schemas)];
         let mut source = Self { kinds: Vec::new(), entries: BTreeMap::new(), guard: guard() };
-        for (kind, files) in shelves {
+        for (kind, files) in kinds {
             let Some(files) = files else { continue };
             source.kinds.push(kind);
             for (inner, text) in files {
@@ -103,17 +102,17 @@ impl AssetSource {
     fn contents(&self, uri: &str) -> Result<Vec<ResourceContents>, ToolError> {
         let found = self.entries.get(uri);
         let AssetEntry { kind, text, .. } =
-            found.ok_or_else(|| ToolError::not_found(format!("no asset is at `{uri}`")))?;
+            found.ok_or_else(|| ToolError::not_found(format!("there is no asset at `{uri}`")))?;
         Ok(vec![ResourceContents::text(uri, kind.media_type(), &**text)])
     }
 
-    fn completions(&self, asked: &CompletionRequest) -> Vec<String> {
+    fn completions(&self, request: &CompletionRequest) -> Vec<String> {
         let mut kinds = self.kinds.iter();
-        let kind = match &asked.target {
+        let kind = match &request.target {
             CompletionTarget::Template(uri) => kinds.find(|kind| kind.template().uri == *uri),
             CompletionTarget::Prompt(_) => None,
         };
-        let Some(kind) = kind.filter(|_| asked.argument == "name") else { return Vec::new() };
+        let Some(kind) = kind.filter(|_| request.argument == "name") else { return Vec::new() };
         let named = self.entries.iter().filter(|(_, found)| found.kind == *kind);
         named.map(|(uri, _)| uri[kind.prefix().len()..].to_owned()).collect()
     }
@@ -154,15 +153,15 @@ impl ResourceSource for AssetSource {
     fn complete<'a>(
         &'a self,
         _ctx: &'a ToolContext,
-        asked: &'a CompletionRequest,
+        request: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
-        Box::pin(async { Ok(self.completions(asked)) })
+        Box::pin(async { Ok(self.completions(request)) })
     }
 }
 
 fn guard() -> ToolSpec {
-    let id = ToolId::new("assets.get_schema").unwrap_or_else(|| unreachable!("it is an id"));
-    let about = "Reads a JSON asset of the workspace: a schema or an example.";
+    let id = ToolId::new("assets.get_schema").unwrap_or_else(|| unreachable!("it is a valid id"));
+    let about = "Read a JSON asset of the workspace: a schema or an example.";
     let mut guard = ToolSpec::new(id, "Read asset", about, Effects::Reads);
     guard.idempotent = true;
     guard

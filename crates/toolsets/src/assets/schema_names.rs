@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Another name for [`CANONICAL`].
+/// Another name for [`CANONICAL_SCHEMA`].
 const SCHEMA_ALIAS: &str = "nested-synesthetic-asset";
 /// The name of the schema for whole assets.
 const CANONICAL_SCHEMA: &str = "synesthetic-asset";
 
-/// Resolves the alias [`ALIAS`] in the schema name `name`.
+/// Resolves the alias [`SCHEMA_ALIAS`] in the schema name `name`.
 pub(super) fn resolve_alias(name: &str) -> &str {
     if name == SCHEMA_ALIAS { CANONICAL_SCHEMA } else { name }
 }
@@ -18,11 +18,11 @@ pub(super) fn resolve_alias(name: &str) -> &str {
 ///
 /// Uses the example's `schema`, then its `$schemaRef`, then the file name.
 pub fn schema_of_example(example: &Value, file: &str) -> String {
-    let said = |key: &str| example.get(key).and_then(Value::as_str).filter(|it| !it.is_empty());
-    if let Some(schema) = said("schema") {
+    let text = |key: &str| example.get(key).and_then(Value::as_str).filter(|it| !it.is_empty());
+    if let Some(schema) = text("schema") {
         return schema.to_owned();
     }
-    if let Some(schema) = said("$schemaRef").and_then(schema_in_reference) {
+    if let Some(schema) = text("$schemaRef").and_then(schema_in_reference) {
         return schema.to_owned();
     }
     if file.starts_with("SynestheticAsset") {
@@ -44,14 +44,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_example_says_its_schema_or_its_files_name_does() {
-        let told = |example: Value, file: &str| schema_of_example(&example, file);
-        assert_eq!(told(json!({ "schema": "tone", "$schemaRef": "a.json" }), "b.json"), "tone");
-        assert_eq!(told(json!({ "$schemaRef": "jsonschema/a.schema.json" }), "b.json"), "a");
-        assert_eq!(told(json!({ "$schemaRef": "https://x/a.json" }), "b.json"), "a");
-        assert_eq!(told(json!({ "schema": 1, "$schemaRef": "nope://zz" }), "b.json"), "b");
-        assert_eq!(told(json!([]), "SynestheticAsset_Example1.json"), SCHEMA_ALIAS);
-        assert_eq!(told(json!({ "schema": "" }), "Haptic_Example.json"), "Haptic_Example");
+    fn the_schema_comes_from_the_example_or_else_from_its_file_name() {
+        let schema = |example: Value, file: &str| schema_of_example(&example, file);
+        assert_eq!(schema(json!({ "schema": "tone", "$schemaRef": "a.json" }), "b.json"), "tone");
+        assert_eq!(schema(json!({ "$schemaRef": "jsonschema/a.schema.json" }), "b.json"), "a");
+        assert_eq!(schema(json!({ "$schemaRef": "https://x/a.json" }), "b.json"), "a");
+        assert_eq!(schema(json!({ "schema": 1, "$schemaRef": "nope://zz" }), "b.json"), "b");
+        assert_eq!(schema(json!([]), "SynestheticAsset_Example1.json"), SCHEMA_ALIAS);
+        assert_eq!(schema(json!({ "schema": "" }), "Haptic_Example.json"), "Haptic_Example");
     }
 
     #[test]

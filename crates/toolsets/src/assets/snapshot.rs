@@ -123,23 +123,17 @@ impl AssetSnapshot {
             }),
             None => Ok(None),
         };
-        let mut shelves = AssetFiles { schemas: read(&schemas)?, examples: read(&examples)? };
+        let mut files = AssetFiles { schemas: read(&schemas)?, examples: read(&examples)? };
         // A configured folder that does not exist still has its resource template.
         if settings.schemas.is_some() {
-            shelves.schemas.get_or_insert_default();
+            files.schemas.get_or_insert_default();
         }
         if settings.examples.is_some() {
-            shelves.examples.get_or_insert_default();
+            files.examples.get_or_insert_default();
         }
-        let (schemas, validators) = parse_schemas(schemas.as_ref(), shelves.schemas.as_ref());
-        let examples = parse_examples(examples.as_ref(), shelves.examples.as_ref());
-        Ok(Some(Arc::new(Self {
-            root: root.clone(),
-            schemas,
-            examples,
-            validators,
-            files: shelves,
-        })))
+        let (schemas, validators) = parse_schemas(schemas.as_ref(), files.schemas.as_ref());
+        let examples = parse_examples(examples.as_ref(), files.examples.as_ref());
+        Ok(Some(Arc::new(Self { root: root.clone(), schemas, examples, validators, files })))
     }
 
     pub(super) fn schemas(&self) -> impl Iterator<Item = &AssetSchema> {
@@ -168,8 +162,8 @@ impl AssetSnapshot {
     /// Validates `asset` against the schema `name`. Returns its errors in order of path and
     /// message.
     pub fn validate(&self, asset: &Value, name: &str) -> Vec<AssetError> {
-        let Ok(wrong) = self.validators.validate(asset, name, || Ok::<(), Infallible>(()));
-        wrong
+        let Ok(errors) = self.validators.validate(asset, name, || Ok::<(), Infallible>(()));
+        errors
     }
 
     /// Validates an untrusted `asset` against the schema `name`.
@@ -239,18 +233,18 @@ fn open_folder(
         let path = Path::new(shown);
         let root = Root::open(path)
             .map_err(|err| AssetLoadError(format!("the folder of {kind} `{shown}`: {err}")))?;
-        let beside = Root::open(&path.join("..")).ok();
-        return Ok(Some(AssetFolder { root, configured_path: shown.clone(), parent: beside }));
+        let parent = Root::open(&path.join("..")).ok();
+        return Ok(Some(AssetFolder { root, configured_path: shown.clone(), parent }));
     }
     let shown = named.as_deref().unwrap_or(by_default);
     match root.open_sub_root(shown) {
         Ok(inner) => {
-            let beside = root.open_sub_root(&format!("{shown}/..")).ok();
-            Ok(Some(AssetFolder { root: inner, configured_path: shown.to_owned(), parent: beside }))
+            let parent = root.open_sub_root(&format!("{shown}/..")).ok();
+            Ok(Some(AssetFolder { root: inner, configured_path: shown.to_owned(), parent }))
         }
         Err(err) => {
             if named.is_some() {
-                tracing::warn!("there are no assets in `{shown}`: {}", err.message);
+                tracing::warn!("the folder of {kind} `{shown}` cannot be opened: {}", err.message);
             }
             Ok(None)
         }
@@ -300,21 +294,21 @@ fn parse_examples(
     files: Option<&BTreeMap<String, Arc<str>>>,
 ) -> Vec<AssetExample> {
     let (Some(folder), Some(files)) = (folder, files) else { return Vec::new() };
-    let sound = files.iter().filter(|(_, text)| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    let valid = files.iter().filter(|(_, text)| serde_json::from_str::<IgnoredAny>(text).is_ok());
     let example = |(inner, text): (&String, &Arc<str>)| AssetExample {
         relative_path: inner.clone(),
         listed_path: format!("{}/{inner}", folder.configured_path.trim_end_matches('/')),
         absolute_path: folder.root.path().join(inner),
         text: text.clone(),
     };
-    sound.map(example).collect()
+    valid.map(example).collect()
 }
 
-/// Returns the schema version from the version file in the folder `beside`.
-fn version(beside: &Root) -> Option<String> {
-    let text = super::read::read_text(beside, VERSION_FILE, &mut ReadBudget::default()).ok()??;
-    let said: Value = serde_json::from_str(&text).ok()?;
-    Some(said.get("schemaVersion")?.as_str()?.to_owned())
+/// Returns the schema version from the version file in the folder `parent`.
+fn version(parent: &Root) -> Option<String> {
+    let text = super::read::read_text(parent, VERSION_FILE, &mut ReadBudget::default()).ok()??;
+    let content: Value = serde_json::from_str(&text).ok()?;
+    Some(content.get("schemaVersion")?.as_str()?.to_owned())
 }
 
 /// Returns `path` without `.` and doubled separators. `None` if it is absolute or contains `..`.

@@ -1,4 +1,4 @@
-//! Assets in workspaces of their own.
+//! Tests of assets, each in its own workspace.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +60,7 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-/// What the tool `verb` gives for `input`.
+/// Calls the tool `verb` with `input`.
 async fn call(
     bench: &Bench,
     settings: &AssetSettings,
@@ -74,7 +74,7 @@ async fn call(
 }
 
 #[tokio::test]
-async fn where_nothing_is_named_and_nothing_stands_there_are_no_assets() {
+async fn without_settings_and_default_folders_there_are_no_assets() {
     let bench = Bench::new();
     assert!(bench.open(&AssetSettings::default()).is_none());
     let nowhere = AssetSettings { schemas: Some("nowhere".to_owned()), ..AssetSettings::default() };
@@ -93,22 +93,22 @@ async fn where_nothing_is_named_and_nothing_stands_there_are_no_assets() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_meant_is_refused() {
+fn an_invalid_setting_is_refused() {
     both().check().unwrap();
     AssetSettings::default().check().unwrap();
     let refused = |settings: AssetSettings, start: &str| {
-        let wrong = settings.check().unwrap_err();
-        assert!(wrong.starts_with(start), "{wrong}");
+        let message = settings.check().unwrap_err();
+        assert!(message.starts_with(start), "{message}");
     };
     let some = |text: &str| Some(text.to_owned());
-    refused(AssetSettings { schemas: some("../x"), ..both() }, "`assets.schemas` names `../x`");
-    refused(AssetSettings { examples: some(""), ..both() }, "`assets.examples` names an empty");
+    refused(AssetSettings { schemas: some("../x"), ..both() }, "`assets.schemas` is `../x`");
+    refused(AssetSettings { examples: some(""), ..both() }, "`assets.examples` is empty");
     for (url, why) in [
-        ("ftp://x", "begins neither"),
-        ("x", "begins neither"),
-        ("http://a:b@x", "has a user name"),
+        ("ftp://x", "does not start with"),
+        ("x", "does not start with"),
+        ("http://a:b@x", "contains a user name"),
         ("https://x?y=1", "has a query"),
-        ("http://", "is no URL"),
+        ("http://", "is not a URL"),
     ] {
         let start = format!("`assets.backend_url` is `{url}`, which {why}");
         refused(AssetSettings { backend_url: some(url), ..both() }, &start);
@@ -119,7 +119,7 @@ fn a_setting_that_cannot_be_meant_is_refused() {
         backend_assets_path: some("a b"),
         ..both()
     };
-    refused(odd, "`assets.backend_url` is `http://x/api`, which cannot have the path");
+    refused(odd, "`assets.backend_url` is `http://x/api`, which has an invalid path");
 }
 
 #[tokio::test]
@@ -149,26 +149,26 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
 }
 
 #[tokio::test]
-async fn a_name_is_completed_among_its_own_kind() {
+async fn a_name_completes_to_assets_of_its_kind() {
     let assets = Bench::new().source(&both()).unwrap();
-    let offered = async |template: &str| {
-        let asked = CompletionRequest {
+    let completions = async |template: &str| {
+        let request = CompletionRequest {
             target: CompletionTarget::Template(template.to_owned()),
             argument: "name".to_owned(),
             prefix: String::new(),
             other_arguments: BTreeMap::new(),
         };
-        assets.complete(&ctx(), &asked).await.unwrap()
+        assets.complete(&ctx(), &request).await.unwrap()
     };
     let templates: Vec<String> = assets.templates().into_iter().map(|it| it.uri).collect();
     assert_eq!(templates, ["asset://examples/{+name}", "asset://schemas/{+name}"]);
-    assert_eq!(offered(&templates[0]).await, ["sub/a%20b"]);
-    assert_eq!(offered(&templates[1]).await, ["shader", "tone"]);
-    assert!(offered("asset://other/{+name}").await.is_empty());
+    assert_eq!(completions(&templates[0]).await, ["sub/a%20b"]);
+    assert_eq!(completions(&templates[1]).await, ["shader", "tone"]);
+    assert!(completions("asset://other/{+name}").await.is_empty());
 }
 
 #[tokio::test]
-async fn what_the_owner_says_comes_first_and_may_be_anywhere() {
+async fn a_folder_of_the_owner_takes_precedence_and_may_be_anywhere() {
     let bench = Bench::new();
     let outside = TempDir::new().unwrap();
     fs::write(outside.path().join("x.schema.json"), "{}").unwrap();
@@ -187,35 +187,37 @@ async fn what_the_owner_says_comes_first_and_may_be_anywhere() {
     };
     let settings = AssetSettings { owner, ..both() };
     let root = Root::open(bench.dir.path()).unwrap();
-    let wrong = AssetSnapshot::open(&root, &settings).err().unwrap().to_string();
-    assert!(wrong.starts_with("the folder of examples `") && wrong.contains("x.schema.json"));
+    let message = AssetSnapshot::open(&root, &settings).err().unwrap().to_string();
+    assert!(message.starts_with("the folder of examples `"), "{message}");
+    assert!(message.contains("x.schema.json"), "{message}");
 }
 
 #[tokio::test]
-async fn what_changes_after_the_start_is_not_seen() {
+async fn changes_after_the_start_are_not_seen() {
     let bench = Bench::new();
     let assets = bench.open(&both()).unwrap();
     bench.put("schemas/shader.schema.json", "{\"version\": \"2\"}");
     bench.put("schemas/late.json", "{}");
     fs::remove_dir_all(bench.dir.path().join("examples")).unwrap();
-    let told = |assets: &AssetSnapshot| -> Vec<_> {
+    let versions = |assets: &AssetSnapshot| -> Vec<_> {
         assets.schemas().map(|schema| (schema.name.clone(), schema.read_version())).collect()
     };
     let pair = |name: &str, version: &str| (name.to_owned(), version.to_owned());
-    assert_eq!(told(&assets), [pair("shader", "0.7.0"), pair("tone", "")]);
+    assert_eq!(versions(&assets), [pair("shader", "0.7.0"), pair("tone", "")]);
     assert!(assets.example("sub/a b.json").is_some());
     let again = bench.open(&both()).unwrap();
-    assert_eq!(told(&again), [pair("late", ""), pair("shader", "2"), pair("tone", "")]);
+    assert_eq!(versions(&again), [pair("late", ""), pair("shader", "2"), pair("tone", "")]);
 }
 
 #[tokio::test]
-async fn too_much_in_a_folder_is_said() {
+async fn a_folder_with_too_many_bytes_is_refused() {
     let bench = Bench::new();
     let file = fs::File::create(bench.dir.path().join("examples/large.json")).unwrap();
     file.set_len(33 << 20).unwrap();
     let root = Root::open(bench.dir.path()).unwrap();
-    let wrong = AssetSnapshot::open(&root, &both()).err().unwrap().to_string();
-    assert!(wrong.starts_with("the assets in `examples` have more than 33554432 bytes"), "{wrong}");
+    let message = AssetSnapshot::open(&root, &both()).err().unwrap().to_string();
+    let start = "the assets in `examples` have more than 33554432 bytes";
+    assert!(message.starts_with(start), "{message}");
 }
 
 #[tokio::test]
@@ -230,8 +232,9 @@ async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
     {
         let given = call(&bench, &both(), "get_example", json!({ "path": path })).await.unwrap();
         let example = json!({ "$schemaRef": "x/tone.json", "a": 1 });
-        let said = json!({ "ok": true, "example": example, "schema": "tone", "validated": true });
-        assert_eq!(given, said, "{path}");
+        let expected =
+            json!({ "ok": true, "example": example, "schema": "tone", "validated": true });
+        assert_eq!(given, expected, "{path}");
     }
     for path in ["", ".", "Tone", "../examples/Tone.json", "/etc/passwd", "broken.json", "sub"] {
         let given = call(&bench, &both(), "get_example", json!({ "path": path })).await;
@@ -240,7 +243,7 @@ async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_schema_refers_to_others_by_id_by_file_and_by_where_it_is_published() {
+async fn a_schema_can_refer_to_others_by_id_by_file_and_by_published_url() {
     let bench = Bench::new();
     bench.put("version.json", "{\"schemaVersion\": \"0.7.3\"}");
     let refers = |to: &str| json!({ "properties": { "a": { "$ref": to } } }).to_string();
@@ -255,44 +258,43 @@ async fn a_schema_refers_to_others_by_id_by_file_and_by_where_it_is_published() 
     let assets = bench.open(&both()).unwrap();
     for name in ["file", "sub/up", "id", "published"] {
         assert_eq!(assets.validate(&json!({ "a": {} }), name), [], "{name}");
-        let wrong = assets.validate(&json!({ "a": [1] }), name);
-        assert_eq!((wrong[0].path.as_str(), wrong.len()), ("/a", 1), "{name}");
-        assert_eq!(wrong[0].msg, "[1] is not of type 'object'", "{name}");
+        let errors = assets.validate(&json!({ "a": [1] }), name);
+        assert_eq!((errors[0].path.as_str(), errors.len()), ("/a", 1), "{name}");
+        assert_eq!(errors[0].msg, "[1] is not of type 'object'", "{name}");
     }
-    for (name, why) in
-        [("lost", "https://elsewhere/lost"), ("odd", "7"), ("", "no schema is named ``")]
+    for (name, why) in [("lost", "https://elsewhere/lost"), ("odd", "7"), ("", "unknown schema ``")]
     {
-        let wrong = assets.validate(&json!({ "a": {} }), name);
-        assert_eq!((wrong[0].path.as_str(), wrong.len()), ("", 1), "{name}");
-        let msg = &wrong[0].msg;
+        let errors = assets.validate(&json!({ "a": {} }), name);
+        assert_eq!((errors[0].path.as_str(), errors.len()), ("", 1), "{name}");
+        let msg = &errors[0].msg;
         assert!(msg.starts_with("schema_load_failed: ") && msg.contains(why), "{msg}");
     }
 }
 
 #[tokio::test]
-async fn a_schema_is_read_as_2020_12_whatever_it_says() {
+async fn a_schema_is_always_read_as_draft_2020_12() {
     let bench = Bench::new();
     for draft in ["http://json-schema.org/draft-07/schema#", "https://nobody/knows"] {
         let schema = json!({ "$schema": draft, "prefixItems": [{ "type": "null" }] });
         bench.put("schemas/old.json", &schema.to_string());
-        let wrong = bench.open(&both()).unwrap().validate(&json!([1]), "old");
-        assert_eq!(wrong[0].msg, "1 is not of type 'null'");
+        let errors = bench.open(&both()).unwrap().validate(&json!([1]), "old");
+        assert_eq!(errors[0].msg, "1 is not of type 'null'");
         let given = call(&bench, &both(), "get_schema", json!({ "name": "old" })).await.unwrap();
         assert_eq!(given, json!({ "ok": true, "schema": schema, "version": "" }));
     }
 }
 
 #[tokio::test]
-async fn numbers_come_as_they_were_written() {
+async fn numbers_keep_their_notation() {
     let bench = Bench::new();
-    let asked = json!({ "base": { "a": 1, "b": 2.0 }, "new": { "a": 1.0, "b": 2.0 } });
-    let given = call(&bench, &both(), "diff_assets", asked).await.unwrap();
+    let input = json!({ "base": { "a": 1, "b": 2.0 }, "new": { "a": 1.0, "b": 2.0 } });
+    let given = call(&bench, &both(), "diff_assets", input).await.unwrap();
     let op = json!({ "op": "replace", "path": "/a", "value": 1.0 });
     assert_eq!(given.to_string(), json!({ "ok": true, "patch": [op] }).to_string());
 }
 
 #[tokio::test]
-async fn every_outcome_is_as_its_schema_says() {
+async fn every_output_matches_its_schema() {
     let bench = Bench::new();
     bench.put("schemas/none.json", "false");
     let sent = AssetSettings { backend_url: Some("http://127.0.0.1:1".to_owned()), ..both() };
@@ -318,20 +320,20 @@ async fn every_outcome_is_as_its_schema_says() {
         let tools = tools(&bench.open(&settings).unwrap(), &settings, &HttpFetcher::default());
         let tool = tools.iter().find(|tool| tool.spec().id.as_str().ends_with(verb)).unwrap();
         let schema = tool.spec().output_schema.clone().unwrap();
-        let wrong = jsonschema::validate(&schema, &output).err().map(|err| err.to_string());
-        assert_eq!(wrong, None, "{verb}: {output}");
+        let error = jsonschema::validate(&schema, &output).err().map(|err| err.to_string());
+        assert_eq!(error, None, "{verb}: {output}");
     }
 }
 
-/// The tool `verb` over the bench.
+/// Returns the tool `verb` for the workspace of `bench`.
 fn tool(bench: &Bench, verb: &str) -> Arc<dyn AnyTool> {
     let tools = tools(&bench.open(&both()).unwrap(), &both(), &HttpFetcher::default());
     let is_it = |tool: &Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
     tools.into_iter().find(is_it).unwrap()
 }
 
-/// An asset that takes a while, for each tool that looks at one.
-fn laborious() -> [(&'static str, Value); 3] {
+/// Returns input that takes long, for each tool that processes an asset.
+fn slow_inputs() -> [(&'static str, Value); 3] {
     let many: Vec<Value> = (0..20_000).map(|at| json!({ "a": at })).collect();
     [
         ("validate_asset", json!({ "asset": many, "schema": "tone" })),
@@ -341,27 +343,27 @@ fn laborious() -> [(&'static str, Value); 3] {
 }
 
 #[test]
-fn what_takes_long_is_done_beside_the_calls_and_ends_where_nobody_wants_it() {
+fn long_work_runs_on_a_blocking_thread_and_ends_when_cancelled() {
     let bench = Bench::new();
     bench
         .put("examples/large.json", &json!({ "schema": "tone", "a": vec![0; 20_000] }).to_string());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
-        for (verb, input) in laborious() {
+        for (verb, input) in slow_inputs() {
             let tool = tool(&bench, verb);
             let ctx = ctx();
-            // What is done beside the calls waits while the one thread there is for it is taken.
+            // The work waits, because the only blocking thread is busy.
             let (release, taken) = std::sync::mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || taken.recv());
             tokio::select! {
                 biased;
-                _ = tool.run(&ctx, input.clone()) => panic!("{verb} kept the thread to itself"),
+                _ = tool.run(&ctx, input.clone()) => panic!("{verb} blocked the async thread"),
                 () = std::future::ready(()) => {}
             }
             drop(release);
             busy.await.unwrap().unwrap_err();
             ctx.cancel.cancel();
-            let err = tool.run(&ctx, input).await.expect_err("a refusal");
+            let err = tool.run(&ctx, input).await.expect_err("the call is cancelled");
             assert_eq!(err.fault, ToolFault::Canceled, "{verb}");
         }
     });
@@ -378,14 +380,14 @@ async fn a_patch_that_is_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn no_more_errors_are_told_than_an_answer_holds() {
+async fn the_number_of_listed_errors_is_limited() {
     let bench = Bench::new();
     bench.put("schemas/nulls.json", &json!({ "items": { "type": "null" } }).to_string());
     let lengthy = json!({ "items": { "allOf": vec![json!({ "type": "null" }); 20] } });
     bench.put("schemas/lengthy.json", &lengthy.to_string());
     bench.put("schemas/nameless.json", &json!({ "propertyNames": false }).to_string());
     let names: BTreeMap<String, u8> = (0..10_001).map(|at| (at.to_string(), 0)).collect();
-    let told = async |asset: Value, schema: &str| -> Vec<(String, String)> {
+    let errors_of = async |asset: Value, schema: &str| -> Vec<(String, String)> {
         let input = json!({ "asset": asset, "schema": schema });
         let given = call(&bench, &both(), "validate_asset", input).await.unwrap();
         assert_eq!((&given["ok"], &given["reason"]), (&json!(false), &json!("validation_failed")));
@@ -395,8 +397,8 @@ async fn no_more_errors_are_told_than_an_answer_holds() {
         assert!(errors.is_sorted());
         errors
     };
-    // As many as there may be are told, and nothing else.
-    let all = told(json!(vec![0; 10_000]), "nulls").await;
+    // Exactly as many errors as the limit are listed, without a note about more.
+    let all = errors_of(json!(vec![0; 10_000]), "nulls").await;
     assert_eq!((all.len(), all[0].0.as_str()), (10_000, "/0"));
     assert!(all.iter().all(|(_, msg)| msg == "0 is not of type 'null'"));
     let long = vec!["x".repeat(10_000); 100];
@@ -406,9 +408,9 @@ async fn no_more_errors_are_told_than_an_answer_holds() {
         (json!(names), "nameless"),
         (json!(long), "lengthy"),
     ] {
-        let some = told(asset, schema).await;
+        let some = errors_of(asset, schema).await;
         assert!(some.len() > 400 && some.len() <= 10_001, "{schema}: {}", some.len());
-        let more = ("", "more is wrong than is told here");
+        let more = ("", "there are more errors than listed here");
         assert_eq!(some.iter().filter(|it| it.0 == more.0 && it.1.starts_with(more.1)).count(), 1);
         let bytes: usize = some.iter().map(|(path, msg)| path.len() + msg.len()).sum();
         assert!(bytes < 5 << 20, "{bytes}");
@@ -416,7 +418,7 @@ async fn no_more_errors_are_told_than_an_answer_holds() {
 }
 
 #[tokio::test]
-async fn an_asset_whose_pointers_are_far_longer_than_it_is_refused() {
+async fn an_asset_with_too_long_pointers_is_refused() {
     let bench = Bench::new();
     let asset = |parts: usize| json!({ "k".repeat(100_000): vec![0; parts] });
     let input = json!({ "asset": asset(1_000), "schema": "tone" });

@@ -50,8 +50,8 @@ impl ValidateAsset {
 impl Tool for ValidateAsset {
     const NAME: &'static str = "assets.validate_asset";
     const TITLE: &'static str = "Validate asset";
-    const DESCRIPTION: &'static str = "Validates a JSON asset against a schema (JSON Schema 2020-12) and \
-        tells everything that is wrong with it, each by its JSON Pointer.";
+    const DESCRIPTION: &'static str = "Validate a JSON asset against a schema (JSON Schema 2020-12). \
+        Returns each error with its JSON Pointer.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const KEEPS_FLOATS: bool = true;

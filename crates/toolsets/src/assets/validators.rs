@@ -89,7 +89,7 @@ impl SchemaValidators {
             vec![AssetError { path: String::new(), msg: format!("schema_load_failed: {why}") }]
         };
         let Some(schema) = self.by_name.get(resolve_alias(name)) else {
-            return Ok(unusable(&format!("no schema is named `{name}`")));
+            return Ok(unusable(&format!("unknown schema `{name}`")));
         };
         let validator = schema
             .validator
@@ -215,7 +215,7 @@ struct DocumentRetriever(Arc<SchemaDocuments>);
 
 impl Retrieve for DocumentRetriever {
     fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        let found = self.0.part(uri.as_str(), "").ok_or("no schema here is known by that URI")?;
+        let found = self.0.part(uri.as_str(), "").ok_or("no schema of this folder has that URI")?;
         Ok(without_draft(found))
     }
 }

@@ -39,11 +39,14 @@ impl CiContext {
     ) -> Result<CiReport, ToolError> {
         let ProjectInput { project, kind, args, timeout_ms, max_output_bytes } = input;
         if let Some(filter) = filter.as_ref().filter(|it| it.starts_with('-') || it.is_empty()) {
-            let message = format!("{} is no name of a test", quoted_path(filter));
+            let message = format!(
+                "{} is not a test name: it is empty or begins with `-`",
+                quoted_path(filter)
+            );
             return Err(ToolError::invalid("/filter", message));
         }
         let root = &self.programs.root;
-        let named = project.is_some();
+        let is_named = project.is_some();
         let folder = project.unwrap_or_else(|| ".".to_owned());
         let found =
             root.run_blocking(ctx, move |root, watch| find_nearest(root, &folder, watch)).await?;
@@ -52,14 +55,15 @@ impl CiContext {
             project.facts.virtual_env.clone_from(&virtual_env);
             project
         });
-        let (project, argv) = choose_project(found.collect(), kind, verb, named)?;
+        let (project, argv) = choose_project(found.collect(), kind, verb, is_named)?;
         let command = project.kind.with_call_args(argv, args, filter.clone(), &project.facts);
-        let command = command.map_err(|why| ToolError::invalid("/filter", why))?;
-        let (program, rest) =
-            command.split_first().ok_or_else(|| ToolError::failed("there is nothing to run"))?;
+        let command = command.map_err(|reason| ToolError::invalid("/filter", reason))?;
+        let (program, rest) = command
+            .split_first()
+            .ok_or_else(|| ToolError::failed("the project has no command to run"))?;
         let Project { kind, folder, .. } = &project;
         let output_bytes = max_output_bytes.unwrap_or(self.settings.output_bytes);
-        let asked = exec::RunProgramInput {
+        let run_input = exec::RunProgramInput {
             command: program.clone(),
             args: rest.to_vec(),
             shell: false,
@@ -69,19 +73,19 @@ impl CiContext {
             timeout_ms: Some(timeout_ms.unwrap_or(self.settings.timeout_ms)),
             max_output_bytes: Some(output_bytes),
         };
-        let start = self.programs.prepare(ctx, asked, InputFields::Project).await;
+        let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
         let start = start.map_err(|err| unavailable_program(program, err))?;
-        let reading =
+        let reader =
             Mutex::new(OutputReader::new(*kind, verb, self.settings.failures_max, output_bytes));
-        let read = || reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let show = |stream, bytes: &[u8]| read().read(stream, bytes);
-        let blamed = |blamed, message: String| match blamed {
+        let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let show = |stream, bytes: &[u8]| lock().read(stream, bytes);
+        let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
-        let outcome = self.programs.run_filtered(ctx, start, blamed, &show).await?;
+        let outcome = self.programs.run_filtered(ctx, start, to_error, &show).await?;
         let (mut summary, mut failures, failures_left_out, output, is_all) =
-            reading.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
+            reader.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
         let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
         if ended_well && verb != ProjectAction::Lint {
             // In a successful run, a line that looks like an error may come from a test.
@@ -138,9 +142,10 @@ impl CiContext {
     }
 }
 
-/// The advice if a restore without network access fails.
-const OFFLINE_ADVICE: &str = "it ran without a network; whoever runs the server gives it one with these \
-    lines in the configuration: [[sandbox.for]] tools = \"ci.restore\" profile = \"network\"";
+/// The advice if a restore without network access fails. Its last lines are TOML.
+const OFFLINE_ADVICE: &str = "it ran without a network; the server's operator can allow it with \
+    these lines in the configuration:\n\
+    [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 
 /// Checks whether a test runner reports that no test matched the filter.
 ///
@@ -173,42 +178,42 @@ fn choose_project(
     found: Vec<Project>,
     kind: Option<BuildTool>,
     verb: ProjectAction,
-    named: bool,
+    is_named: bool,
 ) -> Result<(Project, Vec<String>), ToolError> {
-    let told: Vec<String> = found
+    let list: Vec<String> = found
         .iter()
         .map(|project| format!("`{}` ({})", project.folder, project.kind.name()))
         .collect();
-    let told = told.join(", ");
+    let list = list.join(", ");
     if found.is_empty() {
         return Err(ToolError::not_found(
-            "no project is there: no Cargo.toml, package.json, go.mod, Makefile or the like; name \
-             its folder in `project`, or run a program with ci_run",
+            "no project was found, by a Cargo.toml, package.json, go.mod, Makefile or a similar \
+             file; name its folder in `project`, or run a program with ci_run",
         ));
     }
     let first = found.first().map(|project| project.folder.clone()).unwrap_or_default();
-    if !named && first != "." && found.iter().any(|project| project.folder != first) {
-        let message = format!("several projects are in the workspace, give one: {told}");
+    if !is_named && first != "." && found.iter().any(|project| project.folder != first) {
+        let message = format!("the workspace has several projects; name one of them: {list}");
         return Err(ToolError::invalid("/project", message));
     }
-    let mut why = None;
+    let mut refusal = None;
     for project in found.into_iter().filter(|it| kind.is_none_or(|kind| it.kind == kind)) {
         match project.kind.argv(verb, &project.facts) {
             Ok(argv) => return Ok((project, argv)),
             // Another project in the same folder may support the action.
-            Err(reason) => why = why.or(Some((project.kind, project.folder, reason))),
+            Err(reason) => refusal = refusal.or(Some((project.kind, project.folder, reason))),
         }
     }
-    Err(match (why, kind) {
+    Err(match (refusal, kind) {
         (Some((kind, folder, reason)), _) => ToolError::not_found(format!(
-            "the {} project in {} cannot do `{}`: {reason}",
+            "`{}` is not available for the {} project in {}: {reason}",
+            verb.name(),
             kind.name(),
-            quoted_path(&folder),
-            verb.name()
+            quoted_path(&folder)
         )),
         (None, kind) => {
             let kind = kind.map_or("", BuildTool::name);
-            ToolError::invalid("/kind", format!("no {kind} project is there; there is {told}"))
+            ToolError::invalid("/kind", format!("there is no {kind} project; found {list}"))
         }
     })
 }
@@ -228,25 +233,25 @@ fn unavailable_program(program: &str, err: ToolError) -> ToolError {
 ///
 /// Programs print paths relative to their folder or to one of its parents.
 fn with_relative_paths(root: &Root, folder: &str, failures: Vec<CiFailure>) -> Vec<CiFailure> {
-    let own = root.path().to_string_lossy();
+    let root_path = root.path().to_string_lossy();
     let place = |file: String| -> String {
         if file.starts_with('/') {
-            let inside = file.strip_prefix(&*own).map(|rest| rest.trim_start_matches('/'));
+            let inside = file.strip_prefix(&*root_path).map(|rest| rest.trim_start_matches('/'));
             return inside.map(str::to_owned).unwrap_or(file);
         }
         let file = file.strip_prefix("./").unwrap_or(&file);
-        let is_there = |path: &String| matches!(root.kind_at(path), Ok(Some(_)));
-        let mut around = Some(folder);
-        while let Some(at) = around {
+        let exists = |path: &String| matches!(root.kind_at(path), Ok(Some(_)));
+        let mut ancestor = Some(folder);
+        while let Some(at) = ancestor {
             let path = join(at, file);
-            if is_there(&path) {
+            if exists(&path) {
                 return path;
             }
-            around = at.rsplit_once('/').map(|(parent, _)| parent);
+            ancestor = at.rsplit_once('/').map(|(parent, _)| parent);
         }
         // Go prints package names, which end with the folder.
         let ends = file.match_indices('/').map(|(at, _)| join(folder, &file[at + 1..]));
-        ends.take(SUFFIXES_MAX).find(is_there).unwrap_or_else(|| join(folder, file))
+        ends.take(SUFFIXES_MAX).find(exists).unwrap_or_else(|| join(folder, file))
     };
     let placed =
         failures.into_iter().map(|failure| CiFailure { file: failure.file.map(place), ..failure });
@@ -258,20 +263,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_in_which_no_test_matched_is_known() {
+    fn a_run_in_which_no_test_matched_is_recognized() {
         let counts =
             |passed, failed, skipped| RunCounts { passed, failed, skipped, ..RunCounts::default() };
-        let nothing = |kind, exit_code, summary| is_filter_unmatched(kind, exit_code, &summary, "");
-        assert!(nothing(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(0))));
-        assert!(!nothing(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(1))), "it is ignored");
-        assert!(!nothing(BuildTool::Cargo, 0, counts(None, None, None)), "a harness of its own");
-        assert!(nothing(BuildTool::Go, 0, counts(None, None, None)));
-        assert!(!nothing(BuildTool::Go, 0, counts(Some(1), None, None)));
-        assert!(nothing(BuildTool::Pytest, 5, counts(None, None, Some(3))));
-        assert!(nothing(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
-        assert!(!nothing(BuildTool::Npm, 0, counts(None, None, None)));
-        assert!(!nothing(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));
-        let said = "No test matches the given testcase filter `x` in t.dll";
-        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &RunCounts::default(), said));
+        let unmatched =
+            |kind, exit_code, summary| is_filter_unmatched(kind, exit_code, &summary, "");
+        assert!(unmatched(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(0))));
+        assert!(!unmatched(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(1))), "ignored");
+        assert!(!unmatched(BuildTool::Cargo, 0, counts(None, None, None)), "another test harness");
+        assert!(unmatched(BuildTool::Go, 0, counts(None, None, None)));
+        assert!(!unmatched(BuildTool::Go, 0, counts(Some(1), None, None)));
+        assert!(unmatched(BuildTool::Pytest, 5, counts(None, None, Some(3))));
+        assert!(unmatched(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
+        assert!(!unmatched(BuildTool::Npm, 0, counts(None, None, None)));
+        assert!(!unmatched(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));
+        let printed = "No test matches the given testcase filter `x` in t.dll";
+        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &RunCounts::default(), printed));
     }
 }

@@ -17,7 +17,8 @@ pub(super) struct BuildProject(pub(super) CiContext);
 impl Tool for BuildProject {
     const NAME: &'static str = "ci.build";
     const TITLE: &'static str = "Build project";
-    const DESCRIPTION: &'static str = "Builds a project of the workspace with what it is built with (Cargo, npm, Go, make and so on) and tells what went wrong by file and line instead of pages of log.";
+    const DESCRIPTION: &'static str = "Build a project in the workspace with its own build tool (Cargo, npm, \
+        Go, make and so on), and return the errors by file and line instead of pages of log.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;

@@ -83,7 +83,7 @@ impl BuildTool {
     ) -> Result<Vec<String>, String> {
         let words = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
         let has = |name: &str| facts.names.iter().any(|known| known == name);
-        let none = |why: &str| Err(why.to_owned());
+        let none = |reason: &str| Err(reason.to_owned());
         match (self, verb) {
             (Self::Cargo, ProjectAction::Build) => words("cargo build --message-format=json"),
             (Self::Cargo, ProjectAction::Test) => {
@@ -134,7 +134,7 @@ impl BuildTool {
                 words(&format!("{} run {script}", self.name()))
             }
             (Self::Pytest, verb) => facts.python_command(verb),
-            (Self::Make, ProjectAction::Restore) => none("make restores nothing by itself"),
+            (Self::Make, ProjectAction::Restore) => none("make has no dependencies to fetch"),
             (Self::Make, ProjectAction::Build) if !facts.has_script("build") => words("make"),
             (Self::Make, ProjectAction::Test)
                 if !facts.has_script("test") && facts.has_script("check") =>
@@ -167,7 +167,7 @@ impl BuildTool {
             argv.extend(args);
             return Ok(argv);
         }
-        let chosen: Vec<String> = match (self, filter) {
+        let filter_args: Vec<String> = match (self, filter) {
             (_, None) | (Self::Cargo, Some(_)) => Vec::new(),
             (Self::Go, Some(filter)) => vec![format!("-run={filter}")],
             (Self::Dotnet, Some(filter)) => vec!["--filter".into(), filter],
@@ -183,22 +183,22 @@ impl BuildTool {
             }
             (Self::Make, Some(_)) => {
                 return Err(
-                    "make does not choose tests by name: give the makefile's own variables \
-                            or targets in `args`"
+                    "make cannot select tests by name; pass the makefile's own variables or \
+                            targets in `args`"
                         .to_owned(),
                 );
             }
         };
         // npm passes only arguments after `--` on to the script.
         let is_npm = matches!(self, Self::Npm) && argv.get(1).is_some_and(|word| word == "run");
-        let is_apart = args.first().is_some_and(|first| first == "--");
-        if is_npm && !(args.is_empty() && chosen.is_empty()) {
+        let is_separated = args.first().is_some_and(|first| first == "--");
+        if is_npm && !(args.is_empty() && filter_args.is_empty()) {
             argv.push("--".to_owned());
-            if is_apart {
+            if is_separated {
                 args.remove(0);
             }
         }
-        argv.extend(chosen);
+        argv.extend(filter_args);
         argv.extend(args);
         Ok(argv)
     }
@@ -245,8 +245,8 @@ impl ProjectFacts {
     fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
         let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
         let interpreter = self.interpreter.clone().or(active).ok_or(
-            "it has no virtual environment, and its packages would be installed into the \
-             machine's own Python; make one first: `python3 -m venv .venv` in its folder, e.g. \
+            "it has no virtual environment, so the packages would be installed into the \
+             machine's own Python; create one first: `python3 -m venv .venv` in its folder, e.g. \
              with ci_run",
         )?;
         let words = ["-m", "pip", "install"].into_iter().chain(what.split(' '));
@@ -261,17 +261,19 @@ impl ProjectFacts {
         };
         let program = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
         let has = |name: &str| self.names.iter().any(|known| known == name);
-        let says = |text: &str| self.python.contains(text);
+        let configures = |text: &str| self.python.contains(text);
         match verb {
-            ProjectAction::Build if says("[build-system]") => module("build"),
-            ProjectAction::Build => Err("there is nothing to build: no `[build-system]` is in a \
-                                pyproject.toml"
+            ProjectAction::Build if configures("[build-system]") => module("build"),
+            ProjectAction::Build => Err("there is nothing to build: no pyproject.toml has a \
+                                `[build-system]`"
                 .to_owned()),
             ProjectAction::Test => module("pytest --color=no --tb=short -rfE"),
-            ProjectAction::Lint if has("ruff.toml") || has(".ruff.toml") || says("[tool.ruff") => {
+            ProjectAction::Lint
+                if has("ruff.toml") || has(".ruff.toml") || configures("[tool.ruff") =>
+            {
                 program("ruff check --output-format=concise")
             }
-            ProjectAction::Lint if has(".flake8") || says("[flake8]") => program("flake8"),
+            ProjectAction::Lint if has(".flake8") || configures("[flake8]") => program("flake8"),
             ProjectAction::Lint => Err("no linter is configured (ruff or flake8)".to_owned()),
             ProjectAction::Restore if has("uv.lock") => program("uv sync"),
             ProjectAction::Restore if has("poetry.lock") => program("poetry install"),
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_run_where_there_are_some() {
+    fn scripts_and_targets_of_a_project_are_run() {
         let facts =
             ProjectFacts { scripts: vec!["test".into(), "dev".into()], ..ProjectFacts::default() };
         assert_eq!(argv(BuildTool::Npm, ProjectAction::Test, &facts).unwrap(), "npm run test");
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_s_own_lists_and_wrappers_are_used() {
+    fn lock_files_and_wrappers_of_a_project_are_used() {
         let locked = names(&["package-lock.json", "gradlew", "requirements.txt"]);
         assert_eq!(argv(BuildTool::Npm, ProjectAction::Restore, &locked).unwrap(), "npm ci");
         let tested = argv(BuildTool::Gradle, ProjectAction::Test, &locked).unwrap();
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_adds_stands_where_the_program_reads_it() {
+    fn call_arguments_and_filter_are_placed_where_the_program_reads_them() {
         let with = |kind: BuildTool, args: &[&str], filter: Option<&str>| {
             let args = args.iter().map(|&arg| arg.to_owned()).collect();
             let argv = ["x".to_owned(), "run".to_owned()].into();
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn make_is_given_no_test_s_name_as_a_target() {
+    fn a_test_filter_for_make_is_refused() {
         let filter = Some("adds".to_owned());
         let refused = BuildTool::Make.with_call_args(
             Vec::new(),
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_go_into_a_virtual_environment_or_nowhere() {
+    fn pip_installs_into_a_virtual_environment_only() {
         let mut facts = names(&["requirements.txt"]);
         let refused = argv(BuildTool::Pytest, ProjectAction::Restore, &facts).unwrap_err();
         assert!(refused.contains("`python3 -m venv .venv`"), "{refused}");

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_kept_together_by_quotes() {
+    fn quotes_and_backslashes_protect_blanks() {
         let check = |line: &str, words: &[&str]| {
             let words = words.iter().map(|&word| word.to_owned()).collect();
             assert_eq!(split_words(line), CommandLine::Words(words), "{line}");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_shell_knows_is_a_script() {
+    fn a_line_with_shell_syntax_is_a_script() {
         for line in ["a | b", "a && b", "a > b", "ls *.rs", "echo $HOME", "A=1 b", "a 'b", "a;b"] {
             assert_eq!(split_words(line), CommandLine::Script, "{line}");
         }

@@ -47,8 +47,8 @@ pub(super) struct DetectedProject {
 impl Tool for DetectProjects {
     const NAME: &'static str = "ci.detect";
     const TITLE: &'static str = "Detect projects";
-    const DESCRIPTION: &'static str = "Tells what projects are in the workspace, what each is built \
-        with, and the command lines by which ci_build, ci_test, ci_lint and ci_restore work.";
+    const DESCRIPTION: &'static str = "List the projects in the workspace, their build tools, and the \
+        command lines that ci_build, ci_test, ci_lint and ci_restore run.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = DetectInput;
@@ -77,8 +77,8 @@ impl Tool for DetectProjects {
     }
 
     fn decode_utf8(output: &DetectOutput) -> ResultText {
-        let line = |told: &DetectedProject| {
-            let DetectedProject { kind, folder, file, build, test, lint, restore } = told;
+        let line = |project: &DetectedProject| {
+            let DetectedProject { kind, folder, file, build, test, lint, restore } = project;
             let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];
             let verbs = verbs.iter().filter_map(|(name, argv)| {
                 Some(format!("  {name}: {}\n", argv.as_ref()?.join(" ")))
@@ -86,6 +86,6 @@ impl Tool for DetectProjects {
             format!("{folder}: {} ({file})\n{}", kind.name(), verbs.collect::<String>())
         };
         let text = ResultText::from_body(output.projects.iter().map(line).collect::<String>());
-        if output.projects.is_empty() { text.with_note("no project is there") } else { text }
+        if output.projects.is_empty() { text.with_note("no project was found") } else { text }
     }
 }

@@ -64,8 +64,8 @@ pub(super) struct ProgramVersion {
 impl Tool for MachineDiagnostics {
     const NAME: &'static str = "ci.diagnostics";
     const TITLE: &'static str = "Diagnostics";
-    const DESCRIPTION: &'static str = "Tells about the machine the workspace is on: its system, its \
-        processors, and which build tools it has in which versions.";
+    const DESCRIPTION: &'static str = "Describe the machine of the workspace: system, processors, and \
+        the versions of its build tools.";
     const EFFECTS: Effects = Effects::Runs;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<Duration> = super::DEADLINE;
@@ -140,7 +140,7 @@ impl MachineDiagnostics {
         program: &str,
         args: &[&str],
     ) -> Result<DetectedVersion, ToolError> {
-        let asked = exec::RunProgramInput {
+        let input = exec::RunProgramInput {
             command: program.to_owned(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             shell: false,
@@ -151,7 +151,7 @@ impl MachineDiagnostics {
             max_output_bytes: Some(4096),
         };
         let mut start =
-            match self.ci.programs.prepare_unconfirmed(ctx, asked, InputFields::Program).await {
+            match self.ci.programs.prepare_unconfirmed(ctx, input, InputFields::Program).await {
                 Ok(start) => start,
                 Err(err) if err.fault == ToolFault::NotAllowed => {
                     return Ok(DetectedVersion::Forbidden);
@@ -161,22 +161,22 @@ impl MachineDiagnostics {
         // A toolchain file in the folder could make rustup download another version just to report
         // it.
         start.env.insert("RUSTUP_AUTO_INSTALL".into(), "0".into());
-        let blamed = |_: StartFailureCause, message: String| ToolError::failed(message);
-        let said = std::sync::Mutex::new(Vec::new());
-        let keep = |_, bytes: &[u8]| {
-            if let Ok(mut said) = said.lock() {
-                said.extend_from_slice(bytes);
+        let to_error = |_: StartFailureCause, message: String| ToolError::failed(message);
+        let printed = std::sync::Mutex::new(Vec::new());
+        let collect = |_, bytes: &[u8]| {
+            if let Ok(mut printed) = printed.lock() {
+                printed.extend_from_slice(bytes);
             }
             Vec::new()
         };
-        match self.ci.programs.run_filtered(ctx, start, blamed, &keep).await {
+        match self.ci.programs.run_filtered(ctx, start, to_error, &collect).await {
             Ok(outcome) if outcome.exit_code == 0 => {}
             Err(err) if err.fault == ToolFault::Canceled => return Err(err),
             Ok(_) | Err(_) => return Ok(DetectedVersion::Unknown),
         }
-        let said = said.into_inner().unwrap_or_default();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let first = said.lines().map(str::trim).find(|line| !line.is_empty());
+        let printed = printed.into_inner().unwrap_or_default();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        let first = printed.lines().map(str::trim).find(|line| !line.is_empty());
         Ok(first.map_or(DetectedVersion::Unknown, |first| DetectedVersion::Known(first.to_owned())))
     }
 }

@@ -18,7 +18,7 @@ impl Tool for LintProject {
     const NAME: &'static str = "ci.lint";
     const TITLE: &'static str = "Lint project";
     const DESCRIPTION: &'static str =
-        "Runs the linter of a project of the workspace and tells what it found by file and line.";
+        "Run the linter of a project in the workspace, and return its findings by file and line.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;

@@ -82,17 +82,17 @@ impl OutputReader {
 
     /// Reads a piece of `stream`. Returns the text to show.
     pub(super) fn read(&mut self, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
-        let waiting = match stream {
+        let buffer = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
         };
-        waiting.extend_from_slice(bytes);
-        let end = match waiting.iter().rposition(|byte| *byte == b'\n') {
+        buffer.extend_from_slice(bytes);
+        let end = match buffer.iter().rposition(|byte| *byte == b'\n') {
             Some(at) => at + 1,
-            None if waiting.len() > LINE_BYTES_MAX => waiting.len(),
+            None if buffer.len() > LINE_BYTES_MAX => buffer.len(),
             None => return Vec::new(),
         };
-        let lines: Vec<u8> = waiting.drain(..end).collect();
+        let lines: Vec<u8> = buffer.drain(..end).collect();
         self.read_lines(stream, &lines)
     }
 
@@ -116,8 +116,8 @@ impl OutputReader {
             let begin = tail.find('\n').map_or(0, |at| at + 1);
             tail.drain(..begin);
         }
-        let Findings { failures, dropped: left_out, summary, .. } = self.found;
-        (summary, failures, left_out, tail, !self.is_cut)
+        let Findings { failures, dropped, summary, .. } = self.found;
+        (summary, failures, dropped, tail, !self.is_cut)
     }
 
     fn read_lines(&mut self, stream: OutputStream, lines: &[u8]) -> Vec<u8> {
@@ -139,9 +139,9 @@ impl OutputReader {
             }
         }
         self.tail.extend(&shown);
-        let over = self.tail.len().saturating_sub(self.tail_bytes_max);
-        self.is_cut |= over > 0;
-        self.tail.drain(..over);
+        let excess = self.tail.len().saturating_sub(self.tail_bytes_max);
+        self.is_cut |= excess > 0;
+        self.tail.drain(..excess);
         shown
     }
 }
@@ -171,32 +171,32 @@ mod tests {
         printed: &str,
         size: usize,
     ) -> (RunCounts, Vec<CiFailure>, String) {
-        let mut reading = OutputReader::new(kind, verb, 50, 1 << 20);
+        let mut reader = OutputReader::new(kind, verb, 50, 1 << 20);
         for piece in printed.as_bytes().chunks(size.min(printed.len().max(1))) {
-            reading.read(OutputStream::Stdout, piece);
+            reader.read(OutputStream::Stdout, piece);
         }
-        let (summary, failures, _, output, _) = reading.finish();
+        let (summary, failures, _, output, _) = reader.finish();
         (summary, failures, output)
     }
 
     #[test]
-    fn the_end_of_what_is_shown_begins_with_a_whole_line() {
-        let mut reading = OutputReader::new(BuildTool::Make, ProjectAction::Build, 50, 10);
-        reading.read(OutputStream::Stdout, b"one\ntwo\nthr");
-        reading.read(OutputStream::Stderr, b"\x1b[31mred\x1b[0m\n");
-        let (.., output, is_all) = reading.finish();
+    fn cut_output_begins_with_a_whole_line() {
+        let mut reader = OutputReader::new(BuildTool::Make, ProjectAction::Build, 50, 10);
+        reader.read(OutputStream::Stdout, b"one\ntwo\nthr");
+        reader.read(OutputStream::Stderr, b"\x1b[31mred\x1b[0m\n");
+        let (.., output, is_all) = reader.finish();
         assert_eq!((output.as_str(), is_all), ("red\nthr\n", false));
     }
 
     #[test]
-    fn failures_beyond_the_most_are_counted() {
-        let mut reading = OutputReader::new(BuildTool::Make, ProjectAction::Build, 2, 1000);
+    fn failures_beyond_the_limit_are_counted() {
+        let mut reader = OutputReader::new(BuildTool::Make, ProjectAction::Build, 2, 1000);
         for line in 1..=5 {
             let text = format!("a.c:{line}:1: error: no\n");
-            reading.read(OutputStream::Stderr, text.as_bytes());
+            reader.read(OutputStream::Stderr, text.as_bytes());
         }
-        let (summary, failures, left_out, ..) = reading.finish();
-        assert_eq!((failures.len(), left_out, summary.errors), (2, 3, Some(5)));
+        let (summary, failures, dropped, ..) = reader.finish();
+        assert_eq!((failures.len(), dropped, summary.errors), (2, 3, Some(5)));
         assert_eq!(failures[0].severity, FailureSeverity::Error);
     }
 }

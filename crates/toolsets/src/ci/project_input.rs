@@ -22,12 +22,12 @@ pub(super) struct ProjectInput {
     /// Further arguments for the program.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
-    /// otherwise.
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
+    /// configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,
-    /// Most bytes shown from the end of its output; 8192 unless the server is set otherwise.
+    /// Most bytes shown from the end of its output; 8192 unless the server is configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     pub(super) max_output_bytes: Option<usize>,

@@ -45,13 +45,13 @@ pub(super) fn find_nearest(
     if !here.is_empty() {
         return Ok(here);
     }
-    let mut around = folder.as_str();
-    while let Some((parent, _)) = around.rsplit_once('/') {
+    let mut ancestor = folder.as_str();
+    while let Some((parent, _)) = ancestor.rsplit_once('/') {
         let found = projects_in(root, parent, watch)?;
         if !found.is_empty() {
             return Ok(found);
         }
-        around = parent;
+        ancestor = parent;
     }
     if folder != "." {
         let found = projects_in(root, ".", watch)?;
@@ -62,7 +62,7 @@ pub(super) fn find_nearest(
     find_below(root, folder, NestedProjects::Skipped, watch)
 }
 
-/// Finds projects like [`find`], and also all projects below `folder`, nested ones included.
+/// Finds projects like [`find_nearest`], and also all projects below `folder`, with nested ones.
 pub(super) fn find_all(
     root: &Root,
     folder: &str,
@@ -96,8 +96,9 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
             return Err(ToolError::not_found(format!("{} does not exist", quoted_path(folder))));
         }
     }
-    let own = root.path().to_str().unwrap_or_default();
-    let folder = folder.strip_prefix(own).filter(|_| folder.starts_with('/')).unwrap_or(folder);
+    let root_path = root.path().to_str().unwrap_or_default();
+    let inside = folder.strip_prefix(root_path).filter(|_| folder.starts_with('/'));
+    let folder = inside.unwrap_or(folder);
     let names: Vec<&str> = folder.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     // A path with `..` stays as it is, because only the kernel resolves it. Its parents are not
     // searched.
@@ -120,13 +121,13 @@ fn find_below(
 ) -> Result<Vec<Project>, ToolError> {
     let mut found = Vec::new();
     let mut level = vec![folder.to_owned()];
-    let mut looked = 0;
+    let mut visited = 0;
     for _ in 0..DEPTH_MAX {
         let mut next = Vec::new();
         for folder in &level {
             for name in subfolders(root, folder, watch)? {
-                looked += 1;
-                if looked > FOLDERS_MAX || found.len() >= PROJECTS_MAX {
+                visited += 1;
+                if visited > FOLDERS_MAX || found.len() >= PROJECTS_MAX {
                     return Ok(found);
                 }
                 let inner = if folder == "." { name } else { format!("{folder}/{name}") };
@@ -215,20 +216,20 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
         "requirements.txt",
     ];
     let is_test = |name: &&String| name.starts_with("test_") && has_extension(name, "py");
-    let told = first(&python).or_else(|| names.iter().find(is_test).cloned());
-    if let Some(file) = told {
+    let python_file = first(&python).or_else(|| names.iter().find(is_test).cloned());
+    if let Some(file) = python_file {
         let parts = ["pyproject.toml", "setup.cfg", "tox.ini"].into_iter().filter(|name| has(name));
         let python = parts.map(&text).collect::<Vec<_>>().join("\n");
         // The interpreter is a symlink out of the workspace, so check the link itself without
         // following it.
-        let own = ["venv", ".venv"].into_iter().find_map(|venv| {
+        let interpreter = ["venv", ".venv"].into_iter().find_map(|venv| {
             let interpreter = format!("{venv}/bin/python");
             root.entry_details(&join(folder, &interpreter)).ok().map(|_| interpreter)
         });
         add(
             BuildTool::Pytest,
             file,
-            ProjectFacts { python, interpreter: own, ..ProjectFacts::default() },
+            ProjectFacts { python, interpreter, ..ProjectFacts::default() },
         );
     }
     if let Some(file) = first(&["GNUmakefile", "makefile", "Makefile"]) {
@@ -264,18 +265,18 @@ fn make_targets(makefile: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a test lays its folder out from outside")]
+#[allow(clippy::disallowed_methods, reason = "a test creates its files from outside")]
 mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_what_stands_before_a_colon() {
+    fn make_targets_are_the_literal_names_before_a_colon() {
         let makefile = "CC := gcc\nall: main.o\n\tgcc x: y\n.PHONY: test\ntest check: all\n# no: x\n%.o: %.c\n";
         assert_eq!(make_targets(makefile), ["all", "test", "check"]);
     }
 
     #[test]
-    fn projects_beneath_one_are_found_where_all_are_asked_for() {
+    fn nested_projects_are_found_only_by_find_all() {
         let folder = tempfile::TempDir::new().unwrap();
         for path in ["Cargo.toml", "web/package.json", "web/tools/gen/go.mod", "docs/x"] {
             let path = folder.path().join(path);
@@ -284,17 +285,17 @@ mod tests {
         }
         let root = Root::open(folder.path()).unwrap();
         let watch = WorkMonitor::default();
-        let told = |found: Vec<Project>| -> Vec<(String, BuildTool)> {
+        let summary = |found: Vec<Project>| -> Vec<(String, BuildTool)> {
             found.into_iter().map(|project| (project.folder, project.kind)).collect()
         };
         assert_eq!(
-            told(find_nearest(&root, ".", &watch).unwrap()),
+            summary(find_nearest(&root, ".", &watch).unwrap()),
             [(".".to_owned(), BuildTool::Cargo)]
         );
         let all =
             [(".", BuildTool::Cargo), ("web", BuildTool::Npm), ("web/tools/gen", BuildTool::Go)];
         let all = all.map(|(folder, kind)| (folder.to_owned(), kind));
-        assert_eq!(told(find_all(&root, ".", &watch).unwrap()), all);
-        assert_eq!(told(find_all(&root, "web", &watch).unwrap()), all[1..]);
+        assert_eq!(summary(find_all(&root, ".", &watch).unwrap()), all);
+        assert_eq!(summary(find_all(&root, "web", &watch).unwrap()), all[1..]);
     }
 }

@@ -98,11 +98,11 @@ impl RunCounts {
             (self.passed, "passed"),
             (self.failed, "failed"),
             (self.skipped, "skipped"),
-            (self.errors, "errors"),
-            (self.warnings, "warnings"),
+            (self.errors, if self.errors == Some(1) { "error" } else { "errors" }),
+            (self.warnings, if self.warnings == Some(1) { "warning" } else { "warnings" }),
         ];
-        let told = counts.iter().filter_map(|(count, what)| Some(format!("{} {what}", (*count)?)));
-        told.collect::<Vec<_>>().join(", ")
+        let texts = counts.iter().filter_map(|(count, what)| Some(format!("{} {what}", (*count)?)));
+        texts.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -132,6 +132,8 @@ impl CiFailure {
 
     fn text(&self) -> String {
         let Self { file, line, column, severity, code, test, message } = self;
+        // A message of this toolset itself has neither a file nor a test. It is shown in full.
+        let is_own = *severity == FailureSeverity::Failure && file.is_none() && test.is_none();
         let severity = match severity {
             FailureSeverity::Error => "error",
             FailureSeverity::Warning => "warning",
@@ -153,7 +155,8 @@ impl CiFailure {
             text.push_str(&format!(" {test}"));
         }
         let first = message.lines().next().unwrap_or_default();
-        format!("{text}: {first}\n")
+        let message = if is_own { message.as_str() } else { first };
+        format!("{text}: {message}\n")
     }
 }
 
@@ -161,7 +164,7 @@ impl CiReport {
     /// Formats the report for a reader.
     pub(super) fn text(&self) -> ResultText {
         let Self { ok, exit_code, timed_out, folder, command, duration_ms, .. } = self;
-        let went = match (ok, timed_out) {
+        let outcome = match (ok, timed_out) {
             (true, _) => "ok".to_owned(),
             (false, true) => "timed out and was stopped".to_owned(),
             (false, false) if *exit_code == 0 => "no test was run".to_owned(),
@@ -170,7 +173,7 @@ impl CiReport {
         let counts = self.summary.text();
         let counts = if counts.is_empty() { counts } else { format!(": {counts}") };
         let mut body = format!(
-            "{went}{counts}\n`{}` in `{folder}`, {duration_ms} ms\n",
+            "{outcome}{counts}\n`{}` in `{folder}`, {duration_ms} ms\n",
             command.join(" ").escape_debug()
         );
         for failure in self.failures.iter().take(SHOWN_MAX) {
@@ -189,7 +192,7 @@ impl CiReport {
         let text = ResultText::from_body(body);
         match &self.output_id {
             Some(id) => text.with_note(format!(
-                "this is the end of what it printed; all of it: exec_output, output_id `{id}`"
+                "this is the end of the output; read all of it with exec_output, output_id `{id}`"
             )),
             None => text,
         }

@@ -17,9 +17,9 @@ pub(super) struct RestoreProject(pub(super) CiContext);
 impl Tool for RestoreProject {
     const NAME: &'static str = "ci.restore";
     const TITLE: &'static str = "Restore project";
-    const DESCRIPTION: &'static str = "Fetches what a project of the workspace depends on, by its own \
-        package manager. What pip installs goes into a virtual environment: the project's own \
-        (`.venv`), or the one the server was started in; without either it is refused.";
+    const DESCRIPTION: &'static str = "Fetch the dependencies of a project in the workspace with its \
+        own package manager. pip installs into a virtual environment: the project's own (`.venv`), \
+        or the one the server was started in; without either, the call is refused.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;

@@ -25,8 +25,8 @@ pub(super) struct CommandLineInput {
     /// Folder to run in, inside the workspace; its root by default.
     #[serde(default)]
     folder: Option<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
-    /// otherwise.
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
+    /// configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
@@ -39,9 +39,9 @@ pub(super) struct CommandLineInput {
 impl Tool for RunCommandLine {
     const NAME: &'static str = "ci.run";
     const TITLE: &'static str = "Run command line";
-    const DESCRIPTION: &'static str = "Runs one command line in a folder of the workspace, with the \
-        build tools' own folders and caches at hand, and returns its exit code and what it \
-        printed. For builds and tests of known kinds ci_build and ci_test tell more.";
+    const DESCRIPTION: &'static str = "Run one command line in a folder of the workspace, with the \
+        build tools' own folders and caches available, and return its exit code and output. For \
+        builds and tests of known kinds, ci_build and ci_test report more.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
@@ -53,10 +53,10 @@ impl Tool for RunCommandLine {
         if self.0.programs.settings.confirm.is_empty() {
             return Ok(());
         }
-        let asked = self.program_input(input.clone());
+        let input = self.program_input(input.clone());
         self.0
             .programs
-            .prepare(ctx, asked, InputFields::CommandLine)
+            .prepare(ctx, input, InputFields::CommandLine)
             .await
             .map(drop)
             .map_err(with_folder_pointer)
@@ -73,15 +73,15 @@ impl Tool for RunCommandLine {
             .prepare(ctx, self.program_input(input), InputFields::CommandLine)
             .await
             .map_err(with_folder_pointer)?;
-        let blamed = |blamed, message: String| match blamed {
+        let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::invalid("/command", message),
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
-        self.0.programs.run(ctx, start, None, blamed).await
+        self.0.programs.run(ctx, start, None, to_error).await
     }
 
     fn decode_utf8(output: &RunResult) -> ResultText {
-        output.text(&format!("timeout_ms gives it longer, up to {TIMEOUT_MS_MAX}"))
+        output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
     }
 
     fn ending(output: &RunResult) -> CallEnding {

@@ -27,7 +27,7 @@ const VALUE_OPTIONS: [&str; 12] = [
 ];
 
 /// The advice for a program that is not recognized.
-const ARGS_ADVICE: &str = "give what it understands in `args`";
+const ARGS_ADVICE: &str = "pass its own options in `args`";
 
 impl ScriptRunner {
     /// Recognizes the runner that receives arguments appended to `script`. The error gives advice
@@ -50,9 +50,9 @@ impl ScriptRunner {
 
     /// Recognizes the runner in a `node` command with the arguments `words`.
     fn from_node_args(script: &str, words: &[&str]) -> Result<Self, String> {
-        let mut before = "";
+        let mut last = "";
         for word in words {
-            let word_before = std::mem::replace(&mut before, word);
+            let word_before = std::mem::replace(&mut last, word);
             if word.starts_with('-') || VALUE_OPTIONS.contains(&word_before) {
                 continue;
             }
@@ -90,8 +90,8 @@ impl ScriptRunner {
 
 fn unknown_runner(script: &str, instead: &str) -> String {
     format!(
-        "how the script `test` (`{}`) chooses tests by name is not known; leave `filter` out and \
-         {instead}",
+        "the script `test` (`{}`) has no known way to select tests by name; leave `filter` out \
+         and {instead}",
         script.escape_debug()
     )
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_s_last_program_is_given_the_name() {
+    fn the_last_program_of_a_script_gets_the_filter() {
         let check = |script, args: &[&str]| {
             let filter = ScriptRunner::from_script(script)
                 .map(|runner| runner.filter_args("adds".to_owned()));
@@ -117,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn where_the_name_would_be_taken_for_something_else_it_is_refused() {
+    fn a_filter_that_the_script_would_misread_is_refused() {
         let refused = ["", "jest && eslint .", "node test.js", "node --test test/a.js", "ava"];
         for script in refused {
-            let why = ScriptRunner::from_script(script).unwrap_err();
-            assert!(why.contains("leave `filter` out and"), "{script}: {why}");
+            let refusal = ScriptRunner::from_script(script).unwrap_err();
+            assert!(refusal.contains("leave `filter` out and"), "{script}: {refusal}");
         }
     }
 }

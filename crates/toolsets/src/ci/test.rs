@@ -36,12 +36,12 @@ pub(super) struct TestInput {
     /// Further arguments for the program.
     #[serde(default)]
     args: Vec<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
-    /// otherwise.
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
+    /// configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
-    /// Most bytes shown from the end of its output; 8192 unless the server is set otherwise.
+    /// Most bytes shown from the end of its output; 8192 unless the server is configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     max_output_bytes: Option<usize>,
@@ -50,10 +50,10 @@ pub(super) struct TestInput {
 impl Tool for TestProject {
     const NAME: &'static str = "ci.test";
     const TITLE: &'static str = "Test project";
-    const DESCRIPTION: &'static str = "Runs the tests of a project of the workspace with what it is \
-        tested with (cargo test, npm test, pytest, go test and so on) and tells how many passed \
-        and which failed, by test, file, line and message, instead of pages of log. Where no test \
-        matches `filter`, `ok` is false.";
+    const DESCRIPTION: &'static str = "Run the tests of a project in the workspace with its own test \
+        tool (cargo test, npm test, pytest, go test and so on), and return counts and failures by \
+        test, file, line and message instead of pages of log. If no test matches `filter`, `ok` \
+        is false.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;

@@ -1,4 +1,4 @@
-//! What is promised of the tools that build and test, over small projects.
+//! Tests of the tools that build and test, with small projects.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,11 +25,11 @@ impl Bench {
     fn new(exec: &exec::ExecSettings) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let names = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
-        let known = names.iter().filter_map(|name| {
+        let env = names.iter().filter_map(|name| {
             let value = std::env::var_os(name)?;
             Some((OsString::from(name), value))
         });
-        let processes = ProcessRunner::new(known).expect("programs start");
+        let processes = ProcessRunner::new(env).expect("programs start");
         let root = Root::open(folder.path()).expect("the workspace opens");
         let programs = WorkspacePrograms::new(&root, &processes, exec);
         Self { tools: tools(&programs, &CiSettings::default(), "0"), folder }
@@ -43,34 +43,34 @@ impl Bench {
 
     async fn call(&self, tool: &str, input: Value) -> Result<ToolOutput, ToolError> {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(120));
-        let known = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
-        known.expect("the tool is there").run(&ctx, input).await
+        let found = self.tools.iter().find(|it| it.spec().id.as_str() == tool);
+        found.expect("the tool exists").run(&ctx, input).await
     }
 
     async fn refused(&self, tool: &str, input: Value) -> ToolError {
-        let told = format!("{tool} {input}");
+        let call = format!("{tool} {input}");
         match self.call(tool, input).await {
-            Ok(output) => panic!("{told}: {}", output.value),
+            Ok(output) => panic!("{call}: {}", output.value),
             Err(err) => err,
         }
     }
 }
 
 #[tokio::test]
-async fn a_command_line_is_refused_in_its_own_words() {
+async fn a_refused_command_line_gets_advice_on_its_own_fields() {
     let bench = Bench::new(&exec::ExecSettings::default());
-    for (line, way) in [
-        ("cd src", "give the directory as `folder`, or put what follows on the same line"),
+    for (line, advice) in [
+        ("cd src", "set the directory in `folder`; to run a command after it, add `&& COMMAND`"),
         ("./missing", "paths are relative to `folder`"),
         ("export A", "`env NAME=value`"),
     ] {
         let message = bench.refused("ci.run", json!({ "command": line })).await.message;
-        assert!(message.contains(way), "{message}");
+        assert!(message.contains(advice), "{message}");
         assert!(!message.contains("`shell") && !message.contains("`cwd`"), "{message}");
     }
-    let apart = json!({ "command": "echo hi", "args": [] });
-    let message = bench.refused("ci.run", apart).await.message;
-    assert!(message.starts_with("with `args`, `command` is the program alone"), "{message}");
+    let input = json!({ "command": "echo hi", "args": [] });
+    let message = bench.refused("ci.run", input).await.message;
+    assert!(message.contains("; with `args`, `command` is only the program"), "{message}");
     let bench = Bench::new(&exec::ExecSettings { shell: false, ..exec::ExecSettings::default() });
     let message = bench.refused("ci.run", json!({ "command": "ls | wc" })).await.message;
     assert!(message.starts_with("this line needs a shell, "), "{message}");
@@ -78,19 +78,19 @@ async fn a_command_line_is_refused_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_run_is_not_told_as_missing() {
+async fn a_program_that_is_not_allowed_is_not_reported_as_missing() {
     let allow = vec!["make".to_owned()];
     let bench = Bench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
-    let told = bench.call("ci.diagnostics", json!({})).await.unwrap();
-    assert!(told.text.body.contains("\nGit Version: may not be run\n"), "{}", told.text.body);
+    let output = bench.call("ci.diagnostics", json!({})).await.unwrap();
+    assert!(output.text.body.contains("\nGit Version: may not be run\n"), "{}", output.text.body);
     let path = Some("/nowhere".to_owned());
     let bench = Bench::new(&exec::ExecSettings { path, ..exec::ExecSettings::default() });
-    let told = bench.call("ci.diagnostics", json!({})).await.unwrap();
-    assert!(told.text.body.contains("\nGit Version: not found\n"), "{}", told.text.body);
+    let output = bench.call("ci.diagnostics", json!({})).await.unwrap();
+    assert!(output.text.body.contains("\nGit Version: not found\n"), "{}", output.text.body);
 }
 
 #[tokio::test]
-async fn a_filter_that_matches_nothing_is_no_success_and_a_crash_is_told() {
+async fn a_filter_without_a_match_and_a_crash_are_failures() {
     let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("Cargo.toml", MANIFEST);
     let lib = "#[test]\nfn fine() {}\n#[test]\nfn crashes() { std::process::abort(); }\n";
@@ -110,18 +110,18 @@ async fn a_filter_that_matches_nothing_is_no_success_and_a_crash_is_told() {
 }
 
 #[tokio::test]
-async fn packages_are_not_installed_into_the_machine_s_python() {
+async fn packages_are_not_installed_without_a_virtual_environment() {
     let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("requirements.txt", "");
     let refused = bench.refused("ci.restore", json!({})).await;
     assert_eq!(refused.fault, ToolFault::NotFound);
     assert!(refused.message.contains("`python3 -m venv .venv`"), "{refused:?}");
-    let told = bench.call("ci.detect", json!({})).await.unwrap();
-    assert_eq!(told.value["projects"][0]["restore"], Value::Null);
+    let output = bench.call("ci.detect", json!({})).await.unwrap();
+    assert_eq!(output.value["projects"][0]["restore"], Value::Null);
 }
 
 #[tokio::test]
-async fn a_filter_no_runner_would_understand_is_refused() {
+async fn a_filter_for_an_unknown_test_runner_is_refused() {
     let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("package.json", r#"{ "scripts": { "test": "node a.js" } }"#);
     let refused = bench.refused("ci.test", json!({ "filter": "adds" })).await;

@@ -66,7 +66,7 @@ impl ArtefactPattern {
                 RawPiece::Insert { name, .. } => {
                     let index = find(name)?;
                     if arguments[index].note.kind == super::type_note::ValueKind::Flag {
-                        return Err(format!("`{name}` is a flag and names no file"));
+                        return Err(format!("`{name}` is a flag, not a file"));
                     }
                     PatternPiece::Insert(index)
                 }
@@ -77,7 +77,7 @@ impl ArtefactPattern {
             PatternPiece::Insert(_) => "x",
         });
         compile_glob(&sample.collect::<String>())
-            .map_err(|err| format!("`{pattern}` is no glob: {err}"))?;
+            .map_err(|err| format!("`{pattern}` is not a valid glob: {err}"))?;
         Ok(Self(pieces))
     }
 
@@ -113,34 +113,35 @@ impl ArtefactPattern {
                             values.push(value);
                         }
                     }
-                    let with = |signs: &Vec<PatternChar>, value: &str| -> Vec<PatternChar> {
-                        signs.iter().copied().chain(value.chars().map(|c| (c, true))).collect()
+                    let append = |chars: &Vec<PatternChar>, value: &str| -> Vec<PatternChar> {
+                        chars.iter().copied().chain(value.chars().map(|c| (c, true))).collect()
                     };
                     all = all
                         .iter()
-                        .flat_map(|signs| values.iter().map(|value| with(signs, value)))
+                        .flat_map(|chars| values.iter().map(|value| append(chars, value)))
                         .collect();
                 }
             }
         }
-        Ok(all.iter().map(|signs| resolve_query(signs, cwd, root)).collect())
+        Ok(all.iter().map(|chars| resolve_query(chars, cwd, root)).collect())
     }
 }
 
-/// Resolves the pattern `signs` relative to `cwd`.
-fn resolve_query(signs: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery {
-    let written: String = signs.iter().map(|(c, _)| c).collect();
+/// Resolves the pattern `chars` relative to `cwd`.
+fn resolve_query(chars: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery {
+    let written: String = chars.iter().map(|(c, _)| c).collect();
     let outside = || {
         let shown = quoted_path(&written);
-        ArtefactQuery::Impossible(Some(format!("{shown} is outside the workspace and no artefact")))
+        let note = format!("{shown} is outside the workspace, so it is not an artefact");
+        ArtefactQuery::Impossible(Some(note))
     };
     let mut parts: Vec<Vec<PatternChar>> = Vec::new();
     let plain = |name: &str| name.chars().map(|c| (c, true)).collect::<Vec<PatternChar>>();
     if written.starts_with('/') {
-        let names = signs.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
+        let names = chars.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
         let mut names = names.map(<[PatternChar]>::to_vec);
-        let above = root.to_string_lossy();
-        for name in above.split('/').filter(|name| !name.is_empty()) {
+        let root = root.to_string_lossy();
+        for name in root.split('/').filter(|name| !name.is_empty()) {
             let next: String = names.next().unwrap_or_default().iter().map(|(c, _)| c).collect();
             if next != name {
                 return outside();
@@ -149,7 +150,7 @@ fn resolve_query(signs: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery
         parts.extend(names);
     } else {
         parts.extend(cwd.split('/').filter(|name| !name.is_empty()).map(plain));
-        let names = signs.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
+        let names = chars.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
         parts.extend(names.map(<[PatternChar]>::to_vec));
     }
     let mut names: Vec<Vec<PatternChar>> = Vec::new();
@@ -163,7 +164,8 @@ fn resolve_query(signs: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery
         }
     }
     let is_plain = |name: &Vec<PatternChar>| {
-        name.iter().all(|(c, itself)| *itself || !matches!(c, '*' | '?' | '[' | ']' | '{' | '}'))
+        let is_syntax = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}');
+        name.iter().all(|(c, is_literal)| *is_literal || !is_syntax(*c))
     };
     let text = |name: &Vec<PatternChar>| name.iter().map(|(c, _)| c).collect::<String>();
     let first = names.iter().position(|name| !is_plain(name)).unwrap_or(names.len());
@@ -178,11 +180,11 @@ fn resolve_query(signs: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery
         };
     }
     let glob = |name: &Vec<PatternChar>| -> String {
-        let sign = |(c, itself): &PatternChar| {
+        let escaped = |(c, is_literal): &PatternChar| {
             let c = c.to_string();
-            if *itself { globset::escape(&c) } else { c }
+            if *is_literal { globset::escape(&c) } else { c }
         };
-        name.iter().map(sign).collect()
+        name.iter().map(escaped).collect()
     };
     let deep = rest.iter().any(|name| text(name).contains("**"));
     let glob: Vec<String> = rest.iter().map(glob).collect();
@@ -194,42 +196,42 @@ fn compile_glob(glob: &str) -> Result<Glob, globset::Error> {
 }
 
 impl CollectedArtefacts {
-    /// Collects the regular files that match `sought` and changed since `started`.
+    /// Collects the regular files that match `queries` and changed since `started`.
     pub(super) fn collect(
         root: &Root,
-        sought: Vec<ArtefactQuery>,
+        queries: Vec<ArtefactQuery>,
         started: FileTime,
         watch: &WorkMonitor,
     ) -> Result<Self, ToolError> {
-        let mut left = Self::default();
-        for sought in sought {
-            match sought {
+        let mut collected = Self::default();
+        for query in queries {
+            match query {
                 ArtefactQuery::File(path) => {
                     if let Ok(file) = root.open_file(&path) {
-                        left.add(path, file, started);
+                        collected.add(path, file, started);
                     }
                 }
                 ArtefactQuery::Beneath { folder, glob, deep, depth } => {
                     let Ok(WalkStart::Folder(folder)) = root.walk_start(&folder) else { continue };
                     let Ok(glob) = compile_glob(&glob) else { continue };
                     let depth = if deep { usize::MAX } else { depth };
-                    let from = folder.path.clone();
-                    let seek = ArtefactSearch {
+                    let base = folder.path.clone();
+                    let search = ArtefactSearch {
                         root,
                         glob: glob.compile_matcher(),
-                        base: &from,
+                        base: &base,
                         started,
                         watch,
                     };
-                    seek.collect_matches(folder, depth, &mut left)?;
+                    search.collect_matches(folder, depth, &mut collected)?;
                 }
-                ArtefactQuery::Impossible(note) => left.notes.extend(note),
+                ArtefactQuery::Impossible(note) => collected.notes.extend(note),
             }
         }
-        if left.is_full {
-            left.notes.push(format!("only the first {FILES_MAX} artefacts are handed over"));
+        if collected.is_full {
+            collected.notes.push(format!("only the first {FILES_MAX} artefacts are returned"));
         }
-        Ok(left)
+        Ok(collected)
     }
 
     fn add(&mut self, path: String, file: WorkspaceFile, started: FileTime) {
@@ -255,22 +257,22 @@ struct ArtefactSearch<'s> {
 }
 
 impl ArtefactSearch<'_> {
-    /// Adds the matching files in `folder` and up to `depth - 1` levels below it to `left`.
+    /// Adds the matching files in `folder` and up to `depth - 1` levels below it to `collected`.
     fn collect_matches(
         &self,
         mut folder: WalkFolder,
         depth: usize,
-        left: &mut CollectedArtefacts,
+        collected: &mut CollectedArtefacts,
     ) -> Result<(), ToolError> {
-        let sight = WalkFilter { include_ignored: true, include_hidden: true };
+        let filter = WalkFilter { include_ignored: true, include_hidden: true };
         self.watch.check_cancelled()?;
         // A folder that vanished or is unreadable has no artefacts.
-        let Ok(entries) = folder.list(self.root, sight, self.watch) else { return Ok(()) };
+        let Ok(entries) = folder.list(self.root, filter, self.watch) else { return Ok(()) };
         for (name, kind) in entries {
             let path = folder.path.join(&name);
             match kind {
                 EntryKind::Dir if depth > 1 => {
-                    self.collect_matches(folder.child(&name), depth - 1, left)?;
+                    self.collect_matches(folder.child(&name), depth - 1, collected)?;
                 }
                 EntryKind::File => {
                     let below = path.strip_prefix(self.base).unwrap_or(&path);
@@ -278,7 +280,7 @@ impl ArtefactSearch<'_> {
                         continue;
                     };
                     if let Ok(file) = self.root.open_walked(&path) {
-                        left.add(text.to_owned(), file, self.started);
+                        collected.add(text.to_owned(), file, self.started);
                     }
                 }
                 EntryKind::Dir | EntryKind::Symlink | EntryKind::Other => {}

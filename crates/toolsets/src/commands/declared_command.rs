@@ -97,7 +97,7 @@ impl DeclaredCommand {
     pub fn program_path(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         let CommandProgram { name: _, at, env } = &self.program;
         let set = env.as_deref().and_then(variable).filter(|at| !at.is_empty());
-        Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|place| place.is_absolute())
+        Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|path| path.is_absolute())
     }
 
     /// Returns the names of the arguments that are paths.
@@ -117,9 +117,10 @@ impl DeclaredCommand {
             }
         }
         if self.passthrough {
-            let about = "Further words for the program, after all others, as they are.";
-            let words = json!({"type": "array", "items": {"type": "string"}, "description": about});
-            properties.insert(PASSTHROUGH.to_owned(), words);
+            let about = "Further arguments for the program, appended unchanged.";
+            let items = json!({"type": "string"});
+            let schema = json!({"type": "array", "items": items, "description": about});
+            properties.insert(PASSTHROUGH.to_owned(), schema);
         }
         let mut schema = json!({"type": "object", "properties": properties});
         if !required.is_empty() {
@@ -133,13 +134,14 @@ impl DeclaredCommand {
 
     /// Finds the argument that has `name` as an alias or in another spelling, and returns its name.
     pub(super) fn find_alias(&self, name: &str) -> Option<&str> {
-        let called =
+        let has_alias =
             |argument: &&CommandArgument| argument.aliases.iter().any(|alias| alias == name);
-        let alike = |argument: &&CommandArgument| snake(&argument.name) == snake(name);
+        let has_same_name = |argument: &&CommandArgument| snake(&argument.name) == snake(name);
         let mut arguments = self.arguments.iter();
-        let argument = arguments.clone().find(called).or_else(|| {
+        let argument = arguments.clone().find(has_alias).or_else(|| {
             arguments.find(|argument| {
-                alike(argument) || argument.aliases.iter().any(|alias| snake(alias) == snake(name))
+                has_same_name(argument)
+                    || argument.aliases.iter().any(|alias| snake(alias) == snake(name))
             })
         });
         argument.map(|argument| argument.name.as_str())

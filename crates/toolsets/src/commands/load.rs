@@ -76,8 +76,8 @@ pub fn load_commands(
     settings: &CommandSettings,
     configuration: Option<&DeclarationSource>,
 ) -> Result<Vec<DeclaredCommand>, LoadError> {
-    let beside = base_folder(configuration);
-    let programs = absolute_programs(settings, beside);
+    let base = base_folder(configuration);
+    let programs = absolute_programs(settings, base);
     let mut all = Vec::new();
     if let Some(source) = configuration {
         let ConfiguredCommands { command } = parse(source)?;
@@ -98,8 +98,8 @@ pub fn pack_paths(
     settings: &CommandSettings,
     configuration: Option<&DeclarationSource>,
 ) -> impl Iterator<Item = PathBuf> {
-    let beside = base_folder(configuration).to_owned();
-    settings.packs.iter().map(move |pack| beside.join(pack))
+    let base = base_folder(configuration).to_owned();
+    settings.packs.iter().map(move |pack| base.join(pack))
 }
 
 /// Returns the folder that relative paths in the configuration start from.
@@ -108,43 +108,43 @@ fn base_folder(configuration: Option<&DeclarationSource>) -> &Path {
 }
 
 /// Returns the program paths in the settings, made absolute.
-fn absolute_programs(settings: &CommandSettings, beside: &Path) -> BTreeMap<String, String> {
+fn absolute_programs(settings: &CommandSettings, base: &Path) -> BTreeMap<String, String> {
     let programs = settings.programs.iter();
-    programs.map(|(name, program)| (name.clone(), absolute_program(program, beside))).collect()
+    programs.map(|(name, program)| (name.clone(), absolute_program(program, base))).collect()
 }
 
-/// Makes the path `program` absolute, starting from the folder `beside`. A name without `/` stays
+/// Makes the path `program` absolute, starting from the folder `base`. A name without `/` stays
 /// unchanged.
-pub(super) fn absolute_program(program: &str, beside: &Path) -> String {
+pub(super) fn absolute_program(program: &str, base: &Path) -> String {
     if !program.contains('/') {
         return program.to_owned();
     }
-    let path = std::path::absolute(beside.join(program)).unwrap_or_else(|_| beside.join(program));
+    let path = std::path::absolute(base.join(program)).unwrap_or_else(|_| base.join(program));
     path.to_string_lossy().into_owned()
 }
 
 /// Reads the pack at `path`: one file, or the `*.toml` files of a folder, sorted by name.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
 fn read_pack(path: &Path) -> Result<Vec<DeclarationSource>, LoadError> {
-    let unread = |path: &Path, err: std::io::Error| LoadError {
+    let unreadable = |path: &Path, err: std::io::Error| LoadError {
         file: path.to_owned(),
         line: 0,
         column: 0,
         message: format!(
-            "the pack cannot be read: {err}; `commands.packs` names files, or folders of `*.toml`"
+            "the pack cannot be read: {err}; `commands.packs` lists files, or folders of `*.toml`"
         ),
     };
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
         let entries = std::fs::read_dir(path).and_then(|entries| entries.collect::<Result<_, _>>());
-        let entries: Vec<std::fs::DirEntry> = entries.map_err(|err| unread(path, err))?;
+        let entries: Vec<std::fs::DirEntry> = entries.map_err(|err| unreadable(path, err))?;
         files = entries.iter().map(std::fs::DirEntry::path).collect();
         files.retain(|file| file.extension().is_some_and(|it| it == "toml") && file.is_file());
         files.sort();
     }
     let read = |file: PathBuf| match read_plain_text(&file) {
         Ok(text) => Ok(DeclarationSource { file, text }),
-        Err(err) => Err(unread(&file, err)),
+        Err(err) => Err(unreadable(&file, err)),
     };
     files.into_iter().map(read).collect()
 }
@@ -153,36 +153,36 @@ fn read_pack(path: &Path) -> Result<Vec<DeclarationSource>, LoadError> {
 /// too large.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
 fn read_plain_text(path: &Path) -> std::io::Result<String> {
-    let wrong = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+    let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(wrong("it is no file".to_owned()));
+        return Err(invalid("it is not a file".to_owned()));
     }
     let mut text = String::new();
     let read = file.take(PACK_BYTES_MAX + 1).read_to_string(&mut text)?;
     if read as u64 > PACK_BYTES_MAX {
-        return Err(wrong(format!("it has more than {PACK_BYTES_MAX} bytes")));
+        return Err(invalid(format!("it has more than {PACK_BYTES_MAX} bytes")));
     }
     Ok(text)
 }
 
 fn parse<T: DeserializeOwned>(source: &DeclarationSource) -> Result<T, LoadError> {
     toml::from_str(&source.text).map_err(|err| {
-        let message = with_nearest(err.message());
+        let message = with_suggestion(err.message());
         source.error_at(DeclarationError { span: err.span().unwrap_or_default(), message })
     })
 }
 
 /// Adds a suggestion to serde's message about an unknown field.
-fn with_nearest(message: &str) -> String {
+fn with_suggestion(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else { return message.to_owned() };
     let mut names = rest.split('`').step_by(2);
     let unknown = names.next().unwrap_or_default();
-    let near = super::suggestion(unknown, names);
+    let suggestion = super::suggestion(unknown, names);
     format!(
-        "`{unknown}` is not a setting{near}; {}",
+        "`{unknown}` is not a setting; {}{suggestion}",
         rest[unknown.len() + 1..].trim_start_matches(", ")
     )
 }
@@ -193,14 +193,13 @@ fn resolve_commands(
     command: OrderedEntries<CommandTable>,
     programs: &BTreeMap<String, String>,
 ) -> Result<Vec<DeclaredCommand>, LoadError> {
-    let defaults =
-        resolve::CommandDefaults::new(defaults).map_err(|wrong| source.error_at(wrong))?;
+    let defaults = resolve::CommandDefaults::new(defaults).map_err(|err| source.error_at(err))?;
     let mut all = Vec::with_capacity(command.0.len());
     for (id, table) in command.0 {
         let place = source.line_column(id.span().start);
         let found = DeclarationPlace { file: source.file.clone(), line: place.0, column: place.1 };
         let declared = resolve::resolve_command(&id, table, &defaults, found, programs);
-        all.push(declared.map_err(|wrong| source.error_at(wrong))?);
+        all.push(declared.map_err(|err| source.error_at(err))?);
     }
     Ok(all)
 }
@@ -217,7 +216,7 @@ fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
                 column: *column,
                 message: format!(
                     "the command `{}` is declared twice, first as `{}` at {}:{}; `.`, `-` and `_` \
-                     make no difference",
+                     count as equal",
                     declared.written_id,
                     first.written_id,
                     first.place.file.display(),
@@ -230,8 +229,8 @@ fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
 }
 
 impl DeclarationSource {
-    fn error_at(&self, wrong: DeclarationError) -> LoadError {
-        let DeclarationError { span, message } = wrong;
+    fn error_at(&self, err: DeclarationError) -> LoadError {
+        let DeclarationError { span, message } = err;
         let (line, column) = self.line_column(span.start);
         LoadError { file: self.file.clone(), line, column, message }
     }

@@ -41,7 +41,8 @@ impl CommandDefaults {
     pub(super) fn new(defaults: Option<Spanned<CommandTable>>) -> Result<Self, DeclarationError> {
         let Some(defaults) = defaults else { return Ok(Self::default()) };
         let mut table = defaults.into_inner();
-        let single = |name: &str| format!("`{name}` is for one command; say it in `[command.…]`");
+        let single =
+            |name: &str| format!("`{name}` applies to one command; set it in `[command.…]`");
         if let Some(about) = &table.about {
             return Err(DeclarationError::at(about, single("about")));
         }
@@ -68,19 +69,19 @@ pub(super) fn resolve_command(
     let (tool, stage, name) = split_id(id)?;
     let CommandDefaults { table: defaults, arguments: shared, env: shared_env } = defaults;
     let about = table.about.ok_or_else(|| {
-        DeclarationError::at(id, "the command does not say what it does; add `about = \"…\"`")
+        DeclarationError::at(id, "the command has no description; add `about = \"…\"`")
     })?;
-    let beside = found.file.parent().unwrap_or(std::path::Path::new(""));
+    let base = found.file.parent().unwrap_or(std::path::Path::new(""));
     let written = table.program.as_ref().or(defaults.program.as_ref()).ok_or_else(|| {
         DeclarationError::at(
             id,
-            "the command names no program; add `program = \"…\"`, or give it in [defaults]",
+            "the command names no program; add `program = \"…\"` to it or to `[defaults]`",
         )
     })?;
     if written.get_ref().trim().is_empty() || written.get_ref().contains('\0') {
         return Err(DeclarationError::at(
             written,
-            "the program's name is empty or has a NUL character in it",
+            "the program's name is empty or contains a NUL character",
         ));
     }
     let program = CommandProgram {
@@ -88,7 +89,7 @@ pub(super) fn resolve_command(
         at: programs
             .get(written.get_ref())
             .cloned()
-            .unwrap_or_else(|| absolute_program(written.get_ref(), beside)),
+            .unwrap_or_else(|| absolute_program(written.get_ref(), base)),
         env: table.program_env.or_else(|| defaults.program_env.clone()),
     };
 
@@ -112,7 +113,8 @@ pub(super) fn resolve_command(
     let argv = parse_argv(argv.get_ref(), &arguments)?;
     let stdin = table.stdin.as_ref().or(defaults.stdin.as_ref());
     let stdin = stdin.map(|name| {
-        find_argument(&arguments, name.get_ref()).map_err(|why| DeclarationError::at(name, why))
+        let found = find_argument(&arguments, name.get_ref());
+        found.map_err(|reason| DeclarationError::at(name, reason))
     });
     let stdin = stdin.transpose()?;
     let patterns = table.artefacts.as_ref().or(defaults.artefacts.as_ref());
@@ -120,7 +122,7 @@ pub(super) fn resolve_command(
     for pattern in patterns.into_iter().flatten() {
         let find = |name: &str| find_argument(&arguments, name);
         let parsed = ArtefactPattern::parse(pattern.get_ref(), &arguments, find);
-        artefacts.push(parsed.map_err(|why| DeclarationError::at(pattern, why))?);
+        artefacts.push(parsed.map_err(|reason| DeclarationError::at(pattern, reason))?);
     }
     let placed: BTreeSet<usize> = argv.iter().flat_map(ArgvItem::arguments).chain(stdin).collect();
     let rest: Vec<usize> = (0..arguments.len()).filter(|index| !placed.contains(index)).collect();
@@ -130,7 +132,7 @@ pub(super) fn resolve_command(
         let name = &arguments[*index].name;
         return Err(DeclarationError::at(
             &places[*index],
-            format!("`{name}` is passed nowhere; put `{{--{name}}}` or `{{options}}` into argv"),
+            format!("`{name}` is not passed on; put `{{--{name}}}` or `{{options}}` into argv"),
         ));
     }
 
@@ -138,14 +140,14 @@ pub(super) fn resolve_command(
     if let Some(ms) = deadline_ms.filter(|ms| !(1..=DEADLINE_MS_MAX).contains(ms.get_ref())) {
         return Err(DeclarationError::at(
             ms,
-            format!("`deadline_ms` may be 1 to {DEADLINE_MS_MAX}, a day"),
+            format!("`deadline_ms` may be 1 to {DEADLINE_MS_MAX} (one day)"),
         ));
     }
     let at_once = table.at_once.as_ref().or(defaults.at_once.as_ref());
     if let Some(zero) = at_once.filter(|at_once| *at_once.get_ref() == 0) {
         return Err(DeclarationError::at(
             zero,
-            "`at_once` is 0, so that it could never run; deny the tool instead",
+            "`at_once` is 0, so the command could never run; deny the tool instead",
         ));
     }
     if let Some(many) = at_once.filter(|at_once| *at_once.get_ref() > AT_ONCE_MAX) {
@@ -195,8 +197,8 @@ fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), Declaratio
             && segment.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
     };
     let parts = id.get_ref().split_once('.');
-    let sound = parts.filter(|(stage, name)| is_segment(stage) && is_segment(name));
-    let tool = sound.and_then(|(stage, name)| {
+    let valid = parts.filter(|(stage, name)| is_segment(stage) && is_segment(name));
+    let tool = valid.and_then(|(stage, name)| {
         let tool = ToolId::new(&snake(id.get_ref()))?;
         Some((tool, stage.to_owned(), name.to_owned()))
     });
@@ -204,8 +206,8 @@ fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), Declaratio
         DeclarationError::at(
             id,
             format!(
-                "`{}` is no id of a command; write `[command.\"stage.name\"]` in quotes, with \
-                 a to z, 0 to 9, `_` and `-` in both parts",
+                "`{}` is not a command id; write `[command.\"stage.name\"]` in quotes, with a to \
+                 z, 0 to 9, `_` and `-` in both parts",
                 id.get_ref().escape_debug()
             ),
         )
@@ -239,10 +241,13 @@ fn read_argument(
     let is_name = written.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && written.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     if !is_name || written == "options" {
-        let why = if is_name { "stands for all others in argv" } else { "is no name" };
+        let reason = match is_name {
+            true => "in argv it stands for all other arguments",
+            false => "use letters, digits, `_` and `-`",
+        };
         return Err(DeclarationError::at(
             name,
-            format!("an argument cannot be called `{}`: it {why}", written.escape_debug()),
+            format!("`{}` is not a valid argument name; {reason}", written.escape_debug()),
         ));
     }
     let ArgumentTable {
@@ -260,7 +265,7 @@ fn read_argument(
     } = arg;
     let mut note = match (&r#type, &schema) {
         (Some(note), None) => {
-            TypeNote::parse(note.get_ref()).map_err(|why| DeclarationError::at(note, why))?
+            TypeNote::parse(note.get_ref()).map_err(|reason| DeclarationError::at(note, reason))?
         }
         (None, Some(_)) => {
             TypeNote { kind: ValueKind::Any, count: ValueCount::One, required, default: None }
@@ -268,41 +273,45 @@ fn read_argument(
         (Some(_), Some(schema)) => {
             return Err(DeclarationError::at(
                 schema,
-                "both `type` and `schema` say what it is; keep one",
+                "`type` and `schema` exclude each other; keep one",
             ));
         }
         (None, None) => {
             return Err(DeclarationError::at(
                 name,
-                format!("`{written}` does not say what it is; add `type = \"string\"`"),
+                format!("`{written}` has no type; add e.g. `type = \"string\"`"),
             ));
         }
     };
     note.required |= required;
     if let Some(default) = default {
-        if note.default.is_some() || note.required || !note.accepts(default.get_ref()) {
-            return Err(DeclarationError::at(
-                &default,
-                format!(
-                    "`{written}` cannot have this default: {}",
-                    if note.required { "a call must give it" } else { "its type says another" }
-                ),
-            ));
+        let problem = if note.required {
+            Some("the argument is required")
+        } else if note.default.is_some() {
+            Some("its type note has one already")
+        } else if !note.accepts(default.get_ref()) {
+            Some("it does not match the type")
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let message = format!("`{written}` cannot have this default: {problem}");
+            return Err(DeclarationError::at(&default, message));
         }
         note.default = Some(default.into_inner());
     }
     if let Some(schema) = &schema
         && !matches!(schema.get_ref(), Value::Object(_))
     {
-        return Err(DeclarationError::at(schema, "a `schema` is a table"));
+        return Err(DeclarationError::at(schema, "`schema` must be a table"));
     }
     if let Some(option) = &option
         && (!option.get_ref().starts_with('-') || option.get_ref().contains(char::is_whitespace))
     {
-        let named = option.get_ref().escape_debug();
+        let shown = option.get_ref().escape_debug();
         return Err(DeclarationError::at(
             option,
-            format!("`{named}` is no option; it begins with `-`"),
+            format!("`{shown}` is not an option: it must begin with `-` and have no blanks"),
         ));
     }
     Ok(CommandArgument {
@@ -327,16 +336,16 @@ fn check_distinct(
     passthrough: bool,
 ) -> Result<(), DeclarationError> {
     let mut seen = BTreeSet::new();
-    let own = |name: &str| passthrough && name == PASSTHROUGH;
+    let is_reserved = |name: &str| passthrough && name == PASSTHROUGH;
     for (argument, place) in arguments.iter().zip(places) {
         let aliases = argument.aliases.iter().map(|alias| snake(alias));
         // An alias may be another spelling of the argument's own name.
         let names: BTreeSet<String> = aliases.chain([snake(&argument.name)]).collect();
         for name in names {
-            if own(&name) || !seen.insert(name.clone()) {
+            if is_reserved(&name) || !seen.insert(name.clone()) {
                 return Err(DeclarationError::at(
                     place,
-                    format!("two arguments are called `{name}`, by their names or aliases"),
+                    format!("two arguments have the name or alias `{name}`"),
                 ));
             }
         }
@@ -349,9 +358,10 @@ fn find_argument(arguments: &[CommandArgument], name: &str) -> Result<usize, Str
     let found = arguments.iter().position(|argument| snake(&argument.name) == snake(name));
     found.ok_or_else(|| {
         let names = arguments.iter().map(|argument| argument.name.as_str());
-        let near = super::suggestion(name, names);
+        let suggestion = super::suggestion(name, names);
         format!(
-            "no argument is called `{}`{near}; declare it in `args`, or write `{{{{` for a brace",
+            "the argument `{}` is not declared; declare it in `args`, or write `{{{{` for a brace\
+             {suggestion}",
             name.escape_debug()
         )
     })
@@ -366,7 +376,7 @@ fn parse_argv(
     for element in elements {
         match element.get_ref() {
             ArgvElement::Word(word) => {
-                let item = item(word).map_err(|why| DeclarationError::at(element, why))?;
+                let item = item(word).map_err(|reason| DeclarationError::at(element, reason))?;
                 if let Some(index) =
                     item.required_arguments().into_iter().find(|at| !arguments[*at].has_value())
                 {
@@ -374,8 +384,8 @@ fn parse_argv(
                     return Err(DeclarationError::at(
                         element,
                         format!(
-                            "`{name}` may be absent; write `{{{name}?}}` or put it into an array \
-                             to leave it out, make it required with `!`, or give it a default"
+                            "`{name}` is optional; write `{{{name}?}}` or put it into an array to \
+                             leave it out, make it required with `!`, or give it a default"
                         ),
                     ));
                 }
@@ -384,8 +394,8 @@ fn parse_argv(
             ArgvElement::Group(words) => {
                 let mut group = Vec::new();
                 for word in words {
-                    group
-                        .push(item(word.get_ref()).map_err(|why| DeclarationError::at(word, why))?);
+                    let item = item(word.get_ref());
+                    group.push(item.map_err(|reason| DeclarationError::at(word, reason))?);
                 }
                 items.push(ArgvItem::Group(group));
             }
@@ -410,8 +420,9 @@ fn read_variables(
         value.get_ref(),
         PathVariable::Refused,
     ) {
-        Some(why) => {
-            Err(DeclarationError::at(&name, format!("`{}` {why}", name.get_ref().escape_debug())))
+        Some(reason) => {
+            let message = format!("`{}` {reason}", name.get_ref().escape_debug());
+            Err(DeclarationError::at(&name, message))
         }
         None => Ok((name.into_inner(), value.into_inner())),
     };
@@ -421,14 +432,15 @@ fn read_variables(
 /// Compiles the pattern that reads a program's progress from its output.
 fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, DeclarationError> {
     let matcher = RegexMatcher::new(pattern.get_ref()).map_err(|err| {
-        DeclarationError::at(pattern, format!("`progress` is no regular expression: {err}"))
+        let message = format!("`progress` is not a valid regular expression: {err}");
+        DeclarationError::at(pattern, message)
     })?;
     // The whole match counts as a group too.
     match matcher.capture_count() {
         2 | 3 => Ok(matcher),
         _ => Err(DeclarationError::at(
             pattern,
-            "`progress` needs one group, a percentage such as `(\\d+)%`, or two, done and total",
+            "`progress` needs one group (a percentage, as in `(\\d+)%`) or two (done and total)",
         )),
     }
 }

@@ -78,32 +78,32 @@ impl CommandTool {
         let Value::Object(input) = self.declared.normalised(input) else {
             return Err(ToolError::invalid("", "the arguments are not an object"));
         };
-        let PreparedCall { words, stdin, artefacts: sought } = self.prepare(&input)?;
+        let PreparedCall { words, stdin, artefacts: queries } = self.prepare(&input)?;
         let start = self.prepare_start(ctx, &words, stdin).await?;
         let mut argv = vec![start.program.path.to_string_lossy().into_owned()];
         argv.extend(words);
-        let blamed = |blamed, message: String| match blamed {
+        let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
             StartFailureCause::Arguments => ToolError::invalid("", message),
         };
         let meter = self.declared.progress.as_ref().and_then(ProgressMeter::new);
         let started = FileTime::now();
-        let outcome = self.programs.run(ctx, start, meter, blamed).await?;
-        let gather =
-            move |root: &_, watch: &_| CollectedArtefacts::collect(root, sought, started, watch);
+        let outcome = self.programs.run(ctx, start, meter, to_error).await?;
+        let collect =
+            move |root: &_, watch: &_| CollectedArtefacts::collect(root, queries, started, watch);
         let CollectedArtefacts { files, notes, .. } =
-            self.programs.root.run_blocking(ctx, gather).await?;
+            self.programs.root.run_blocking(ctx, collect).await?;
         let artefacts: Vec<String> = files.keys().cloned().collect();
         for (path, handle) in files {
             ctx.report_file(ProducedFile { path, handle });
         }
-        let ran = CommandRunResult { outcome, argv, artefacts };
-        let mut text = ran.outcome.text("the `deadline_ms` of the command gives it longer");
-        for note in notes.into_iter().chain(artefact_note(&ran.artefacts)) {
+        let result = CommandRunResult { outcome, argv, artefacts };
+        let mut text = result.outcome.text("set the `deadline_ms` of the command for more time");
+        for note in notes.into_iter().chain(artefact_note(&result.artefacts)) {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
-        let ending = ran.outcome.ending(&self.declared.success);
-        let value = serde_json::to_value(&ran)
+        let ending = result.outcome.ending(&self.declared.success);
+        let value = serde_json::to_value(&result)
             .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
         Ok(ToolOutput::new(value, text, ending))
     }
@@ -130,11 +130,11 @@ impl CommandTool {
             None => None,
         };
         let cwd = declared.cwd.as_deref().unwrap_or("");
-        let mut sought = Vec::new();
+        let mut queries = Vec::new();
         for pattern in &declared.artefacts {
-            sought.extend(pattern.fill(&given, cwd, self.programs.root.path())?);
+            queries.extend(pattern.fill(&given, cwd, self.programs.root.path())?);
         }
-        Ok(PreparedCall { words, stdin, artefacts: sought })
+        Ok(PreparedCall { words, stdin, artefacts: queries })
     }
 
     /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.
@@ -144,14 +144,15 @@ impl CommandTool {
             let shown = name.escape_debug();
             if let Some(target) = declared.find_alias(name) {
                 let message = format!(
-                    "`{shown}` is another name of `{target}`, which is given too; give one of them"
+                    "`{shown}` is an alias of `{target}`, which is set too; set only one of them"
                 );
                 return Err(ToolError::invalid(pointer(name), message));
             }
             if !declared.ignore_extra {
                 let names = declared.arguments.iter().map(|argument| argument.name.as_str());
-                let near = super::suggestion(name, names);
-                let message = format!("no argument is called `{shown}`{near}");
+                let suggestion = super::suggestion(name, names);
+                let message =
+                    format!("`{shown}` is not an argument of `{}`{suggestion}", declared.id());
                 return Err(ToolError::invalid(pointer(name), message));
             }
         }
@@ -187,7 +188,7 @@ impl CommandTool {
             ToolError::new(
                 ToolFault::Unavailable,
                 format!(
-                    "the directory `{at}` that it starts in cannot be entered: {}",
+                    "the command starts in the directory `{at}`, which cannot be opened: {}",
                     err.message
                 ),
             )
@@ -198,10 +199,10 @@ impl CommandTool {
         let mut env = programs.processes.environment(&keep, &path);
         set_trace_variables(&mut env, ctx.trace.as_ref());
         env.extend(declared.env.iter().map(|(name, value)| (name.into(), value.into())));
-        let mut inside = programs.confinement();
-        if let Some(inside) = &mut inside {
+        let mut confinement = programs.confinement();
+        if let Some(confinement) = &mut confinement {
             // The program's file must be visible in the sandbox, because the owner declared it.
-            inside.visible_paths.extend(absolute_path(&program));
+            confinement.visible_paths.extend(absolute_path(&program));
         }
         Ok(ProgramStart {
             program,
@@ -210,7 +211,7 @@ impl CommandTool {
             env,
             stdin: stdin.map(String::into_bytes),
             bounds: bounds(&programs.settings, timeout(declared, programs), None),
-            confinement: inside,
+            confinement,
         })
     }
 }
@@ -250,7 +251,7 @@ fn artefact_note(artefacts: &[String]) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    (!shown.is_empty()).then(|| format!("left {}{more}", shown.join(", ")))
+    (!shown.is_empty()).then(|| format!("artefacts: {}{more}", shown.join(", ")))
 }
 
 /// Finds the program of a command. The environment variable comes first, then the settings, then
@@ -265,25 +266,26 @@ fn find_program(
     let super::declared_command::CommandProgram { name, at, env } = &declared.program;
     let set = env.as_ref().and_then(|env| programs.processes.variable(env));
     let set = set.map(|at| at.to_string_lossy().into_owned()).filter(|at| !at.is_empty());
-    let sought = set.as_deref().unwrap_or(at);
-    ResolvedProgram::find(sought, cwd.as_fd(), path).map_err(|missing| {
-        let why = match missing {
-            ProgramLookupError::Absent if sought.contains('/') => {
-                format!("there is no file `{sought}`")
+    let path_or_name = set.as_deref().unwrap_or(at);
+    ResolvedProgram::find(path_or_name, cwd.as_fd(), path).map_err(|missing| {
+        let reason = match missing {
+            ProgramLookupError::Absent if path_or_name.contains('/') => {
+                format!("there is no file `{path_or_name}`")
             }
-            ProgramLookupError::Absent => format!("no `{sought}` is in PATH ({path})"),
-            ProgramLookupError::NotAFile => format!("`{sought}` is not a file"),
-            ProgramLookupError::NotExecutable => format!("`{sought}` is not executable"),
+            ProgramLookupError::Absent => format!("`{path_or_name}` is not in PATH ({path})"),
+            ProgramLookupError::NotAFile => format!("`{path_or_name}` is not a file"),
+            ProgramLookupError::NotExecutable => format!("`{path_or_name}` is not executable"),
         };
-        let or = match env {
-            Some(env) if set.is_some() => format!(", where the variable {env} says it is"),
+        let advice = match env {
+            Some(env) if set.is_some() => format!("; correct the variable {env}"),
             Some(env) => {
-                format!("; install it, or say where it is: `commands.programs.{name}` or {env}")
+                format!("; install it, or set its path in `commands.programs.{name}` or {env}")
             }
-            None => format!("; install it, or say where it is in `commands.programs.{name}`"),
+            None => format!("; install it, or set its path in `commands.programs.{name}`"),
         };
         let id = declared.id();
-        let message = format!("`{id}` needs the program `{name}`, which is missing: {why}{or}");
+        let message =
+            format!("`{id}` needs the program `{name}`, which is missing: {reason}{advice}");
         ToolError::new(ToolFault::Unavailable, message)
     })
 }

@@ -54,7 +54,7 @@ impl ArgvItem {
                 let index = find(name)?;
                 let note = &arguments[index].note;
                 return if note.count == ValueCount::One && note.kind != ValueKind::Any {
-                    Err(format!("`{name}` is no list; write `{{{name}}}`"))
+                    Err(format!("`{name}` is not a list; write `{{{name}}}`"))
                 } else {
                     Ok(Self::Spread(index))
                 };
@@ -147,10 +147,10 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> 
             text.push_str(brace);
             rest = after;
         } else if brace == "}" {
-            return Err(format!("`{template}` has a `}}` that closes nothing; a brace is `}}}}`"));
+            return Err(format!("`{template}` has an unmatched `}}`; write `}}}}` for a brace"));
         } else {
             let (inner, after) = rest.split_once('}').ok_or_else(|| {
-                format!("`{template}` has a `{{` that is not closed; a brace is `{{{{`")
+                format!("`{template}` has a `{{` that is not closed; write `{{{{` for a brace")
             })?;
             if !text.is_empty() {
                 pieces.push(RawPiece::Text(std::mem::take(&mut text)));
@@ -160,7 +160,7 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> 
                 None => (inner, false),
             };
             if name.starts_with("--") || name.ends_with("...") || name == "options" {
-                return Err(format!("`{{{inner}}}` must be a string of its own in the array"));
+                return Err(format!("`{{{inner}}}` must be a separate string in the array"));
             }
             pieces.push(RawPiece::Insert { name, optional });
             rest = after;
@@ -186,8 +186,8 @@ fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> R
     match before {
         Some(TemplatePiece::Text(text)) if text.bytes().all(|b| b == b'-') && !is_bounded => {
             Err(format!(
-                "`{text}{{{name}}}` would let a call choose the option; write `{{--{name}}}`, or give \
-             the argument its choices"
+                "`{text}{{{name}}}` would let a call choose the option; write `{{--{name}}}`, or \
+                 declare the argument's choices"
             ))
         }
         Some(_) | None => Ok(()),
@@ -209,12 +209,12 @@ fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<Str
                 // The first character decides whether a program reads the word as an option.
                 let is_first = word.bytes().all(|b| b == b'-');
                 if is_first && text.starts_with('-') {
-                    let may = match argument.dash {
+                    let is_allowed = match argument.dash {
                         DashPolicy::Any => true,
                         DashPolicy::Alone => word.is_empty() && text == "-" && pieces.len() == 1,
                         DashPolicy::Never => false,
                     };
-                    if !may {
+                    if !is_allowed {
                         return Err(option_like_error(&argument.pointer(), &text));
                     }
                 }
@@ -235,12 +235,12 @@ fn push_values(
     for (at, value) in given.values(index).iter().enumerate() {
         let pointer = format!("{}/{at}", argument.pointer());
         let text = value_text(value, &pointer)?;
-        let may = match argument.dash {
+        let is_allowed = match argument.dash {
             DashPolicy::Any => true,
             DashPolicy::Alone => text == "-" || !text.starts_with('-'),
             DashPolicy::Never => !text.starts_with('-'),
         };
-        if !may {
+        if !is_allowed {
             return Err(option_like_error(&pointer, &text));
         }
         argv.push(text);
@@ -306,11 +306,11 @@ fn option_value(
     pointer: &str,
 ) -> Result<String, ToolError> {
     let text = value_text(value, pointer)?;
-    let may = !text.starts_with('-')
+    let is_allowed = !text.starts_with('-')
         || text == "-"
         || value.is_number()
         || argument.dash == DashPolicy::Any;
-    if may { Ok(text) } else { Err(option_like_error(pointer, &text)) }
+    if is_allowed { Ok(text) } else { Err(option_like_error(pointer, &text)) }
 }
 
 fn option_like_error(pointer: &str, text: &str) -> ToolError {

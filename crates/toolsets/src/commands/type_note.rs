@@ -62,7 +62,7 @@ impl TypeNote {
         let (what, count) = Self::parse_count(what, note)?;
         let kind = Self::parse_kind(what, note)?;
         if kind == ValueKind::Flag && count != ValueCount::One {
-            return Err(format!("`{note}` is a list of flags; a flag is given once or not at all"));
+            return Err(format!("`{note}` is a list of flags; a flag cannot be a list"));
         }
         let mut this = Self { kind, count, required, default: None };
         if let Some(default) = default {
@@ -74,7 +74,7 @@ impl TypeNote {
     fn parse_count<'n>(what: &'n str, note: &str) -> Result<(&'n str, ValueCount), String> {
         let Some(list) = what.strip_suffix(']') else { return Ok((what, ValueCount::One)) };
         let malformed =
-            || format!("`{note}` is no type note; a list is `string[]`, one of four `number[4]`");
+            || format!("`{note}` is not a type note; write `string[]` for a list or `number[4]`");
         let (what, count) = list.rsplit_once('[').ok_or_else(malformed)?;
         let count = match count.trim() {
             "" => ValueCount::Many,
@@ -102,10 +102,10 @@ impl TypeNote {
             }
             return Ok(ValueKind::Choice(words));
         }
-        let near = super::suggestion(what, KINDS);
+        let suggestion = super::suggestion(what, KINDS);
         Err(format!(
-            "`{note}` is no type note{near}; they are {}, `one|other`, with `[]` for a list, `!` \
-             for required and ` = …` for a default",
+            "`{note}` is not a type note; write {} or `one|other`, with `[]` for a list, `!` for \
+             required and ` = …` for a default{suggestion}",
             KINDS.join(", ")
         ))
     }
@@ -125,7 +125,7 @@ impl TypeNote {
         if self.accepts(&value) {
             Ok(value)
         } else {
-            Err(format!("the default in `{note}` is not what the note says"))
+            Err(format!("the default in `{note}` does not match its type"))
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_says_what_how_many_and_whether() {
+    fn a_note_gives_type_count_and_default() {
         let schema = |note| TypeNote::parse(note).map(|note| note.schema());
         assert_eq!(schema("string!"), Ok(json!({"type": "string"})));
         assert_eq!(schema("integer = 10"), Ok(json!({"type": "integer"})));
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_note_says_what_it_could_be() {
-        let wrong = |note| TypeNote::parse(note).unwrap_err();
-        assert!(wrong("strnig!").contains("did you mean `string`?"), "{}", wrong("strnig!"));
-        assert!(wrong("string! = x").contains("required and has a default"));
-        assert!(wrong("number[0]").contains("a list is `string[]`"));
-        assert!(wrong("flag[]").contains("a list of flags"));
-        assert!(wrong("integer = ten").contains("cannot be read"));
-        assert!(wrong("integer = 1.5").contains("not what the note says"));
-        assert!(wrong("a||b").contains("empty choice"));
+    fn an_invalid_note_gets_an_error_with_a_fix() {
+        let error = |note| TypeNote::parse(note).unwrap_err();
+        assert!(error("strnig!").contains("did you mean `string`?"), "{}", error("strnig!"));
+        assert!(error("string! = x").contains("required and has a default"));
+        assert!(error("number[0]").contains("`string[]` for a list"));
+        assert!(error("flag[]").contains("a list of flags"));
+        assert!(error("integer = ten").contains("cannot be read"));
+        assert!(error("integer = 1.5").contains("does not match its type"));
+        assert!(error("a||b").contains("empty choice"));
     }
 }

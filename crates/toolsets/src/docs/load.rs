@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
 use super::{Settings, sha256};
+use crate::counted::counted;
 use crate::front_matter;
 use toolgate_world::Root;
 use toolgate_world::root::{WorkMonitor, quoted_path};
@@ -79,8 +80,8 @@ impl LoadDocument {
 impl Tool for LoadDocument {
     const NAME: &'static str = "docs.load.fetch";
     const TITLE: &'static str = "Load document";
-    const DESCRIPTION: &'static str = "Loads one document whole, with its SHA-256 and its metadata: what \
-        a JSON or YAML file beside it says, else its front matter. For parts of files use \
+    const DESCRIPTION: &'static str = "Load one whole document with its SHA-256 and its metadata, from \
+        a JSON or YAML file (metadataPath) or else from its front matter. For parts of files use \
         files_read.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
@@ -99,11 +100,12 @@ impl Tool for LoadDocument {
 
     fn decode_utf8(output: &LoadDocumentOutput) -> ResultText {
         let LoadDocumentOutput { document, metadata, stats } = output;
-        let known = match metadata.len() {
+        let metadata = match metadata.len() {
             0 => String::new(),
             _ => format!("; metadata {}", Value::Object(metadata.clone())),
         };
-        let note = format!("{} bytes, sha256 {}{known}", stats.bytes, document.sha256);
+        let bytes = counted(stats.bytes, "byte", "bytes");
+        let note = format!("{bytes}, sha256 {}{metadata}", document.sha256);
         ResultText::from_body(document.content.clone()).with_note(note)
     }
 }
@@ -122,7 +124,7 @@ fn load(
         ToolError::invalid("/encoding", message)
     })?;
     let metadata = match metadata_path {
-        Some(beside) => read_metadata(root, &beside, bytes_max, watch)
+        Some(metadata_path) => read_metadata(root, &metadata_path, bytes_max, watch)
             .map_err(|err| err.with_pointer("/metadataPath"))?,
         None => parse_front_matter(&content).map_err(|why| {
             ToolError::invalid(
@@ -146,8 +148,8 @@ fn read(
     let size = file.meta().size();
     if size > bytes_max {
         let message = format!(
-            "{} has {size} bytes; at most {bytes_max} are loaded (`docs.bytes_max`), files_read \
-             reads a part",
+            "{} has {size} bytes, and at most {bytes_max} can be loaded (`docs.bytes_max`); read a \
+             part with files_read",
             quoted_path(path)
         );
         return Err(ToolError::new(ToolFault::TooLarge, message));
@@ -171,16 +173,16 @@ fn read_metadata(
     let value = if is_json {
         serde_json::from_str(&text).map_err(|err| invalid(format!("is not JSON: {err}")))?
     } else {
-        front_matter::parse(&text, &[]).map_err(|wrong| {
-            // The parser counts lines as if a `---` stood above.
-            invalid(format!("is not YAML: line {}: {}", wrong.line.max(2) - 1, wrong.message))
+        front_matter::parse(&text, &[]).map_err(|problem| {
+            // The parser counts an opening line `---`, which this file does not have.
+            invalid(format!("is not YAML: line {}: {}", problem.line.max(2) - 1, problem.message))
         })?
     };
     match value {
         Value::Object(metadata) => Ok(metadata),
         Value::Null if text.trim().is_empty() => Ok(Map::new()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(invalid("holds no object at its top".to_owned()))
+            Err(invalid("does not contain an object at its top level".to_owned()))
         }
     }
 }
@@ -193,7 +195,7 @@ fn parse_front_matter(content: &str) -> Result<Map<String, Value>, String> {
         return Ok(Map::new());
     }
     let value = front_matter::parse(parts.head, &[])
-        .map_err(|wrong| format!("line {}: {}", wrong.line, wrong.message))?;
+        .map_err(|problem| format!("line {}: {}", problem.line, problem.message))?;
     Ok(match value {
         Value::Object(metadata) => metadata,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -211,7 +213,7 @@ impl TextEncoding {
             "utf-16" | "utf16" => Ok(Self::Utf16),
             _ => Err(ToolError::invalid(
                 "/encoding",
-                format!("`{name}` is not known; it may be utf-8, ascii, latin-1 or utf-16"),
+                format!("unknown encoding `{name}`; use utf-8, ascii, latin-1 or utf-16"),
             )),
         }
     }

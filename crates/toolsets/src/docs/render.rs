@@ -71,9 +71,9 @@ impl RenderMarkdown {
 impl Tool for RenderMarkdown {
     const NAME: &'static str = "docs.render";
     const TITLE: &'static str = "Render Markdown";
-    const DESCRIPTION: &'static str = "Fills in a template's names ({{ title }}, {{ body }} and what \
-        metadata has) and puts YAML front matter above, if it is given. No code and no loops; a \
-        name that nothing is known of is refused. Writes no file.";
+    const DESCRIPTION: &'static str = "Fill in a template's names ({{ title }}, {{ body }} and those in \
+        metadata), with optional YAML front matter above. No code and no loops; an unknown name \
+        is refused. Writes no file.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = RenderMarkdownInput;
@@ -104,8 +104,8 @@ fn render(input: RenderMarkdownInput) -> Result<RenderMarkdownOutput, ToolError>
             let left = MARKDOWN_BYTES_MAX.saturating_sub(text.len() + "---\n---\n\n".len());
             let block = yaml::yaml_block(fields, left).ok_or_else(|| {
                 let why = format!(
-                    "with it the text has more than {MARKDOWN_BYTES_MAX} bytes; what lies deep is \
-                     indented on each line"
+                    "with it the text has more than {MARKDOWN_BYTES_MAX} bytes; YAML indents each \
+                     line of a nested value"
                 );
                 ToolError::invalid("/frontMatter", why)
             })?;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
+use crate::counted::counted;
 use crate::search::{SearchHit, SearchRequest, SearchResult, SearchService, distinct_tags};
 
 /// The tool `docs.search`.
@@ -88,9 +89,9 @@ impl SearchDocuments {
 impl Tool for SearchDocuments {
     const NAME: &'static str = "docs.search";
     const TITLE: &'static str = "Search documents";
-    const DESCRIPTION: &'static str = "Finds the passages of the workspace's documents (Markdown, \
-        reStructuredText, AsciiDoc, plain text) that a question in words is about, the best first. \
-        search_semantic looks into code too.";
+    const DESCRIPTION: &'static str = "Find the passages in the workspace's documents (Markdown, \
+        reStructuredText, AsciiDoc, plain text) that fit a question, best first. To search code, \
+        too, use search_semantic.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = SearchDocumentsInput;
@@ -105,7 +106,7 @@ impl Tool for SearchDocuments {
         let DocumentSearchFilter { path_prefix, tags } = filters.unwrap_or_default();
         let mut tags = distinct_tags(tags, "/filters/tags")?;
         tags.push("docs".to_owned());
-        let wanted = SearchRequest {
+        let request = SearchRequest {
             query: Some(query.clone()),
             top_k,
             path_prefix,
@@ -113,7 +114,7 @@ impl Tool for SearchDocuments {
             rerank: true,
             ..SearchRequest::default()
         };
-        let SearchResult { hits, total, .. } = self.service.search(ctx, wanted).await?;
+        let SearchResult { hits, total, .. } = self.service.search(ctx, request).await?;
         let hits = (1..).zip(hits).map(|(rank, hit)| DocumentHit::from_hit(rank, hit)).collect();
         Ok(SearchDocumentsOutput { query, total, hits })
     }
@@ -126,7 +127,10 @@ impl Tool for SearchDocuments {
         }
         let note = match total {
             0 => "nothing found".to_owned(),
-            total => format!("{} of {total} passages that match", hits.len()),
+            total => {
+                let total = counted(*total, "matching passage", "matching passages");
+                format!("{} of {total}", hits.len())
+            }
         };
         ResultText::from_body(body).with_note(note)
     }

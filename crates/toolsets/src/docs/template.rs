@@ -20,7 +20,7 @@ pub(super) fn fill_template(
     names: &TemplateValues<'_>,
     bytes_max: usize,
 ) -> Result<String, String> {
-    let too_long = || format!("what it makes has more than {bytes_max} bytes");
+    let too_long = || format!("the result has more than {bytes_max} bytes");
     let mut text = String::with_capacity(template.len() + names.body.len());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -63,7 +63,7 @@ impl TemplateValues<'_> {
                     Value::Bool(_) | Value::Number(_) => into.push_str(&value.to_string()),
                     Value::Null => {}
                     Value::Array(_) | Value::Object(_) => {
-                        return Err(format!("`{name}` is a list or an object, which is no text"));
+                        return Err(format!("`{name}` is a list or an object, not text"));
                     }
                 }
             }
@@ -85,7 +85,7 @@ impl TemplateValues<'_> {
         let names = ["title", "body"].into_iter().map(str::to_owned);
         let known = names.chain(self.metadata.keys().map(|key| format!("metadata.{key}")));
         let known: Vec<String> = known.take(20).collect();
-        format!("no name is `{name}`; there are {}", known.join(", "))
+        format!("unknown name `{name}`; known names: {}", known.join(", "))
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_filled_in_and_what_is_filled_in_is_left_alone() {
+    fn names_are_filled_in_and_inserted_text_is_not_expanded() {
         for (template, text) in [
             ("# {{ title }}\n{{body}}!", "# T\n{{ title }} {{!"),
             ("{{ metadata.by.name }} {{ by.name }} {{ n }}{{ none }}", "Ada Ada 2"),
@@ -119,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_named_with_its_line() {
+    fn an_error_names_the_placeholder_and_its_line() {
         for (template, why) in [
             (
                 "\n\n{{ nobody }}",
-                "no name is `nobody`; there are title, body, metadata.by, \
+                "unknown name `nobody`; known names: title, body, metadata.by, \
               metadata.n, metadata.none, metadata.list, metadata.title (line 3)",
             ),
-            ("{{ by }}", "`by` is a list or an object, which is no text (line 1)"),
-            ("{{ by.name.x }}", "no name is `by.name.x`"),
+            ("{{ by }}", "`by` is a list or an object, not text (line 1)"),
+            ("{{ by.name.x }}", "unknown name `by.name.x`"),
             ("\n{{ title", "`{{` on line 2 has no `}}` after it"),
-            ("{{ 1 + 1 }}", "no name is `1 + 1`"),
-            ("{{}}", "no name is ``"),
+            ("{{ 1 + 1 }}", "unknown name `1 + 1`"),
+            ("{{}}", "unknown name ``"),
         ] {
-            let told = filled(template).unwrap_err();
-            assert!(told.starts_with(why), "{template}: {told}");
+            let message = filled(template).unwrap_err();
+            assert!(message.starts_with(why), "{template}: {message}");
         }
         assert!(filled(&"{{ body }}".repeat(50)).unwrap_err().contains("more than 100 bytes"));
         assert!(filled(&"x".repeat(101)).unwrap_err().contains("more than 100 bytes"));
@@ -142,12 +142,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_without_names_is_as_it_was(template in "[^{]{0,40}") {
+        fn text_without_names_stays_unchanged(template in "[^{]{0,40}") {
             prop_assert_eq!(filled(&template), Ok(template));
         }
 
         #[test]
-        fn no_template_breaks_it(template in "(\\{\\{|\\}\\}|title|body|by\\.|\n|é){0,20}") {
+        fn any_template_is_filled_without_a_panic(template in "(\\{\\{|\\}\\}|title|body|by\\.|\n|é){0,20}") {
             let _ = filled(&template);
         }
     }

@@ -1,4 +1,4 @@
-//! Documents, loaded, made and found.
+//! Tests that load, render and search documents.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault};
 use super::*;
 use crate::{files, search};
 
-/// The tools over a folder with these files.
+/// The tools, in a workspace with given files.
 struct Desk {
     _folder: TempDir,
     tools: Vec<Arc<dyn AnyTool>>,
@@ -51,7 +51,7 @@ fn invalid(pointer: &str) -> ToolFault {
 }
 
 #[tokio::test]
-async fn a_document_comes_whole_with_what_is_known_of_it() {
+async fn a_document_is_loaded_with_its_metadata() {
     let text = b"---\ntitle: A walk\nby: {name: Ada}\n---\n# Walk\n";
     let desk = Desk::new(&[
         ("a.md", text),
@@ -68,21 +68,22 @@ async fn a_document_comes_whole_with_what_is_known_of_it() {
     let stats = json!({ "bytes": text.len() });
     let loaded = desk.load(json!({ "path": "a.md" })).await.unwrap();
     assert_eq!(loaded, json!({ "document": whole, "metadata": own, "stats": stats }));
-    for (beside, metadata) in
+    for (metadata_path, metadata) in
         [("a.json", json!({ "title": "beside" })), ("a.yml", json!({ "title": "YAML", "n": 2 }))]
     {
-        let input = json!({ "path": "a.md", "metadataPath": beside });
+        let input = json!({ "path": "a.md", "metadataPath": metadata_path });
         assert_eq!(desk.load(input).await.unwrap()["metadata"], metadata);
     }
     let plain = desk.load(json!({ "path": "plain.md", "metadataPath": null })).await.unwrap();
     assert_eq!(plain["metadata"], json!({}));
-    for (beside, why) in [
-        ("list.json", "`list.json` holds no object at its top"),
+    for (metadata_path, why) in [
+        ("list.json", "`list.json` does not contain an object at its top level"),
         ("wrong.yml", "`wrong.yml` is not YAML: line "),
         ("../a.json", ""),
         ("/etc/passwd", ""),
     ] {
-        let err = desk.load(json!({ "path": "a.md", "metadataPath": beside })).await.unwrap_err();
+        let input = json!({ "path": "a.md", "metadataPath": metadata_path });
+        let err = desk.load(input).await.unwrap_err();
         assert!(
             err.fault == invalid("/metadataPath") || err.fault == ToolFault::NotAllowed,
             "{err:?}"
@@ -94,7 +95,7 @@ async fn a_document_comes_whole_with_what_is_known_of_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_loaded_is_told_apart() {
+async fn a_document_that_cannot_be_loaded_gives_the_right_fault() {
     let desk = Desk::new(&[("big.txt", &[b'x'; 1001]), ("dir/a.txt", b"a")]);
     for (path, fault) in [
         ("none.md", ToolFault::NotFound),
@@ -110,7 +111,7 @@ async fn what_cannot_be_loaded_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_document_is_read_in_the_encoding_that_is_named() {
+async fn a_document_is_decoded_in_the_given_encoding() {
     let desk = Desk::new(&[
         ("latin.txt", b"caf\xe9"),
         ("wide.txt", b"\xff\xfeh\0\xe9\0"),
@@ -137,7 +138,7 @@ async fn a_document_is_read_in_the_encoding_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_rendered_document_is_the_same_each_time_whatever_the_order_of_its_keys() {
+async fn a_rendered_document_does_not_depend_on_the_order_of_keys() {
     let desk = Desk::new(&[]);
     let render = |front: Value| {
         json!({ "title": "T", "template": "# {{ title }}\n\n{{ body }}\n", "body": "{{ title }}",
@@ -151,8 +152,8 @@ async fn a_rendered_document_is_the_same_each_time_whatever_the_order_of_its_key
     assert_eq!(one["markdown"], text);
     assert_eq!(one["contentHash"], sha256(text.as_bytes()));
     assert_eq!(one["contentHash"], two["contentHash"]);
-    let told = json!({ "title": "T", "frontMatter": { "a": { "d": 1, "c": [] }, "b": 1 } });
-    assert_eq!(one["metadata"], told);
+    let inputs = json!({ "title": "T", "frontMatter": { "a": { "d": 1, "c": [] }, "b": 1 } });
+    assert_eq!(one["metadata"], inputs);
     let bare = desk.call("docs.render", render(Value::Null)).await.unwrap();
     assert_eq!(bare["markdown"], "# T\n\n{{ title }}\n");
     assert_eq!(bare["metadata"], json!({ "title": "T", "frontMatter": {} }));
@@ -160,11 +161,11 @@ async fn a_rendered_document_is_the_same_each_time_whatever_the_order_of_its_key
     unknown["template"] = "{{ x }}".into();
     let err = desk.call("docs.render", unknown).await.unwrap_err();
     assert_eq!(err.fault, invalid("/template"));
-    assert!(err.message.contains("no name is `x`"), "{}", err.message);
+    assert!(err.message.contains("unknown name `x`"), "{}", err.message);
 }
 
 #[tokio::test]
-async fn a_passage_of_a_document_is_found_with_its_title_and_code_is_not() {
+async fn a_search_finds_passages_of_documents_with_titles_and_no_code() {
     let guide =
         b"# Guide\n\nWelcome.\n\nAll of it.\n\n## Bees\n\nHow to keep bees in winter.\n\nThey rest.\n";
     let note = b"---\ntitle: \"A note: bees\"\n---\n\nBees fly.\n";
@@ -196,7 +197,7 @@ async fn a_passage_of_a_document_is_found_with_its_title_and_code_is_not() {
 }
 
 #[tokio::test]
-async fn what_renders_to_far_more_than_was_given_is_refused_beside_the_calls() {
+async fn a_too_large_rendering_is_refused_on_a_blocking_thread() {
     let desk = Desk::new(&[]);
     let input = |template: &str, front: Value| {
         json!({ "title": "T", "template": template, "body": "x".repeat(100_000),
@@ -216,14 +217,14 @@ async fn what_renders_to_far_more_than_was_given_is_refused_beside_the_calls() {
     let fits = input(&"{{ body }}".repeat(20), json!(half));
     tokio::select! {
         biased;
-        _ = desk.call("docs.render", fits.clone()) => panic!("it kept the thread to itself"),
+        _ = desk.call("docs.render", fits.clone()) => panic!("rendering blocked the async thread"),
         () = std::future::ready(()) => {}
     }
     assert!(desk.call("docs.render", fits).await.is_ok());
 }
 
 #[tokio::test]
-async fn documents_are_found_by_few_tags() {
+async fn a_search_by_more_than_32_tags_is_refused() {
     let desk = Desk::new(&[("a.md", b"# Bees\n")]);
     let tags = |many: usize| (0..many).map(|at| format!("t{at}")).collect::<Vec<_>>();
     let input = |tags: Vec<String>| json!({ "query": "bees", "filters": { "tags": tags } });

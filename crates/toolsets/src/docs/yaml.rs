@@ -70,15 +70,15 @@ fn sorted_fields(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
 
 /// Returns `words` as a plain scalar if that is unambiguous, or in double quotes.
 fn scalar(words: &str) -> String {
-    let may_stand =
+    let is_plain_char =
         |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | ',' | '(' | ')');
     let is_plain = words.starts_with(|c: char| c.is_alphabetic())
         && !words.ends_with(' ')
-        && words.chars().all(may_stand);
+        && words.chars().all(is_plain_char);
     // Other YAML readers take these words for a boolean, a number or null.
     let lower = words.to_lowercase();
-    let means = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan"];
-    if is_plain && !means.contains(&lower.as_str()) {
+    let special = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan"];
+    if is_plain && !special.contains(&lower.as_str()) {
         return words.to_owned();
     }
     let mut quoted = String::with_capacity(words.len() + 2);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_order_at_every_depth() {
+    fn keys_are_sorted_at_every_depth() {
         let fields = object(json!({
             "title": "A walk", "b": [1, { "z": true, "a": [] }, ["x"]], "a": { "no": "yes" },
             "date": "2024-01-02", "empty": {}, "colon": "a: b", "none": null,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_longer_than_it_may_be_is_none_however_short_its_json() {
+    fn a_block_beyond_the_limit_is_none_even_if_its_json_is_short() {
         let deep = (0..100).fold(json!(vec![1; 20_000]), |inner, _| json!([inner]));
         let fields = object(json!({ "a": deep }));
         assert!(serde_json::to_string(&fields).unwrap().len() < 50_000);
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(value in any_value()) {
+        fn a_written_block_is_read_back_unchanged(value in any_value()) {
             let fields = object(json!({ "value": value }));
             let read: Value = parse(&block(&fields), &[]).map_err(|err| {
                 TestCaseError::fail(format!("{err:?}: {}", block(&fields)))

@@ -9,6 +9,7 @@ use toolgate_contract::{ToolContext, ToolError};
 
 use super::programs::WorkspacePrograms;
 use crate::confirmation::{ConfirmationRequest, ask_confirmation};
+use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::processes::ProgramStart;
 
@@ -31,12 +32,13 @@ pub(super) async fn confirm(
     else {
         return Ok(());
     };
-    let what = format!("running `{}`", pattern.escape_debug());
+    let action = format!("running `{}`", pattern.escape_debug());
     let argv = quoted_argv(start);
     if argv.chars().count() > ARGV_CHARS_MAX {
         return Err(ToolError::not_allowed(format!(
-            "{what} is to be confirmed by a person each time (`exec.confirm`), and this is longer \
-             than the {ARGV_CHARS_MAX} characters they are shown; put it into a file or into `stdin`"
+            "{action} must be confirmed by a person each time (`exec.confirm`), and this command \
+             line is longer than the {ARGV_CHARS_MAX} characters that a confirmation shows; move \
+             the long part to a file or to `stdin`"
         )));
     }
     let place = describe_place(root, cwd);
@@ -48,7 +50,7 @@ pub(super) async fn confirm(
     let key = question_key(&question);
     ask_confirmation(
         ctx,
-        ConfirmationRequest { key: &key, question, action: &what, setting: "exec.confirm" },
+        ConfirmationRequest { key: &key, question, action: &action, setting: "exec.confirm" },
     )
     .await
 }
@@ -101,6 +103,7 @@ fn quoted_argv(start: &ProgramStart) -> String {
 fn describe_stdin(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let begin: String = text.chars().take(STDIN_CHARS_MAX).collect();
-    let rest = if begin.len() < text.len() { " and so on" } else { "" };
-    format!("\nIt reads {} bytes: {begin:?}{rest}", bytes.len())
+    let rest = if begin.len() < text.len() { " and more" } else { "" };
+    let count = counted(bytes.len() as u64, "byte", "bytes");
+    format!("\nIts standard input has {count}: {begin:?}{rest}")
 }

@@ -59,17 +59,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_character_is_whole_or_left_out() {
+    fn a_character_that_is_cut_is_left_out() {
         let text = "aé€😀".as_bytes();
         let whole: Vec<usize> = (0..=text.len()).map(|end| whole_chars_len(&text[..end])).collect();
         assert_eq!(whole, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
-        let broken: Vec<usize> =
+        let continued: Vec<usize> =
             (0..=text.len()).map(|from| continuation_len(&text[from..])).collect();
-        assert_eq!(broken, [0, 0, 1, 0, 2, 1, 0, 3, 2, 1, 0]);
+        assert_eq!(continued, [0, 0, 1, 0, 2, 1, 0, 3, 2, 1, 0]);
     }
 
     #[test]
-    fn bytes_that_are_no_character_are_not_waited_for() {
+    fn invalid_bytes_are_not_held_back_as_a_cut_character() {
         assert_eq!(whole_chars_len(b"\xff"), 1);
         assert_eq!(whole_chars_len(b"\x80\x80\x80\x80"), 4);
         assert_eq!(whole_chars_len(b"a\xc0"), 2);

@@ -23,8 +23,8 @@ impl<'m> ProgressMeter<'m> {
     pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
         let (done, total) =
             text.rsplit(['\n', '\r']).find_map(|line| self.last_match(line.as_bytes()))?;
-        let is_sound = total > 0.0 && (0.0..=total).contains(&done);
-        if !is_sound || done / total <= self.share {
+        let is_valid = total > 0.0 && (0.0..=total).contains(&done);
+        if !is_valid || done / total <= self.share {
             return None;
         }
         self.share = done / total;
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_match_counts_and_only_if_it_is_more() {
+    fn progress_is_the_last_match_and_never_decreases() {
         let read = check(r"(\d+)%", &["1% 5%\n", "a\rb 7%\rc", "3%", "", "100%", "200%"]);
         let percent = |done| Some((done, 100.0));
         assert_eq!(read, [percent(5.0), percent(7.0), None, None, percent(100.0), None]);

@@ -46,15 +46,18 @@ pub(crate) enum SandboxStatus {
 }
 
 impl SandboxStatus {
-    pub(super) fn from_coverage(held: &SandboxCoverage) -> Self {
-        if held.is_complete() { Self::Whole(held.profile) } else { Self::Partly(held.clone()) }
+    pub(super) fn from_coverage(coverage: &SandboxCoverage) -> Self {
+        match coverage.is_complete() {
+            true => Self::Whole(coverage.profile),
+            false => Self::Partly(coverage.clone()),
+        }
     }
 
     /// Checks whether the sandbox profile blocked the network.
     pub(crate) fn is_offline(&self) -> bool {
         let profile = match self {
             Self::Whole(profile) => *profile,
-            Self::Partly(held) => held.profile,
+            Self::Partly(coverage) => coverage.profile,
         };
         profile < SandboxProfile::Network
     }
@@ -64,14 +67,14 @@ impl SandboxStatus {
     /// Control groups are not mentioned: few servers have them unless run as root, and limits per
     /// process apply instead. The structured result names them.
     pub(crate) fn note(&self) -> Option<String> {
-        let Self::Partly(held) = self else { return None };
-        let missing = held.missing.iter().map(|it| it.layer);
+        let Self::Partly(coverage) = self else { return None };
+        let missing = coverage.missing.iter().map(|it| it.layer);
         let names: Vec<_> =
             missing.filter(|it| *it != SandboxLayer::Groups).map(SandboxLayer::name).collect();
-        let profile = held.profile.name();
+        let profile = coverage.profile.name();
         let names = names.join(", ");
-        let lacks = || format!("; the sandbox `{profile}` lacks {names} on this system");
-        (!names.is_empty()).then(lacks)
+        let note = || format!("; the sandbox `{profile}` lacks {names} on this system");
+        (!names.is_empty()).then(note)
     }
 }
 

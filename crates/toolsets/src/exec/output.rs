@@ -62,17 +62,17 @@ pub(super) struct ReadOutputResult {
 }
 
 impl ReadOutput {
-    pub(super) fn new(kept: &Arc<OutputStore>) -> Self {
-        Self { store: kept.clone() }
+    pub(super) fn new(store: &Arc<OutputStore>) -> Self {
+        Self { store: store.clone() }
     }
 }
 
 impl Tool for ReadOutput {
     const NAME: &'static str = "exec.output";
     const TITLE: &'static str = "Read program output";
-    const DESCRIPTION: &'static str = "Reads more of what a program run with exec_run printed, when its \
-        result was cut: the `output_id` is in that result, and `next` says where to go on. Only \
-        the last few outputs are kept.";
+    const DESCRIPTION: &'static str = "Read the rest of a program's output after its result was cut. Pass \
+        the `output_id` of that result; `next` is the offset to continue at. Only the last few \
+        outputs are kept.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ReadOutputInput;
@@ -91,12 +91,13 @@ impl Tool for ReadOutput {
         };
         let total_bytes = captured.total_bytes;
         if offset > total_bytes {
-            let message = format!("the stream has {total_bytes} bytes, and {offset} is past them");
+            let message =
+                format!("the offset {offset} is past the end of the stream, at {total_bytes}");
             return Err(ToolError::invalid("/offset", message));
         }
         let piece = captured.read_piece(offset, max_bytes.min(BYTES_MAX) as usize).await;
-        let mut piece =
-            piece.map_err(|err| ToolError::with_cause("the kept output could not be read", err))?;
+        let mut piece = piece
+            .map_err(|err| ToolError::with_cause("the stored output could not be read", err))?;
         // Cut text between characters, but not before lost bytes: the rest of the character cannot
         // follow.
         let whole = whole_chars_len(&piece.bytes);
@@ -128,9 +129,11 @@ impl Tool for ReadOutput {
         }
         match next {
             Some(next) if *next > end => {
-                note.push_str(&format!("; what follows was not kept, go on at offset {next}"));
+                note.push_str(&format!(
+                    "; the bytes after it were lost; continue at offset {next}"
+                ));
             }
-            Some(next) => note.push_str(&format!("; go on at offset {next}")),
+            Some(next) => note.push_str(&format!("; continue at offset {next}")),
             None => {}
         }
         ResultText::from_body(text).with_note(note)

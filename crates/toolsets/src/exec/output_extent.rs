@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::encoding::{OutputEncoding, continuation_len, decode, encode, whole_chars_len};
+use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
 /// Length and encoding of an output stream.
@@ -36,7 +37,8 @@ impl OutputCut {
     /// Joins `head` and `tail` with a line that counts the bytes left out.
     fn join_parts(&self, head: &str, tail: &str) -> String {
         let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
-        format!("{head}{end}[{} bytes left out]\n{tail}", self.to - self.from)
+        let count = counted(self.to - self.from, "byte", "bytes");
+        format!("{head}{end}[{count} left out]\n{tail}")
     }
 }
 
@@ -45,7 +47,7 @@ impl OutputCut {
 pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputExtent) {
     let CapturedOutput { head, tail, total_bytes, is_complete: ended, .. } = captured;
     let lost_bytes = captured.lost_range().map_or(0, |lost| lost.end - lost.start);
-    let whole = |head: &[u8], tail: &[u8]| {
+    let join = |head: &[u8], tail: &[u8]| {
         let from = head.len() as u64;
         let to = total_bytes - tail.len() as u64;
         let cut = captured.cut_range().map(|_| OutputCut { from, to, lost_bytes });
@@ -62,10 +64,10 @@ pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputExtent) {
         let head = &head[..whole_chars_len(head)];
         let tail = &tail[continuation_len(tail)..];
         if std::str::from_utf8(head).is_ok() && std::str::from_utf8(tail).is_ok() {
-            return whole(head, tail);
+            return join(head, tail);
         }
     }
-    whole(head, tail)
+    join(head, tail)
 }
 
 impl OutputExtent {
@@ -89,22 +91,24 @@ impl OutputExtent {
         match self.encoding {
             OutputEncoding::Utf8 => {}
             OutputEncoding::Base64 => note.push_str(&format!(
-                "; {name} is not all UTF-8: \u{fffd} stands for what is not, and the structured \
-                 result has the bytes in base64"
+                "; {name} is not all UTF-8: \u{fffd} replaces invalid bytes, and the structured \
+                 result has all bytes in base64"
             )),
         }
         if !self.ended {
-            note.push_str(&format!("; {name} was not read to its end: it is still held open"));
+            note.push_str(&format!(
+                "; {name} was not read to its end: another process still holds it open"
+            ));
         }
         if let Some(OutputCut { from, to, lost_bytes }) = self.cut {
             let total = self.total_bytes;
             note.push_str(&format!("; bytes {from} to {to} of {total} of {name} are left out"));
             if lost_bytes > 0 {
-                note.push_str(&format!(", {lost_bytes} of them were not kept"));
+                note.push_str(&format!(", {lost_bytes} of them lost"));
             }
             if let Some(id) = id {
                 note.push_str(&format!(
-                    ", read on with exec_output: output_id `{id}`, stream `{name}`, offset {from}"
+                    "; read on with exec_output: output_id `{id}`, stream `{name}`, offset {from}"
                 ));
             }
         }

@@ -49,7 +49,7 @@ impl<'c> OutputForwarder<'c> {
     /// Creates a stream of events to the listener of `ctx`. `meter` reads the progress. Without
     /// one, progress is the elapsed time in seconds.
     pub(super) fn new(ctx: &'c ToolContext, meter: Option<ProgressMeter<'c>>) -> Self {
-        let waiting = |stream| StreamBuffer { stream, bytes: Vec::new(), tail: String::new() };
+        let buffer = |stream| StreamBuffer { stream, bytes: Vec::new(), tail: String::new() };
         let now = Instant::now();
         Self {
             ctx,
@@ -57,19 +57,19 @@ impl<'c> OutputForwarder<'c> {
             started: now,
             last_progress: now,
             updated_stream: None,
-            stdout: waiting(OutputStream::Stdout),
-            stderr: waiting(OutputStream::Stderr),
+            stdout: buffer(OutputStream::Stdout),
+            stderr: buffer(OutputStream::Stderr),
         }
     }
 
     /// Buffers output, and sends it if it fills an event.
     pub(super) fn buffer(&mut self, stream: OutputStream, bytes: &[u8]) {
-        let waiting = match stream {
+        let buffer = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
         };
-        waiting.bytes.extend_from_slice(bytes);
-        if waiting.send_events(self.ctx, EVENT_BYTES_MAX) {
+        buffer.bytes.extend_from_slice(bytes);
+        if buffer.send_events(self.ctx, EVENT_BYTES_MAX) {
             self.updated_stream = Some(stream);
         }
     }
@@ -77,9 +77,9 @@ impl<'c> OutputForwarder<'c> {
     /// Sends the buffered output up to the last whole character, and a progress event if one is
     /// due.
     pub(super) fn send_buffered(&mut self) {
-        for waiting in [&mut self.stdout, &mut self.stderr] {
-            if waiting.send_events(self.ctx, 1) {
-                self.updated_stream = Some(waiting.stream);
+        for buffer in [&mut self.stdout, &mut self.stderr] {
+            if buffer.send_events(self.ctx, 1) {
+                self.updated_stream = Some(buffer.stream);
             }
         }
         let due = if self.updated_stream.is_some() { PROGRESS_INTERVAL } else { SILENCE_INTERVAL };
@@ -90,9 +90,9 @@ impl<'c> OutputForwarder<'c> {
 
     /// Sends all buffered output. Called once, when the program has ended.
     pub(super) fn finish(&mut self) {
-        for waiting in [&mut self.stdout, &mut self.stderr] {
-            if waiting.send_events(self.ctx, 1) | waiting.flush(self.ctx) {
-                self.updated_stream = Some(waiting.stream);
+        for buffer in [&mut self.stdout, &mut self.stderr] {
+            if buffer.send_events(self.ctx, 1) | buffer.flush(self.ctx) {
+                self.updated_stream = Some(buffer.stream);
             }
         }
         if self.updated_stream.is_some() {
@@ -195,50 +195,50 @@ mod tests {
 
     use super::*;
 
-    /// The pieces in which `reads` are passed on, with a tick after each if `ticks`.
-    fn pieces(reads: &[Vec<u8>], ticks: bool) -> Vec<String> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let sink = heard.clone();
+    /// Returns the pieces in which `reads` are forwarded, with a tick after each if `ticks`.
+    fn forwarded_pieces(reads: &[Vec<u8>], ticks: bool) -> Vec<String> {
+        let texts = Arc::new(Mutex::new(Vec::new()));
+        let sink = texts.clone();
         let events = EventSink::new(move |event| {
             if let CallEvent::ProgramOutput { text, .. } = event {
                 sink.lock().unwrap().push(text);
             }
         });
         let ctx = ToolContext { events, ..ToolContext::detached(Caller::local(), Instant::now()) };
-        let mut echo = OutputForwarder::new(&ctx, None);
+        let mut forwarder = OutputForwarder::new(&ctx, None);
         for read in reads {
-            echo.buffer(OutputStream::Stdout, read);
-            assert!(echo.stdout.bytes.len() < EVENT_BYTES_MAX, "it holds less than an event");
+            forwarder.buffer(OutputStream::Stdout, read);
+            assert!(forwarder.stdout.bytes.len() < EVENT_BYTES_MAX, "less than one event");
             if ticks {
-                echo.send_buffered();
+                forwarder.send_buffered();
             }
         }
-        echo.finish();
-        std::mem::take(&mut *heard.lock().unwrap())
+        forwarder.finish();
+        std::mem::take(&mut *texts.lock().unwrap())
     }
 
     proptest! {
         #[test]
-        fn what_is_passed_on_is_what_was_printed_however_it_was_read(
+        fn the_forwarded_text_is_the_output_however_it_was_read(
             reads in vec(vec(prop_oneof![Just(0xE2u8), Just(0x82), Just(0xF0), Just(0x9F), any::<u8>()], 0..40), 0..12),
             ticks: bool,
         ) {
             let whole = String::from_utf8_lossy(&reads.concat()).into_owned();
-            prop_assert_eq!(pieces(&reads, ticks).concat(), whole);
+            prop_assert_eq!(forwarded_pieces(&reads, ticks).concat(), whole);
         }
     }
 
     #[test]
-    fn the_last_line_is_told_without_its_colours() {
+    fn the_last_line_has_no_escape_sequences() {
         let text = "one\n\u{1b}]0;title\u{7}\u{1b}[1;31mred\u{1b}[0m end\n";
         assert_eq!(last_line(text).as_deref(), Some("red end"));
     }
 
     #[test]
-    fn no_piece_is_longer_than_an_event() {
+    fn no_forwarded_piece_is_longer_than_an_event() {
         for byte in [b'a', 0xFF, 0xE2] {
             let reads = vec![vec![byte; 70_000]; 3];
-            let pieces = pieces(&reads, false);
+            let pieces = forwarded_pieces(&reads, false);
             assert!(pieces.iter().all(|piece| piece.len() <= EVENT_BYTES_MAX));
             assert_eq!(pieces.concat(), String::from_utf8_lossy(&reads.concat()));
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolgate_contract::{Caller, ToolError};
 
+use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
 /// The most recent cut outputs. If there are too many, the oldest output of the caller with the
@@ -42,9 +43,9 @@ impl OutputStore {
         runs.push_back(StoredRun { id: id.clone(), caller: caller.clone(), streams });
         loop {
             let largest = if stored_bytes(runs.iter()) > self.bytes_max {
-                oldest_of_top_caller(&runs, |of| stored_bytes(of))
+                oldest_of_top_caller(&runs, |runs| stored_bytes(runs))
             } else if runs.len() > self.runs_max {
-                oldest_of_top_caller(&runs, |of| of.count() as u64)
+                oldest_of_top_caller(&runs, |runs| runs.count() as u64)
             } else {
                 break;
             };
@@ -63,10 +64,10 @@ impl OutputStore {
         let run = runs.iter().find(|run| run.id == id && run.caller == *caller);
         run.map(|run| run.streams.clone()).ok_or_else(|| {
             ToolError::not_found(format!(
-                "no output is kept under `{}`; only the last {} that were cut are, so run the \
-                 program again",
+                "no output is kept under `{}`; only the last {} are kept, so run the program \
+                 again",
                 id.escape_debug(),
-                self.runs_max
+                counted(self.runs_max as u64, "cut output", "cut outputs")
             ))
         })
     }
@@ -76,16 +77,16 @@ impl OutputStore {
     }
 }
 
-/// Returns the index of the oldest run of the caller that uses the most, as measured by `held`.
+/// Returns the index of the oldest run of the caller that uses the most, as measured by `measure`.
 fn oldest_of_top_caller<'r>(
     runs: &'r VecDeque<StoredRun>,
-    held: impl Fn(&mut dyn Iterator<Item = &'r StoredRun>) -> u64,
+    measure: impl Fn(&mut dyn Iterator<Item = &'r StoredRun>) -> u64,
 ) -> usize {
-    let of = |caller: &Caller| held(&mut runs.iter().filter(|run| run.caller == *caller));
+    let usage = |caller: &Caller| measure(&mut runs.iter().filter(|run| run.caller == *caller));
     // `min_by_key` returns the first minimum, so the oldest run goes if callers use the same
     // amount.
-    let places = 0..runs.len();
-    places.min_by_key(|place| Reverse(of(&runs[*place].caller))).unwrap_or_default()
+    let indexes = 0..runs.len();
+    indexes.min_by_key(|index| Reverse(usage(&runs[*index].caller))).unwrap_or_default()
 }
 
 fn stored_bytes<'r>(runs: impl Iterator<Item = &'r StoredRun>) -> u64 {

@@ -53,7 +53,8 @@ impl InputFields {
             }
             (Self::Program | Self::Project, _) => "pass its arguments separately in `args`",
             (Self::CommandLine, _) => {
-                "with `args`, `command` is the program alone: leave `args` out"
+                "with `args`, `command` is only the program: move its arguments to `args`, or \
+                 leave `args` out"
             }
         }
     }
@@ -61,23 +62,22 @@ impl InputFields {
     /// Returns the advice for the shell builtin `name`, if it is one.
     fn builtin_advice(self, name: &str, scripts: ScriptPermission) -> Option<String> {
         let env = match self {
-            Self::Program => "give variables in `env`".to_owned(),
+            Self::Program => "set variables in `env`".to_owned(),
             Self::CommandLine | Self::Project => {
-                "nothing it sets outlasts its own run; begin the line with `env NAME=value`"
-                    .to_owned()
+                "it affects only its own run; begin the line with `env NAME=value`".to_owned()
             }
         };
         let instead = match name {
-            "cd" | "pushd" | "popd" => format!("give the directory as `{}`", self.folder_field()),
+            "cd" | "pushd" | "popd" => format!("set the directory in `{}`", self.folder_field()),
             "export" | "set" | "unset" | "source" | "." => env,
             "alias" => "name the program itself in `command`".to_owned(),
-            "ulimit" | "umask" => "nothing it sets outlasts its own run".to_owned(),
+            "ulimit" | "umask" => "it affects only its own run".to_owned(),
             _ => return None,
         };
         let script = match (self, scripts) {
-            (Self::Program, ScriptPermission::Allowed) => ", or run a script with `shell: true`",
+            (Self::Program, ScriptPermission::Allowed) => "; for a script, set `shell: true`",
             (Self::CommandLine, ScriptPermission::Allowed) => {
-                ", or put what follows on the same line, after `&&`"
+                "; to run a command after it, add `&& COMMAND` to the line"
             }
             (Self::Program | Self::CommandLine, ScriptPermission::Refused) | (Self::Project, _) => {
                 ""
@@ -90,13 +90,13 @@ impl InputFields {
     pub(super) fn no_scripts_message(self) -> &'static str {
         match self {
             Self::Program => {
-                "scripts may not be run here; name a program in `command`, its arguments in \
-                 `args`, and leave `shell` out"
+                "this server runs no shell scripts (`exec.shell`); name a program in `command`, \
+                 pass its arguments in `args`, and leave `shell` out"
             }
             Self::CommandLine | Self::Project => {
-                "this line needs a shell, and scripts may not be run here; name one program and \
-                 its arguments, without pipes, redirections, globs or variables, or give the \
-                 arguments as they are in `args`"
+                "this line needs a shell, and this server runs no shell scripts (`exec.shell`); \
+                 name one program and its arguments, without pipes, redirections, globs or \
+                 variables, or pass the arguments unchanged in `args`"
             }
         }
     }
@@ -109,7 +109,7 @@ pub(super) struct ProgramChooser<'c> {
     /// The folders in which names are looked up, as in `PATH`.
     pub(super) path: &'c str,
     pub(super) scripts: ScriptPermission,
-    pub(super) words: InputFields,
+    pub(super) fields: InputFields,
     /// Checks whether programs can see the file at a path, inside the sandbox.
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
@@ -177,26 +177,27 @@ impl ProgramChooser<'_> {
         let message = match missing {
             ProgramLookupError::NotAFile => format!("`{named}` is not a file; name a program"),
             ProgramLookupError::NotExecutable => {
-                format!("`{named}` is not executable; make it so, or run it by its interpreter")
+                format!(
+                    "`{named}` is not executable; run `chmod +x`, or run it with its interpreter"
+                )
             }
             ProgramLookupError::Absent => {
-                let advice = advice(command, self.path, self.scripts, self.words);
-                let advice = advice.unwrap_or_default();
-                let why = if command.starts_with('/') {
+                let reason = if command.starts_with('/') {
                     format!(
-                        "`{named}` does not exist, or not where programs see it: whoever runs the \
-                         server can add folders to `sandbox.read`"
+                        "`{named}` does not exist, or the sandbox hides it; the server's operator \
+                         can add folders to `sandbox.read`"
                     )
                 } else if command.contains('/') {
-                    let folder = self.words.folder_field();
+                    let folder = self.fields.folder_field();
                     format!(
-                        "`{named}` does not exist, or leads where programs see nothing; paths are \
-                         relative to `{folder}`"
+                        "`{named}` does not exist, or the sandbox hides it; paths are relative to \
+                         `{folder}`"
                     )
                 } else {
                     format!("no program is named `{named}` in PATH")
                 };
-                format!("{advice}{why}")
+                let advice = advice(command, self.path, self.scripts, self.fields);
+                format!("{reason}{}", advice.unwrap_or_default())
             }
         };
         ToolError::invalid("/command", message)
@@ -210,25 +211,29 @@ fn file_name(program: &str) -> Option<&str> {
 fn not_allowed(command: &str, allow: &[String]) -> ToolError {
     let allow = allow.join(", ");
     let command = command.escape_debug();
-    ToolError::not_allowed(format!("`{command}` may not be run here; what may is: {allow}"))
+    ToolError::not_allowed(format!(
+        "`{command}` may not be run here; allowed programs (`exec.allow`): {allow}"
+    ))
 }
 
-/// Returns advice on a fix, if `command` is a shell builtin, includes arguments, or is misspelled.
+/// Returns advice to append to a message, if `command` is a shell builtin, includes arguments or is
+/// misspelled.
 fn advice(
     command: &str,
     path: &str,
     scripts: ScriptPermission,
-    words: InputFields,
+    fields: InputFields,
 ) -> Option<String> {
     let first = command.split_whitespace().next()?;
-    if let Some(instead) = words.builtin_advice(first, scripts) {
-        return Some(format!("`{first}` is a shell's own: {instead}; "));
+    if let Some(instead) = fields.builtin_advice(first, scripts) {
+        return Some(format!("; `{first}` is a shell builtin: {instead}"));
     }
     if command.contains(char::is_whitespace) {
-        return Some(format!("{}; ", words.separate_args_advice(scripts)));
+        return Some(format!("; {}", fields.separate_args_advice(scripts)));
     }
-    if command.contains('/') {
+    // A project needs the very program that it names.
+    if command.contains('/') || fields == InputFields::Project {
         return None;
     }
-    nearest_program(command, path).map(|name| format!("did you mean `{name}`? "))
+    nearest_program(command, path).map(|name| format!("; did you mean `{name}`?"))
 }

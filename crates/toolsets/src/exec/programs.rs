@@ -74,20 +74,20 @@ impl WorkspacePrograms {
         self.processes.sandbox().confinement_for(&self.tool, self.only_reads, &self.root)
     }
 
-    /// Runs a program to its end and streams its output. `blamed` creates the error if the program
-    /// cannot be started.
+    /// Runs a program to its end and streams its output. `to_error` creates the error if the
+    /// program cannot be started.
     pub(crate) async fn run(
         &self,
         ctx: &ToolContext,
         start: ProgramStart,
         meter: Option<ProgressMeter<'_>>,
-        blamed: impl Fn(StartFailureCause, String) -> ToolError,
+        to_error: impl Fn(StartFailureCause, String) -> ToolError,
     ) -> Result<RunResult, ToolError> {
         let name = start.program.name.clone();
         let ended = self
             .run_forwarded(ctx, start, meter, None)
             .await
-            .map_err(|err| start_error(&name, &err, blamed))?;
+            .map_err(|err| start_error(&name, &err, to_error))?;
         ctx.sandbox_report.add_profile(ended.sandbox.summary());
         match ended.stop_reason {
             Some(StopReason::Canceled) => Err(ToolError::canceled()),
@@ -96,17 +96,17 @@ impl WorkspacePrograms {
     }
 
     /// Runs a program to its end and streams the text that `show` returns for each piece of output.
-    /// `blamed` creates the error if the program cannot be started.
+    /// `to_error` creates the error if the program cannot be started.
     pub(crate) async fn run_filtered(
         &self,
         ctx: &ToolContext,
         start: ProgramStart,
-        blamed: impl Fn(StartFailureCause, String) -> ToolError,
+        to_error: impl Fn(StartFailureCause, String) -> ToolError,
         show: OutputFilter<'_>,
     ) -> Result<RunResult, ToolError> {
         let name = start.program.name.clone();
         let ended = self.run_forwarded(ctx, start, None, Some(show)).await;
-        let ended = ended.map_err(|err| start_error(&name, &err, blamed))?;
+        let ended = ended.map_err(|err| start_error(&name, &err, to_error))?;
         ctx.sandbox_report.add_profile(ended.sandbox.summary());
         match ended.stop_reason {
             Some(StopReason::Canceled) => Err(ToolError::canceled()),
@@ -130,11 +130,11 @@ impl WorkspacePrograms {
             };
             return self.processes.run(start, &ctx.cancel, &read).await;
         }
-        let echo = Mutex::new(OutputForwarder::new(ctx, meter));
-        let echo = || echo.lock().unwrap_or_else(PoisonError::into_inner);
+        let forwarder = Mutex::new(OutputForwarder::new(ctx, meter));
+        let forwarder = || forwarder.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = |stream, bytes: &[u8]| match show {
-            Some(show) => echo().buffer(stream, &show(stream, bytes)),
-            None => echo().buffer(stream, bytes),
+            Some(show) => forwarder().buffer(stream, &show(stream, bytes)),
+            None => forwarder().buffer(stream, bytes),
         };
         let mut run = pin!(self.processes.run(start, &ctx.cancel, &watch));
         let mut tick = interval_at(Instant::now() + FLUSH_INTERVAL, FLUSH_INTERVAL);
@@ -142,10 +142,10 @@ impl WorkspacePrograms {
         loop {
             tokio::select! {
                 ended = &mut run => {
-                    echo().finish();
+                    forwarder().finish();
                     return ended;
                 }
-                _ = tick.tick() => echo().send_buffered(),
+                _ = tick.tick() => forwarder().send_buffered(),
             }
         }
     }
@@ -153,30 +153,24 @@ impl WorkspacePrograms {
     /// Creates the result of a program that has ended, and stores the output that the result leaves
     /// out.
     fn store_outcome(&self, ctx: &ToolContext, ended: ProgramOutcome) -> RunResult {
-        let ProgramOutcome {
-            status,
-            stop_reason: stopped,
-            duration: took,
-            stdout,
-            stderr,
-            sandbox,
-        } = ended;
-        let timed_out = stopped == Some(StopReason::TimedOut);
+        let ProgramOutcome { status, stop_reason, duration, stdout, stderr, sandbox } = ended;
+        let timed_out = stop_reason == Some(StopReason::TimedOut);
         let (exit_code, signal) = decode_exit(status, timed_out);
         let (stdout_shown, stdout_extent) = shown_part(&stdout);
         let (stderr_shown, stderr_extent) = shown_part(&stderr);
         let is_cut = stdout_extent.cut.is_some() || stderr_extent.cut.is_some();
-        let keep = || self.outputs.store(&ctx.caller, Arc::new(CapturedStreams { stdout, stderr }));
+        let store =
+            || self.outputs.store(&ctx.caller, Arc::new(CapturedStreams { stdout, stderr }));
         RunResult {
             exit_code,
             signal,
             timed_out,
-            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
             stdout: stdout_shown,
             stdout_extent,
             stderr: stderr_shown,
             stderr_extent,
-            output_id: is_cut.then(keep).flatten(),
+            output_id: is_cut.then(store).flatten(),
             sandbox: SandboxStatus::from_coverage(&sandbox),
         }
     }
@@ -191,25 +185,25 @@ fn inner_error<T: std::error::Error + 'static>(err: &io::Error) -> Option<&T> {
 fn sandbox_start_error(
     name: &str,
     failed: &SetupFailure,
-    blamed: impl Fn(StartFailureCause, String) -> ToolError,
+    to_error: impl Fn(StartFailureCause, String) -> ToolError,
 ) -> ToolError {
     match (failed.step, failed.cause.raw_os_error()) {
-        (SetupStep::Program, Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => blamed(
+        (SetupStep::Program, Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => to_error(
             StartFailureCause::Program,
             format!(
-                "`{name}` lies outside of what programs see in the sandbox; whoever runs the server \
-                 can add its folder to `sandbox.read`"
+                "the sandbox hides `{name}`; the server's operator can add its folder to \
+                 `sandbox.read`"
             ),
         ),
         (SetupStep::Program | SetupStep::Folder, Some(libc::ESTALE | libc::ENOENT)) => {
             ToolError::new(
                 ToolFault::Unavailable,
-                format!("`{name}` or its folder was replaced while it was started; try again"),
+                format!("`{name}` or its folder was replaced while it was starting; try again"),
             )
         }
         _ => ToolError::new(
             ToolFault::Unavailable,
-            format!("`{name}` is not run: the sandbox was not entered ({failed})"),
+            format!("`{name}` was not run: the sandbox could not be set up ({failed})"),
         ),
     }
 }
@@ -218,44 +212,45 @@ fn sandbox_start_error(
 fn start_error(
     name: &str,
     err: &io::Error,
-    blamed: impl Fn(StartFailureCause, String) -> ToolError,
+    to_error: impl Fn(StartFailureCause, String) -> ToolError,
 ) -> ToolError {
     let name = name.escape_debug();
-    if let Some(unheld) = inner_error::<IncompleteSandbox>(err) {
+    if let Some(incomplete) = inner_error::<IncompleteSandbox>(err) {
         return ToolError::new(
             ToolFault::Unavailable,
             format!(
-                "`{name}` is not run: {unheld}; `toolgate doctor` says more, and whoever runs the \
-                 server decides with `sandbox.require`"
+                "`{name}` was not run: {incomplete}; `toolgate doctor` shows details, and the \
+                 server's operator can change `sandbox.require`"
             ),
         );
     }
     if let Some(failed) = inner_error::<SetupFailure>(err) {
-        return sandbox_start_error(&name.to_string(), failed, blamed);
+        return sandbox_start_error(&name.to_string(), failed, to_error);
     }
     match err.kind() {
         io::ErrorKind::Interrupted => ToolError::canceled(),
-        io::ErrorKind::NotFound => blamed(
+        io::ErrorKind::NotFound => to_error(
             StartFailureCause::Program,
-            format!("`{name}` cannot be run: the interpreter it names is not there"),
+            format!("`{name}` cannot be run: its interpreter does not exist"),
         ),
-        io::ErrorKind::PermissionDenied => {
-            blamed(StartFailureCause::Program, format!("`{name}` may not be executed"))
-        }
-        io::ErrorKind::ArgumentListTooLong => blamed(
+        io::ErrorKind::PermissionDenied => to_error(
+            StartFailureCause::Program,
+            format!("`{name}` cannot be run: permission denied"),
+        ),
+        io::ErrorKind::ArgumentListTooLong => to_error(
             StartFailureCause::Arguments,
-            format!("`{name}` cannot take that many bytes of arguments; use `stdin` or a file"),
+            format!("the arguments of `{name}` are too long; use `stdin` or a file"),
         ),
         io::ErrorKind::ExecutableFileBusy => ToolError::new(
             ToolFault::Unavailable,
-            format!("`{name}` is being written; try again when it is finished"),
+            format!("`{name}` is still being written; try again later"),
         ),
         io::ErrorKind::TimedOut => {
-            ToolError::with_cause(format!("`{name}` was killed, and does not end"), err)
+            ToolError::with_cause(format!("`{name}` was killed but has not ended"), err)
         }
-        _ if err.raw_os_error() == Some(libc::ENOEXEC) => blamed(
+        _ if err.raw_os_error() == Some(libc::ENOEXEC) => to_error(
             StartFailureCause::Program,
-            format!("`{name}` is not a program this machine can run"),
+            format!("`{name}` is not a program that this machine can run"),
         ),
         _ => ToolError::with_cause(format!("`{name}` could not be started"), err),
     }

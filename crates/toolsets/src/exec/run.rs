@@ -45,13 +45,13 @@ pub(crate) struct RunProgramInput {
     /// Standard input; empty by default.
     #[serde(default)]
     pub(crate) stdin: Option<String>,
-    /// Time limit, after which it is stopped with all it started; 60000 unless the server is set
-    /// otherwise.
+    /// Time limit, after which it is stopped with all it started; 60000 unless the server is
+    /// configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,
     /// Most bytes of each output in the result; longer output shows its beginning and end. 32768
-    /// unless the server is set otherwise, at most 1048576 or the server's setting.
+    /// unless the server is configured otherwise, at most 1048576 or the server's setting.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub(crate) max_output_bytes: Option<usize>,
@@ -60,13 +60,13 @@ pub(crate) struct RunProgramInput {
 impl Tool for RunProgram {
     const NAME: &'static str = "exec.run";
     const TITLE: &'static str = "Run program";
-    const DESCRIPTION: &'static str = "Runs one program in the workspace and returns its exit code and \
-        what it printed. Give the program in `command` and each argument in `args`; set `shell` \
-        only for pipes, redirections or globs. There is no terminal and nobody to answer \
-        questions. When it ends or its time is over everything it started is ended too, so \
-        nothing can be left running in the background. Long output is cut in the middle; read \
-        the rest with exec_output. Programs read `.git` and do not write it: use the git tools. \
-        They reach no network unless the server is set otherwise.";
+    const DESCRIPTION: &'static str = "Run one program in the workspace and return its exit code and \
+        output. Name the program in `command` and pass each argument in `args`; set `shell` only \
+        for pipes, redirections or globs. There is no terminal, and prompts get no answer. When \
+        the program ends or times out, everything it started is stopped too: nothing keeps \
+        running in the background. Long output is cut in the middle; read the rest with \
+        exec_output. Programs can read `.git` but not write it: use the git tools. They have no \
+        network unless the server is configured otherwise.";
     const EFFECTS: Effects = Effects::Runs;
     /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
@@ -83,15 +83,15 @@ impl Tool for RunProgram {
 
     async fn run(&self, ctx: &ToolContext, input: RunProgramInput) -> Result<RunResult, ToolError> {
         let start = self.programs.prepare(ctx, input, InputFields::Program).await?;
-        let blamed = |blamed, message: String| match blamed {
+        let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::invalid("/command", message),
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
-        self.programs.run(ctx, start, None, blamed).await
+        self.programs.run(ctx, start, None, to_error).await
     }
 
     fn decode_utf8(output: &RunResult) -> ResultText {
-        output.text(&format!("timeout_ms gives it longer, up to {TIMEOUT_MS_MAX}"))
+        output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
     }
 
     fn ending(output: &RunResult) -> CallEnding {
@@ -107,17 +107,17 @@ impl RunProgram {
 
 impl WorkspacePrograms {
     /// Looks up the program of `input`, and asks a person to confirm it if necessary. Errors refer
-    /// to the fields in `words`.
+    /// to `fields`.
     ///
     /// The program is opened before the question, so the confirmed file is the one that runs.
     pub(crate) async fn prepare(
         &self,
         ctx: &ToolContext,
         input: RunProgramInput,
-        words: InputFields,
+        fields: InputFields,
     ) -> Result<ProgramStart, ToolError> {
         let cwd = input.cwd.clone();
-        let start = self.prepare_unconfirmed(ctx, input, words).await?;
+        let start = self.prepare_unconfirmed(ctx, input, fields).await?;
         confirm(ctx, self, &start, cwd.as_deref()).await?;
         Ok(start)
     }
@@ -128,11 +128,11 @@ impl WorkspacePrograms {
         &self,
         ctx: &ToolContext,
         input: RunProgramInput,
-        words: InputFields,
+        fields: InputFields,
     ) -> Result<ProgramStart, ToolError> {
         let programs = self.clone();
         let trace = ctx.trace.clone();
-        spawn_blocking(move || prepare_start(input, words, trace.as_ref(), &programs))
+        spawn_blocking(move || prepare_start(input, fields, trace.as_ref(), &programs))
             .await
             .map_err(|err| ToolError::with_cause("the program could not be looked up", err))?
     }

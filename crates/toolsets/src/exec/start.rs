@@ -18,11 +18,11 @@ use toolgate_world::processes::{ProgramStart, RunLimits, refused_variable};
 /// The longest grace period, in milliseconds. A longer one could exceed the deadline of the call.
 const GRACE_MS_MAX: u64 = 5000;
 
-/// Prepares the program that `input` requests, as a part of the trace `traced`.
+/// Prepares the program that `input` requests, as a part of `trace`.
 pub(super) fn prepare_start(
     input: RunProgramInput,
-    words: InputFields,
-    traced: Option<&TraceContext>,
+    fields: InputFields,
+    trace: Option<&TraceContext>,
     programs: &WorkspacePrograms,
 ) -> Result<ProgramStart, ToolError> {
     let WorkspacePrograms { root, processes, settings, .. } = programs;
@@ -40,22 +40,27 @@ pub(super) fn prepare_start(
     let scripts = ScriptPermission::from_settings(settings);
     // Skip folders in `PATH` that programs can write to. Otherwise a program could plant a file
     // under an allowed name.
-    let sought = match settings.allow[..] {
+    let search_path = match settings.allow[..] {
         [] => path.clone(),
         [..] => processes.unwritable_path(&path, root),
     };
-    let inside = programs.confinement();
-    let is_seen = |program: &Path| match &inside {
+    let confinement = programs.confinement();
+    let is_visible = |program: &Path| match &confinement {
         None => true,
         // If no sandbox is available, the start itself fails and reports that.
-        Some(inside) => processes.shows_file(inside, program).unwrap_or(true),
+        Some(confinement) => processes.shows_file(confinement, program).unwrap_or(true),
     };
-    let chosen =
-        ProgramChooser { cwd: cwd.as_fd(), path: &sought, scripts, words, is_visible: &is_seen };
+    let chooser = ProgramChooser {
+        cwd: cwd.as_fd(),
+        path: &search_path,
+        scripts,
+        fields,
+        is_visible: &is_visible,
+    };
     let (mut program, args) = match shell {
-        false => (chosen.find_allowed(&command, &settings.allow)?, args),
+        false => (chooser.find_allowed(&command, &settings.allow)?, args),
         true if !settings.shell => {
-            return Err(ToolError::not_allowed(words.no_scripts_message()));
+            return Err(ToolError::not_allowed(fields.no_scripts_message()));
         }
         true if command.trim().is_empty() => {
             return Err(ToolError::invalid("/command", "the script is empty"));
@@ -64,23 +69,23 @@ pub(super) fn prepare_start(
             return Err(ToolError::invalid("/command", "the script contains a NUL character"));
         }
         true => {
-            let sh = chosen.find_allowed("sh", &settings.allow)?;
+            let sh = chooser.find_allowed("sh", &settings.allow)?;
             (sh, ["-c".into(), command, "sh".into()].into_iter().chain(args).collect())
         }
     };
     let mut base = processes.environment(&settings.env_keep, &path);
-    set_trace_variables(&mut base, traced);
+    set_trace_variables(&mut base, trace);
     let env = environment(env, base, settings)?;
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
-    let mut inside = inside;
+    let mut confinement = confinement;
     if !settings.allow.is_empty()
         && let Some(real) = program.real_path(cwd.as_fd())
     {
         // For an allowed program, start the file that was checked, not a link that may change. Make
         // it visible in the sandbox, because the owner allowed it by name.
         program.path = real;
-        inside.iter_mut().for_each(|inside| inside.visible_paths.push(program.path.clone()));
+        confinement.iter_mut().for_each(|it| it.visible_paths.push(program.path.clone()));
     }
     Ok(ProgramStart {
         program,
@@ -89,7 +94,7 @@ pub(super) fn prepare_start(
         env,
         stdin: stdin.map(String::into_bytes),
         bounds,
-        confinement: inside,
+        confinement,
     })
 }
 
@@ -117,9 +122,9 @@ fn environment(
 ) -> Result<BTreeMap<OsString, OsString>, ToolError> {
     for (name, value) in given {
         let path = if settings.env_path { PathVariable::Allowed } else { PathVariable::Refused };
-        if let Some(why) = variable_refusal(&name, &value, path) {
+        if let Some(reason) = variable_refusal(&name, &value, path) {
             let pointer = format!("/env/{}", name.replace('~', "~0").replace('/', "~1"));
-            return Err(ToolError::invalid(pointer, format!("`{}` {why}", name.escape_debug())));
+            return Err(ToolError::invalid(pointer, format!("`{}` {reason}", name.escape_debug())));
         }
         base.insert(name.into(), value.into());
     }
@@ -136,14 +141,14 @@ pub(crate) enum PathVariable {
 /// Returns the reason why the variable `name` may not be set to `value`, if there is one.
 pub(crate) fn variable_refusal(name: &str, value: &str, path: PathVariable) -> Option<String> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        return Some("is not a name a variable can have".to_owned());
+        return Some("is not a valid name of a variable".to_owned());
     }
     if value.contains('\0') {
-        return Some("has a value with a NUL character in it".to_owned());
+        return Some("has a value that contains a NUL character".to_owned());
     }
-    if let Some(why) = refused_variable(name) {
-        return Some(format!("may not be set: {why}"));
+    if let Some(reason) = refused_variable(name) {
+        return Some(format!("may not be set: {reason}"));
     }
     (name == "PATH" && path == PathVariable::Refused)
-        .then(|| "may not be set here; name the program by its path instead".to_owned())
+        .then(|| "may not be set; name the program by its path instead".to_owned())
 }

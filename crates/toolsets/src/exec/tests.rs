@@ -1,12 +1,12 @@
-//! What is promised of running programs.
+//! Tests of running programs.
 
 mod arguments;
 mod programs;
-mod surroundings;
+mod environment;
 mod endings;
 mod outputs;
 mod events;
-mod confirming;
+mod confirmation;
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +24,7 @@ use toolgate_contract::{
 use super::{ExecSettings, tools};
 use toolgate_world::{ProcessRunner, Root};
 
-/// A workspace with a directory beside it that is none of its business.
+/// The tools over a workspace, with a directory outside of it.
 struct Bench {
     tools: Vec<Arc<dyn AnyTool>>,
     processes: ProcessRunner,
@@ -32,7 +32,7 @@ struct Bench {
     outside: TempDir,
 }
 
-/// What a call gave back.
+/// The result of a call.
 #[derive(Debug)]
 struct Ran {
     value: Value,
@@ -47,8 +47,8 @@ impl Bench {
 
     fn with(settings: &ExecSettings) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
-        let own = std::env::vars_os().chain([secret]);
-        let processes = ProcessRunner::new(own).expect("programs can be started");
+        let env = std::env::vars_os().chain([secret]);
+        let processes = ProcessRunner::new(env).expect("programs can be started");
         let workspace = TempDir::new().expect("a temporary directory");
         let outside = TempDir::new().expect("a temporary directory");
         let root = Root::open(workspace.path()).expect("the workspace opens");
@@ -59,25 +59,25 @@ impl Bench {
         self.call("exec.run", &ctx(), input).await
     }
 
-    /// The result of a script that is expected to run.
+    /// Runs a script that must start, and returns its result.
     async fn sh(&self, script: &str) -> Ran {
         self.run(json!({"command": "sh", "args": ["-c", script]})).await.expect("the script runs")
     }
 
     async fn call(&self, tool: &str, ctx: &ToolContext, input: Value) -> Result<Ran, ToolError> {
-        let tool = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
-        let output = tool.expect("the tool is there").run(ctx, input).await?;
+        let tool = self.tools.iter().find(|it| it.spec().id.as_str() == tool);
+        let output = tool.expect("the tool exists").run(ctx, input).await?;
         Ok(Ran { value: output.value, text: output.text, ending: output.ending })
     }
 
-    /// Puts a file in the workspace, executable.
+    /// Writes an executable file in the workspace.
     fn put(&self, name: &str, content: &str) {
         let path = self.workspace.path().join(name);
         fs::write(&path, content).expect("the file is written");
         fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("its mode is set");
     }
 
-    /// A path outside which nothing may touch.
+    /// Returns a path outside the workspace that no program may create.
     fn forbidden(&self) -> String {
         self.outside.path().join("touched").to_str().expect("it is UTF-8").to_owned()
     }
@@ -97,7 +97,7 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
-/// Where a refusal points, if it is about the input.
+/// Returns the JSON Pointer of a refusal of the input.
 fn pointer(err: &ToolError) -> Option<&str> {
     match &err.fault {
         ToolFault::Invalid { pointer } => Some(pointer),
@@ -115,34 +115,34 @@ fn pointer(err: &ToolError) -> Option<&str> {
     }
 }
 
-/// A length of sleep nobody else sleeps, to know a process by.
-fn odd_sleep() -> String {
+/// Returns a unique sleep duration, by which the processes of a test can be found.
+fn unique_sleep() -> String {
     format!("3600.{}", getrandom::u64().expect("random numbers") >> 1)
 }
 
-/// Whether a process with `word` on its command line is alive.
-fn lives(word: &str) -> bool {
+/// Checks whether a process with `word` on its command line is alive.
+fn is_alive(word: &str) -> bool {
     let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let own = entry.file_name().to_str() == Some(&std::process::id().to_string());
-        !own && String::from_utf8_lossy(&line).contains(word)
+        let is_self = entry.file_name().to_str() == Some(&std::process::id().to_string());
+        !is_self && String::from_utf8_lossy(&line).contains(word)
     })
 }
 
-/// Waits until `is_so`, but not for ever.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what} did not happen");
+/// Waits until `condition` holds, at most 10 s.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// How many dead children nobody has buried.
+/// Returns the number of ended child processes that were not reaped.
 fn zombies() -> usize {
-    let own = std::process::id();
-    let children = fs::read_dir(format!("/proc/{own}/task")).expect("/proc can be read").flatten();
+    let pid = std::process::id();
+    let children = fs::read_dir(format!("/proc/{pid}/task")).expect("/proc can be read").flatten();
     let pids = children.flat_map(|task| {
         let pids = fs::read_to_string(task.path().join("children")).unwrap_or_default();
         pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
+use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
     CopyOptions, CopyTotals, DestinationConflict, EntryScope, ParentPolicy, quoted_path,
@@ -62,8 +63,8 @@ impl CopyEntry {
 impl Tool for CopyEntry {
     const NAME: &'static str = "files.copy";
     const TITLE: &'static str = "Copy";
-    const DESCRIPTION: &'static str = "Copies a file, or with recursive: true a directory; the copy \
-        appears whole or not at all. Symlinks in a directory are copied as they are.";
+    const DESCRIPTION: &'static str = "Copy a file, or with recursive: true a directory. The copy \
+        appears whole or not at all. Symlinks in a directory are copied as symlinks.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = CopyEntryInput;
     type Output = CopyEntryOutput;
@@ -73,7 +74,7 @@ impl Tool for CopyEntry {
         ctx: &ToolContext,
         input: CopyEntryInput,
     ) -> Result<CopyEntryOutput, ToolError> {
-        let bounds = CopyOptions {
+        let options = CopyOptions {
             scope: if input.recursive { EntryScope::Tree } else { EntryScope::Entry },
             conflict: if input.overwrite {
                 DestinationConflict::Replace
@@ -90,7 +91,7 @@ impl Tool for CopyEntry {
             .run_blocking(ctx, move |root, watch| {
                 let CopyEntryInput { source, destination, .. } = input;
                 let CopyTotals { entries, bytes, skipped } =
-                    root.copy(&source, &destination, bounds, watch)?;
+                    root.copy(&source, &destination, options, watch)?;
                 spent.charge(bytes);
                 Ok(CopyEntryOutput { source, destination, entries, bytes, skipped })
             })
@@ -106,9 +107,15 @@ impl Tool for CopyEntry {
         ));
         let left_out = match skipped {
             0 => String::new(),
-            skipped => format!("; {skipped} pipes, sockets or devices were left out"),
+            skipped => {
+                let skipped =
+                    counted(*skipped, "pipe, socket or device", "pipes, sockets or devices");
+                format!("; {skipped} left out")
+            }
         };
-        text.with_note(format!("{entries} files and directories, {bytes} bytes{left_out}"))
+        let entries = counted(*entries, "file or directory", "files and directories");
+        let bytes = counted(*bytes, "byte", "bytes");
+        text.with_note(format!("{entries}, {bytes}{left_out}"))
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn decode_cursor(question: &str, cursor: &str) -> Result<Vec<u8>, Too
         Some((sum, last)) if *sum == cursor_checksum(question, last) => Ok(last.to_vec()),
         Some(_) | None => Err(ToolError::invalid(
             "/cursor",
-            "it is not the cursor of an earlier answer to this very question; leave it out to start over",
+            "it is not a cursor of an earlier answer to the same query; omit it to start over",
         )),
     }
 }
@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_is_read_for_its_own_question_only(question: String, other: String, last: Vec<u8>) {
+        fn a_cursor_is_accepted_for_its_own_query_only(question: String, other: String, last: Vec<u8>) {
             let cursor = encode_cursor(&question, &last);
             prop_assert_eq!(decode_cursor(&question, &cursor).ok(), Some(last));
             if question != other {
@@ -71,7 +71,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_never_a_cursor_is_refused(text: String) {
+        fn text_that_was_never_a_cursor_is_refused(text: String) {
             prop_assert!(decode_cursor("q", &text).is_err());
         }
     }

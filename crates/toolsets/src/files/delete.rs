@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{
-    Effects, QuestionKind as Asked, ResultText, Tool, ToolContext, ToolError, ToolFault,
+    Effects, QuestionKind, ResultText, Tool, ToolContext, ToolError, ToolFault,
 };
 
 use super::{ConfirmFolders, FileSettings};
@@ -61,15 +61,15 @@ impl DeleteEntry {
     /// it.
     async fn confirm(&self, ctx: &ToolContext, input: &DeleteEntryInput) -> Result<(), ToolError> {
         let is_answered = || ctx.asker.answers().contains_key(CONFIRMATION_KEY);
-        let asks = input.recursive
+        let must_ask = input.recursive
             && match self.settings.confirm_folders {
                 ConfirmFolders::Always => true,
                 ConfirmFolders::WhenAble => {
-                    ctx.asker.supported().supports(Asked::Form) || is_answered()
+                    ctx.asker.supported().supports(QuestionKind::Form) || is_answered()
                 }
                 ConfirmFolders::Never => false,
             };
-        if !asks {
+        if !must_ask {
             return Ok(());
         }
         let path = input.path.clone();
@@ -78,22 +78,22 @@ impl DeleteEntry {
         let Some(entries) = counted? else { return Ok(()) };
         let entries = match entries {
             0 => "It is empty".to_owned(),
-            1 => "One file or directory is in it".to_owned(),
+            1 => "It contains 1 file or directory".to_owned(),
             entries if entries > COUNTED_MAX => {
-                format!("More than {COUNTED_MAX} files and directories are in it")
+                format!("It contains more than {COUNTED_MAX} files and directories")
             }
-            entries => format!("{entries} files and directories are in it"),
+            entries => format!("It contains {entries} files and directories"),
         };
         let folder = quoted_path(&input.path);
-        let deed = ConfirmationRequest {
+        let request = ConfirmationRequest {
             key: CONFIRMATION_KEY,
             question: format!(
-                "Delete the folder {folder} with all in it? {entries}. There is no undo."
+                "Delete the folder {folder} and everything in it? {entries}. There is no undo."
             ),
             action: &format!("deleting the folder {folder}"),
             setting: "files.confirm_folders",
         };
-        ask_confirmation(ctx, deed).await
+        ask_confirmation(ctx, request).await
     }
 }
 
@@ -116,8 +116,8 @@ fn count_entries(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Option<
 impl Tool for DeleteEntry {
     const NAME: &'static str = "files.delete";
     const TITLE: &'static str = "Delete";
-    const DESCRIPTION: &'static str = "Deletes a file, a symlink (never what it leads to) or an empty \
-        directory; with recursive: true a directory and all in it. There is no undo.";
+    const DESCRIPTION: &'static str = "Delete a file, a symlink (never its target) or an empty \
+        directory; with recursive: true, a directory and everything in it. There is no undo.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const HAS_PREPARE: bool = true;
@@ -133,12 +133,12 @@ impl Tool for DeleteEntry {
         ctx: &ToolContext,
         input: DeleteEntryInput,
     ) -> Result<DeleteEntryOutput, ToolError> {
-        // The path may have become a folder since `before`. A person is still asked only once.
+        // The path may have become a folder since `prepare`. A person is still asked only once.
         self.confirm(ctx, &input).await?;
-        let extent = if input.recursive { EntryScope::Tree } else { EntryScope::Entry };
+        let scope = if input.recursive { EntryScope::Tree } else { EntryScope::Entry };
         self.root
             .run_blocking(ctx, move |root, watch| {
-                let entries = match root.remove(&input.path, extent, watch) {
+                let entries = match root.remove(&input.path, scope, watch) {
                     Err(err) if input.missing_ok && err.fault == ToolFault::NotFound => 0,
                     removed => removed?,
                 };
@@ -150,7 +150,7 @@ impl Tool for DeleteEntry {
     fn decode_utf8(output: &DeleteEntryOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(match output.entries {
-            0 => format!("{path} was not there"),
+            0 => format!("{path} did not exist"),
             1 => format!("deleted {path}"),
             entries => format!("deleted {path}: {entries} files and directories"),
         })

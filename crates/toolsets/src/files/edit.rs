@@ -17,6 +17,7 @@ use toolgate_contract::{
 };
 
 use super::FileSettings;
+use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
     Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions, quoted_path,
@@ -102,10 +103,10 @@ impl EditFile {
 impl Tool for EditFile {
     const NAME: &'static str = "files.edit";
     const TITLE: &'static str = "Edit file";
-    const DESCRIPTION: &'static str = "Changes places in a file, named by their exact text or by line \
-        numbers: all of them or, if one does not fit, none. Text that occurs more than once is \
-        refused unless replace_all or count says it is meant. Keeps line endings, permissions and \
-        everything not named, and gives the diff.";
+    const DESCRIPTION: &'static str = "Change places in a file, given by exact text or by line \
+        numbers: all of them or, if one does not match, none. Text that occurs more than once is \
+        refused without replace_all or count. Keeps line endings, permissions and all other \
+        content, and returns the diff.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = EditFileInput;
     type Output = EditFileOutput;
@@ -126,14 +127,15 @@ impl Tool for EditFile {
         let EditFileOutput { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
         let body = match (diff.is_empty(), diff_truncated) {
             (true, false) => "no change\n".to_owned(),
-            (true, true) => "the lines that changed are too long to be shown\n".to_owned(),
+            (true, true) => "the changed lines are too long to show\n".to_owned(),
             (false, _) => diff.clone(),
         };
-        let times = if *replacements == 1 { "place" } else { "places" };
-        let did = if *dry_run { "would be changed (dry run)" } else { "changed" };
-        let cut = if *diff_truncated { "; the diff is cut here, the edit is not" } else { "" };
+        let places = counted(*replacements, "place", "places");
+        let size = counted(*size, "byte", "bytes");
+        let status = if *dry_run { "would be changed (dry run)" } else { "changed" };
+        let cut = if *diff_truncated { "; the diff is cut here, the edit is complete" } else { "" };
         ResultText::from_body(body)
-            .with_note(format!("{replacements} {times} {did}; etag {etag}; {size} bytes{cut}"))
+            .with_note(format!("{places} {status}; etag {etag}; {size}{cut}"))
     }
 }
 
@@ -145,18 +147,19 @@ fn edit(
     watch: &WorkMonitor,
 ) -> Result<EditFileOutput, ToolError> {
     if input.edits.is_empty() {
-        return Err(ToolError::invalid("/edits", "there are none"));
+        return Err(ToolError::invalid("/edits", "it is empty; give at least one edit"));
     }
     if input.edits.len() > EDITS_MAX {
         let message =
-            format!("there are {}; at most {EDITS_MAX} are made at once", input.edits.len());
+            format!("it has {} edits; one call can make at most {EDITS_MAX}", input.edits.len());
         return Err(ToolError::invalid("/edits", message));
     }
     let changes = plan::validate_changes(&input.edits)?;
     root.check_changeable(&input.path)?;
     // After a change by others, line numbers may point elsewhere. Text still identifies its place.
-    let tries = if plan::all_by_text(&changes) && input.if_match.is_none() { TRIES_MAX } else { 1 };
-    for _ in 1..tries {
+    let attempts =
+        if plan::all_by_text(&changes) && input.if_match.is_none() { TRIES_MAX } else { 1 };
+    for _ in 1..attempts {
         match edit_once(root, settings, input, &changes, spent, watch) {
             Err(ToolError { fault: ToolFault::Conflict(_), .. }) => {}
             outcome => return outcome,

@@ -44,7 +44,7 @@ impl Tool for CheckPath {
     const NAME: &'static str = "files.exists";
     const TITLE: &'static str = "Check path";
     const DESCRIPTION: &'static str =
-        "Tells whether a path exists and whether it is a file or a directory.";
+        "Check whether a path exists, and whether it is a file or a directory.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = CheckPathInput;

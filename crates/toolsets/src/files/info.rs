@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
+use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{EntryDetails, EntryKind, Etag, WorkMonitor, quoted_path};
 
@@ -63,8 +64,8 @@ impl GetFileInfo {
 impl Tool for GetFileInfo {
     const NAME: &'static str = "files.info";
     const TITLE: &'static str = "Get file info";
-    const DESCRIPTION: &'static str = "Tells kind, size, permissions, modification time and etag of a \
-        file, directory or symlink, whether a file is text and how many lines it has.";
+    const DESCRIPTION: &'static str = "Return kind, size, permissions, modification time and etag of a \
+        file, directory or symlink; for a file also whether it is text, and its number of lines.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = GetFileInfoInput;
@@ -86,10 +87,13 @@ impl Tool for GetFileInfo {
             EntryKind::Symlink => "symlink",
             EntryKind::Other => "special file",
         };
+        let size = counted(*size, "byte", "bytes");
         let mut body =
-            format!("{}: {kind}, {size} bytes, mode {mode}, changed {mtime}", quoted_path(path));
+            format!("{}: {kind}, {size}, mode {mode}, changed {mtime}", quoted_path(path));
         match (output.text, output.lines) {
-            (Some(true), Some(lines)) => body += &format!(", text of {lines} lines"),
+            (Some(true), Some(lines)) => {
+                body += &format!(", text of {}", counted(lines, "line", "lines"));
+            }
             (Some(true), None) => body += ", text",
             (Some(false), _) => body += ", not text",
             (None, _) => {}
@@ -132,8 +136,8 @@ fn info(
     };
     if output.kind == EntryKind::File {
         let file = root.open_file(&output.path)?;
-        let taste = file.read(0, SNIFFED_BYTES, watch)?;
-        let text = is_text(&taste, taste.len() as u64 == meta.size());
+        let head = file.read(0, SNIFFED_BYTES, watch)?;
+        let text = is_text(&head, head.len() as u64 == meta.size());
         output.text = Some(text);
         if text && meta.size() <= COUNTED_BYTES_MAX {
             let last = file.read(meta.size().saturating_sub(1), 1, watch)?;
@@ -147,13 +151,13 @@ fn info(
     Ok(output)
 }
 
-/// Returns true if a file that begins with `taste` looks like text.
-fn is_text(taste: &[u8], whole: bool) -> bool {
-    let sound = match std::str::from_utf8(taste) {
+/// Returns true if a file that begins with `head` looks like text.
+fn is_text(head: &[u8], whole: bool) -> bool {
+    let is_utf8 = match std::str::from_utf8(head) {
         Ok(_) => true,
         Err(err) => err.error_len().is_none() && !whole,
     };
-    sound && !taste.contains(&0)
+    is_utf8 && !head.contains(&0)
 }
 
 fn yes() -> bool {

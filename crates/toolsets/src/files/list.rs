@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::cursor;
+use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{DirectoryPage, EntryKind};
 
@@ -69,7 +70,7 @@ impl ListDirectory {
 impl Tool for ListDirectory {
     const NAME: &'static str = "files.list";
     const TITLE: &'static str = "List directory";
-    const DESCRIPTION: &'static str = "Lists one directory, everything in it, in order of name. For an \
+    const DESCRIPTION: &'static str = "List all entries of one directory, ordered by name. For an \
         overview of a project use files_tree; to find files use files_search.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
@@ -110,12 +111,12 @@ impl Tool for ListDirectory {
                 EntryKind::Other => body += &format!("{name} (special)\n"),
             }
         }
-        let shown = output.entries.len();
+        let shown = counted(output.entries.len() as u64, "entry", "entries");
         ResultText::from_body(body).with_note(match &output.cursor {
             Some(cursor) => {
-                format!("{shown} entries, {} more; go on with cursor: {cursor}", output.left)
+                format!("{shown}, {} more; continue with cursor: {cursor}", output.left)
             }
-            None => format!("{shown} entries"),
+            None => shown,
         })
     }
 }

@@ -42,8 +42,8 @@ impl MakeDirectory {
 impl Tool for MakeDirectory {
     const NAME: &'static str = "files.mkdir";
     const TITLE: &'static str = "Make directory";
-    const DESCRIPTION: &'static str = "Makes a directory and those on the way to it. files_write does \
-        so by itself; this is for empty ones.";
+    const DESCRIPTION: &'static str = "Create an empty directory, and missing directories on the way to \
+        it. files_write creates directories by itself.";
     const EFFECTS: Effects = Effects::Adds;
     const IDEMPOTENT: bool = true;
     type Input = MakeDirectoryInput;
@@ -66,9 +66,9 @@ impl Tool for MakeDirectory {
     fn decode_utf8(output: &MakeDirectoryOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(if output.created {
-            format!("made {path}")
+            format!("created {path}")
         } else {
-            format!("{path} was there")
+            format!("{path} already exists")
         })
     }
 }

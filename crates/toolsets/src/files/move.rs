@@ -49,8 +49,8 @@ impl MoveEntry {
 impl Tool for MoveEntry {
     const NAME: &'static str = "files.move";
     const TITLE: &'static str = "Move or rename";
-    const DESCRIPTION: &'static str = "Moves or renames a file, directory or symlink at one stroke. \
-        Nothing at the destination is replaced unless overwrite: true says so.";
+    const DESCRIPTION: &'static str = "Move or rename a file, directory or symlink in one step. \
+        Replaces nothing at the destination unless overwrite is true.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = MoveEntryInput;
     type Output = MoveEntryOutput;
@@ -60,7 +60,7 @@ impl Tool for MoveEntry {
         ctx: &ToolContext,
         input: MoveEntryInput,
     ) -> Result<MoveEntryOutput, ToolError> {
-        let standing = if input.overwrite {
+        let conflict = if input.overwrite {
             DestinationConflict::Replace
         } else {
             DestinationConflict::Refuse
@@ -69,7 +69,7 @@ impl Tool for MoveEntry {
         self.root
             .run_blocking(ctx, move |root, watch| {
                 let MoveEntryInput { source, destination, .. } = input;
-                let kind = root.rename(&source, &destination, standing, parents, watch)?;
+                let kind = root.rename(&source, &destination, conflict, parents, watch)?;
                 Ok(MoveEntryOutput { source, destination, kind })
             })
             .await

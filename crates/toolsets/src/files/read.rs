@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
+use crate::counted::counted;
 use content::FileContent;
 use toolgate_world::Root;
 use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
@@ -137,9 +138,9 @@ impl ReadFile {
 impl Tool for ReadFile {
     const NAME: &'static str = "files.read";
     const TITLE: &'static str = "Read file";
-    const DESCRIPTION: &'static str = "Reads a file, or a range of its lines or bytes. A long file is \
-        cut at a line's end and the note says how to go on. Other than UTF-8 text is read with \
-        encoding base64. The etag can be passed as if_match to files_write and files_edit.";
+    const DESCRIPTION: &'static str = "Read a file, or a range of its lines or bytes. A long file is \
+        cut at a line end; the note says how to continue. For content that is not UTF-8 text use \
+        encoding base64. Pass the etag as if_match to files_write and files_edit.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ReadFileInput;
@@ -174,11 +175,12 @@ impl Tool for ReadFile {
 
     fn decode_utf8(output: &ReadFileOutput) -> ResultText {
         let ReadFileOutput { content, size, etag, bytes, lines, next, .. } = output;
+        let size_text = counted(*size, "byte", "bytes");
         let Some(content) = content else {
             return ResultText::default()
-                .with_note(format!("not modified; etag {etag}; {size} bytes"));
+                .with_note(format!("not modified; etag {etag}; {size_text}"));
         };
-        let mut note = format!("etag {etag}; {size} bytes");
+        let mut note = format!("etag {etag}; {size_text}");
         match (lines, bytes) {
             (Some(LineRange { start, count, total }), _) if next.is_some() || *start != 1 => {
                 note += &match count {
@@ -196,9 +198,11 @@ impl Tool for ReadFile {
         }
         match next {
             Some(NextPosition { start_line: Some(line), .. }) => {
-                note += &format!("; go on with start_line: {line}");
+                note += &format!("; continue with start_line: {line}");
             }
-            Some(NextPosition { offset, .. }) => note += &format!("; go on with offset: {offset}"),
+            Some(NextPosition { offset, .. }) => {
+                note += &format!("; continue with offset: {offset}");
+            }
             None => {}
         }
         ResultText::from_body(content.clone()).with_note(note)
@@ -217,12 +221,12 @@ fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
     }
     let bytes = offset.is_some() || length.is_some();
     if bytes && (start_line.is_some() || line_count.is_some()) {
-        let message =
-            "bytes (offset, length) and lines (start_line, line_count) cannot both be asked for";
+        let message = "offset and length cannot be combined with start_line and line_count; give bytes or lines";
         return Err(ToolError::invalid("", message));
     }
     if start_line == Some(0) {
-        return Err(ToolError::invalid("/start_line", "lines count from 1, or from -1 at the end"));
+        let message = "line numbers start at 1, or at -1 from the end";
+        return Err(ToolError::invalid("/start_line", message));
     }
     Ok(if bytes {
         ReadRange::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
@@ -276,13 +280,13 @@ fn fill_output(
             (offset, Some(line))
         }
     };
-    let left = size - offset;
-    let asked = match *range {
-        ReadRange::Bytes { length, .. } => left.min(length),
-        ReadRange::Lines { .. } => left,
+    let remaining = size - offset;
+    let requested = match *range {
+        ReadRange::Bytes { length, .. } => remaining.min(length),
+        ReadRange::Lines { .. } => remaining,
     };
-    let mut bytes = content.read(offset, asked.min(limit))?;
-    let mut whole = bytes.len() as u64 >= asked;
+    let mut bytes = content.read(offset, requested.min(limit))?;
+    let mut whole = bytes.len() as u64 >= requested;
     if let ReadRange::Lines { count, .. } = *range
         && let Some(end) = end_of_line(&bytes, count)
     {
@@ -342,10 +346,10 @@ fn text(bytes: Vec<u8>, offset: u64, at_end: bool, path: &str) -> Result<String,
         let continues = bytes.get(err.valid_up_to()).is_some_and(|byte| byte & 0xc0 == 0x80);
         ToolError::invalid("/encoding", match err.error_len() {
             None if !at_end => format!(
-                "the range ends inside the character at byte {at} of {path}; end it before, or use encoding base64"
+                "the range ends inside the character at byte {at} of {path}; end it earlier, or use encoding base64"
             ),
             Some(_) if offset > 0 && at == offset && continues => format!(
-                "the range begins inside a character, at byte {at} of {path}; begin it elsewhere, or use encoding base64"
+                "the range begins inside a character, at byte {at} of {path}; start it elsewhere, or use encoding base64"
             ),
             None | Some(_) => format!("{path} is not UTF-8 at byte {at}; use encoding base64"),
         })

@@ -152,14 +152,14 @@ impl FileResources {
     async fn complete_path(
         &self,
         ctx: &ToolContext,
-        asked: &CompletionRequest,
+        request: &CompletionRequest,
     ) -> Result<Vec<String>, ToolError> {
-        let is_ours = asked.target == CompletionTarget::Template(self.uris.template());
-        if !is_ours || asked.argument != "path" {
+        let is_ours = request.target == CompletionTarget::Template(self.uris.template());
+        if !is_ours || request.argument != "path" {
             return Ok(Vec::new());
         }
         // Suggested values are percent-encoded, so the typed text may be encoded, too.
-        let typed = percent_decode_str(&asked.prefix).decode_utf8_lossy().into_owned();
+        let typed = percent_decode_str(&request.prefix).decode_utf8_lossy().into_owned();
         let complete = move |root: &Root, watch: &WorkMonitor| {
             let mut paths = complete_in_folder(root, &typed, watch);
             let mut walk = TreeWalk::new(root, workspace_folder(root)?, LISTED_SIGHT, None, watch)?;
@@ -228,8 +228,8 @@ impl ResourceSource for FileResources {
             name: "file".to_owned(),
             title: Some("File in the workspace".to_owned()),
             description: Some(
-                "Any file in the workspace by its path, relative to the workspace's root and \
-                 percent-encoded; also one that the list leaves out because it is ignored."
+                "Any file in the workspace by its percent-encoded path, relative to the workspace \
+                 root. Includes ignored files, which the list omits."
                     .to_owned(),
             ),
             media_type: None,
@@ -248,9 +248,9 @@ impl ResourceSource for FileResources {
     fn complete<'a>(
         &'a self,
         ctx: &'a ToolContext,
-        asked: &'a CompletionRequest,
+        request: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
-        Box::pin(self.complete_path(ctx, asked))
+        Box::pin(self.complete_path(ctx, request))
     }
 
     fn watch<'a>(
@@ -279,7 +279,7 @@ impl ResourceSource for FileResources {
 
 /// Returns the spec of `files.read`, the tool whose permission also covers resources.
 pub(crate) fn read_file_spec() -> ToolSpec {
-    let id = ToolId::new(ReadFile::NAME).expect("a tool's name is an id");
+    let id = ToolId::new(ReadFile::NAME).expect("a tool's name is a valid id");
     let spec = ToolSpec::new(id, ReadFile::TITLE, ReadFile::DESCRIPTION, ReadFile::EFFECTS);
     let paths = ReadFile::PATHS.iter().copied().map(str::to_owned).collect();
     ToolSpec { idempotent: ReadFile::IDEMPOTENT, paths, ..spec }
@@ -298,8 +298,8 @@ fn read_whole(
         return Err(ToolError::new(
             ToolFault::TooLarge,
             format!(
-                "{path} has {size} bytes; a resource of at most {max} is read whole. Read it in \
-                 parts with files_read, by `offset` and `length` or by lines"
+                "{path} has {size} bytes, and a resource can have at most {max}; read it in parts \
+                 with files_read, by `offset` and `length` or by lines"
             ),
         ));
     }
@@ -310,7 +310,7 @@ fn read_whole(
 fn workspace_folder(root: &Root) -> Result<WalkFolder, ToolError> {
     match root.walk_start(".")? {
         WalkStart::Folder(folder) => Ok(folder),
-        WalkStart::File(_) => Err(ToolError::failed("the workspace is no directory any more")),
+        WalkStart::File(_) => Err(ToolError::failed("the workspace is no longer a directory")),
     }
 }
 
@@ -360,17 +360,17 @@ fn child_entry(
 /// Returns completions from the typed folder whose names begin with the typed part, ignored entries
 /// included.
 fn complete_in_folder(root: &Root, typed: &str, watch: &WorkMonitor) -> BTreeSet<String> {
-    let (folder, begun) = typed.rsplit_once('/').unwrap_or((".", typed));
+    let (folder, prefix) = typed.rsplit_once('/').unwrap_or((".", typed));
     let Ok(WalkStart::Folder(mut folder)) = root.walk_start(&explicit_path(folder)) else {
         return BTreeSet::new();
     };
     let everything = WalkFilter { include_ignored: true, include_hidden: true };
     let entries = folder.list(root, everything, watch).unwrap_or_default();
-    let begun = begun.to_lowercase();
-    let begin = entries.into_iter().filter(|(name, _)| {
-        name.to_str().is_some_and(|name| name.to_lowercase().starts_with(&begun))
+    let prefix = prefix.to_lowercase();
+    let matching = entries.into_iter().filter(|(name, _)| {
+        name.to_str().is_some_and(|name| name.to_lowercase().starts_with(&prefix))
     });
-    let paths = begin.filter_map(|(name, kind)| template_value(&folder.path.join(name), kind));
+    let paths = matching.filter_map(|(name, kind)| template_value(&folder.path.join(name), kind));
     paths.take(EXAMINED_ENTRIES_MAX).collect()
 }
 

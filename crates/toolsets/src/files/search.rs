@@ -125,9 +125,9 @@ impl SearchFiles {
 impl Tool for SearchFiles {
     const NAME: &'static str = "files.search";
     const TITLE: &'static str = "Search files";
-    const DESCRIPTION: &'static str = "Finds lines by regular expression (text), files by name (glob), or \
-        lines in files of that name (both). Leaves out .git, binary files and what .gitignore names. \
-        Results are in order of path; a cursor goes on where an answer was cut.";
+    const DESCRIPTION: &'static str = "Find lines by regular expression (text), files by name (glob), or \
+        lines in files with that name (both). Skips .git, binary files and what .gitignore excludes. \
+        Results are ordered by path; pass the cursor to continue a cut answer.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = SearchFilesInput;
@@ -173,23 +173,23 @@ impl Tool for SearchFiles {
         let mut note = match (found, cursor) {
             (0, _) => format!("no matches; {searched} searched"),
             (1, None) => format!("1 match; {searched} searched"),
-            (1, Some(cursor)) => format!("1 match and more; go on with cursor: {cursor}"),
+            (1, Some(cursor)) => format!("1 match and more; continue with cursor: {cursor}"),
             (found, None) => format!("{found} matches; {searched} searched"),
             (found, Some(cursor)) => {
-                format!("{found} matches and more; go on with cursor: {cursor}")
+                format!("{found} matches and more; continue with cursor: {cursor}")
             }
         };
         let SkippedCounts { binary, unreadable, long_lines, ignored } = *skipped;
         let reasons = [
             (binary, "not text"),
-            (unreadable, "unreadable or gone"),
+            (unreadable, "unreadable or deleted"),
             (long_lines, "lines too long"),
         ];
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
             note += &format!("; {count} skipped ({why})");
         }
         if ignored > 0 {
-            note += &format!("; {ignored} left out by .gitignore, pass include_ignored: true");
+            note += &format!("; {ignored} excluded by .gitignore, pass include_ignored: true");
         }
         ResultText::from_body(body).with_note(note)
     }

@@ -77,8 +77,9 @@ impl ShowTree {
 impl Tool for ShowTree {
     const NAME: &'static str = "files.tree";
     const TITLE: &'static str = "Show directory tree";
-    const DESCRIPTION: &'static str = "Shows the files and directories beneath one, indented, without \
-        .git and what .gitignore leaves out. Says where it was cut and how much was left out.";
+    const DESCRIPTION: &'static str = "Show the files and directories beneath a directory as an \
+        indented tree, without .git and what .gitignore excludes. Marks where it was cut and how \
+        much was left out.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ShowTreeInput;
@@ -128,7 +129,7 @@ impl Tool for ShowTree {
                 &format!(", {left_out_total} left out: raise limit, or list the directory itself");
         }
         if entries.iter().any(|entry| entry.kind == EntryKind::Dir && entry.left_out.is_none()) {
-            note += "; … marks what was not looked into: raise depth, or give its path";
+            note += "; … marks directories that were not opened: raise depth, or give their path";
         }
         ResultText::from_body(body).with_note(note)
     }
@@ -154,7 +155,7 @@ fn tree(
             return Err(ToolError::invalid("/path", message));
         }
     };
-    let sight = WalkFilter { include_ignored: input.include_ignored, include_hidden: true };
+    let filter = WalkFilter { include_ignored: input.include_ignored, include_hidden: true };
     let mut nodes = vec![TreeNode { folder, shown: Vec::new(), left_out: None }];
     let mut room = input.limit;
     let mut level = 0..1;
@@ -164,7 +165,7 @@ fn tree(
                 break;
             }
             let share = (room / (level.end - at)).max(1);
-            let entries = match nodes[at].folder.list(root, sight, watch) {
+            let entries = match nodes[at].folder.list(root, filter, watch) {
                 Ok(entries) => entries,
                 // A directory that vanished or cannot be read is shown closed, unless it is the top
                 // one.

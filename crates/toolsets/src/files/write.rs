@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
 use super::FileSettings;
+use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
     Etag, ExistingFile, MissingFile, ParentPolicy, WriteConditions, WriteOutcome, quoted_path,
@@ -82,10 +83,9 @@ impl WriteFile {
 impl Tool for WriteFile {
     const NAME: &'static str = "files.write";
     const TITLE: &'static str = "Write file";
-    const DESCRIPTION: &'static str = "Creates a file, or replaces one whole: readers see the old \
-        content or the new, never a part. An existing file is only replaced with overwrite: true, \
-        or with if_match set to the etag of the content you have read. To change a part of a \
-        file use files_edit.";
+    const DESCRIPTION: &'static str = "Create a file, or replace one whole; readers never see a part. \
+        Replaces an existing file only with overwrite: true, or with if_match set to the etag of \
+        the content you read. To change a part of a file use files_edit.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     type Input = WriteFileInput;
@@ -96,13 +96,13 @@ impl Tool for WriteFile {
         ctx: &ToolContext,
         input: WriteFileInput,
     ) -> Result<WriteFileOutput, ToolError> {
-        let terms = terms(&input)?;
+        let conditions = write_conditions(&input)?;
         let WriteFileInput { path, content, content_base64, .. } = input;
         let content = self.content(content, content_base64)?;
         ctx.write_budget.reserve(content.len() as u64)?;
         self.root
             .run_blocking(ctx, move |root, watch| {
-                let written = root.write(&path, &content, &terms, watch)?;
+                let written = root.write(&path, &content, &conditions, watch)?;
                 Ok(WriteFileOutput {
                     path,
                     size: written.meta.size(),
@@ -117,9 +117,10 @@ impl Tool for WriteFile {
 
     fn decode_utf8(output: &WriteFileOutput) -> ResultText {
         let WriteFileOutput { path, size, etag, created, .. } = output;
-        let did = if *created { "created" } else { "replaced" };
-        ResultText::from_body(format!("{did} {}", quoted_path(path)))
-            .with_note(format!("etag {etag}; {size} bytes"))
+        let action = if *created { "created" } else { "replaced" };
+        let size = counted(*size, "byte", "bytes");
+        ResultText::from_body(format!("{action} {}", quoted_path(path)))
+            .with_note(format!("etag {etag}; {size}"))
     }
 }
 
@@ -147,16 +148,16 @@ impl WriteFile {
             }
         };
         let size = content.len() as u64;
-        let most = self.settings.write_bytes_max;
-        if size > most {
-            let message = format!("the content has {size} bytes; at most {most} can be written");
+        let limit = self.settings.write_bytes_max;
+        if size > limit {
+            let message = format!("the content has {size} bytes; at most {limit} can be written");
             return Err(ToolError::new(ToolFault::TooLarge, message));
         }
         Ok(content)
     }
 }
 
-fn terms(input: &WriteFileInput) -> Result<WriteConditions, ToolError> {
+fn write_conditions(input: &WriteFileInput) -> Result<WriteConditions, ToolError> {
     let mode = input.mode.as_ref().map(PermissionMode::to_bits).transpose()?;
     Ok(WriteConditions {
         existing: match (&input.if_match, input.overwrite) {
@@ -180,7 +181,7 @@ impl PermissionMode {
             Self::Bits(bits) => match u32::try_from(*bits) {
                 Ok(bits) if bits <= 0o777 => return Ok(bits),
                 Ok(_) | Err(_) => format!(
-                    "{bits} is more than the nine permission bits; modes are decimal, for 0755 \
+                    "{bits} has more than the nine permission bits; numbers are decimal: for 0755 \
                      write 493 or \"0755\""
                 ),
             },

@@ -13,27 +13,28 @@ pub(crate) type ValueRequirements = &'static [(&'static str, &'static str)];
 const SIMILARITY_MIN: f64 = 0.55;
 
 /// Describes `err` in the front matter `head`. An error about a key's value uses the text in
-/// `wishes`.
-pub(super) fn describe_error(err: &Error, head: &str, wishes: ValueRequirements) -> String {
+/// `requirements`.
+pub(super) fn describe_error(err: &Error, head: &str, requirements: ValueRequirements) -> String {
     match err {
         Error::SerdeUnknownField { field, expected, .. } => unknown_key_message(field, expected),
         Error::SerdeMissingField { field, .. } => format!("`{field}` is missing"),
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` stands twice"),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` appears twice"),
         err => {
-            let wish = err.location().and_then(|place| requirement_at(head, place, wishes));
-            wish.unwrap_or_else(|| without_location(&err.to_string()))
+            let requirement =
+                err.location().and_then(|place| requirement_at(head, place, requirements));
+            requirement.unwrap_or_else(|| without_location(&err.to_string()))
         }
     }
 }
 
 fn unknown_key_message(key: &str, known: &[&str]) -> String {
-    let likeness = |known: &&str| strsim::normalized_damerau_levenshtein(key, known);
-    let near = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    match near.filter(|near| likeness(near) > SIMILARITY_MIN) {
-        Some(near) => format!("`{key}` is no key here; did you mean `{near}`?"),
+    let similarity = |known: &&str| strsim::normalized_damerau_levenshtein(key, known);
+    let near = known.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    match near.filter(|near| similarity(near) > SIMILARITY_MIN) {
+        Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
         None => {
             let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
-            format!("`{key}` is no key here; there are {}", known.join(", "))
+            format!("unknown key `{key}`; known keys: {}", known.join(", "))
         }
     }
 }
@@ -48,15 +49,15 @@ fn without_location(message: &str) -> String {
 }
 
 /// Returns the requirement for the value at `place`.
-fn requirement_at(head: &str, place: Location, wishes: ValueRequirements) -> Option<String> {
+fn requirement_at(head: &str, place: Location, requirements: ValueRequirements) -> Option<String> {
     let node: Spanned<YamlNode> =
         serde_saphyr::from_str_with_options(head, super::options()).ok()?;
     let YamlNode::Keys(_) = &node.value else {
-        return Some("the front matter is no list of `key: value`".to_owned());
+        return Some("the front matter is not a list of `key: value`".to_owned());
     };
     let key = key_at(&node, None, place)?;
-    let (_, wish) = wishes.iter().find(|(wished, _)| *wished == key)?;
-    Some(format!("`{key}` {wish}"))
+    let (_, requirement) = requirements.iter().find(|(required, _)| *required == key)?;
+    Some(format!("`{key}` {requirement}"))
 }
 
 /// Returns the key of the value at `place`, in `node` or its children. `key` is the key of `node`.

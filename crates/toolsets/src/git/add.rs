@@ -26,8 +26,8 @@ pub(super) struct GitAddInput {
 impl Tool for GitAdd {
     const NAME: &'static str = "git.add";
     const TITLE: &'static str = "Git add";
-    const DESCRIPTION: &'static str = "Stages files of a git repository for the next commit: new, \
-        changed and deleted ones. Tells all that is staged then.";
+    const DESCRIPTION: &'static str = "Stage new, changed and deleted files of a git repository for \
+        the next commit. Returns everything that is staged.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;

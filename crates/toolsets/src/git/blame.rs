@@ -66,8 +66,8 @@ pub(super) struct BlameLine {
 impl Tool for GitBlame {
     const NAME: &'static str = "git.blame";
     const TITLE: &'static str = "Git blame";
-    const DESCRIPTION: &'static str = "Tells for each line of a file in a git repository which commit it \
-        comes from, who wrote it and when. Give `from_line` and `to_line` for a part.";
+    const DESCRIPTION: &'static str = "Show the commit, author and date that each line of a file in a git \
+        repository comes from. Set `from_line` and `to_line` for a part of the file.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -85,7 +85,7 @@ impl Tool for GitBlame {
         let from = from_line.unwrap_or(1).max(1);
         let to = to_line.unwrap_or(u32::MAX).min(from.saturating_add(LINES_MAX - 1));
         if to < from {
-            let message = format!("it is before the first line asked for, {from}");
+            let message = format!("the last line is before the first, {from}");
             return Err(ToolError::invalid("/to_line", message));
         }
         let blame = repository
@@ -101,8 +101,9 @@ impl Tool for GitBlame {
             None => {
                 // Given a path, git would follow symlinks out of the workspace.
                 let inside = repository.top_path.strip_prefix(self.0.programs.root.path());
-                let inside =
-                    inside.map_err(|err| ToolError::with_cause("the path is lost", err))?;
+                let inside = inside.map_err(|err| {
+                    ToolError::with_cause("the repository left the workspace", err)
+                })?;
                 let whole = inside.join(&path).to_string_lossy().into_owned();
                 let content = self.0.programs.root.run_blocking(ctx, move |root, watch| {
                     let file = root.open_file(&whole)?;
@@ -111,7 +112,7 @@ impl Tool for GitBlame {
                         return Err(ToolError::new(
                             ToolFault::TooLarge,
                             format!(
-                                "{} has {size} bytes; up to {FILE_BYTES_MAX} are looked at",
+                                "{} has {size} bytes; the limit is {FILE_BYTES_MAX}",
                                 quoted_path(&whole)
                             ),
                         ));
@@ -123,10 +124,10 @@ impl Tool for GitBlame {
         };
         let printed = blame.arg("--").arg(&path).bytes_max(8 << 20).run_unchecked(ctx).await?;
         if printed.code != 0 {
-            let said = printed.error_text();
-            return Err(match said.contains("has only") {
-                true => ToolError::invalid("/from_line", said),
-                false if said.contains("no such path") => ToolError::not_found(said),
+            let error = printed.error_text();
+            return Err(match error.contains("has only") {
+                true => ToolError::invalid("/from_line", error),
+                false if error.contains("no such path") => ToolError::not_found(error),
                 false => printed.to_error(),
             });
         }
@@ -145,7 +146,7 @@ impl Tool for GitBlame {
         };
         let text = ResultText::from_body(output.lines.iter().map(line).collect::<String>());
         match output.next_line {
-            Some(next) => text.with_note(format!("go on with `from_line: {next}`")),
+            Some(next) => text.with_note(format!("continue with `from_line: {next}`")),
             None => text,
         }
     }
@@ -160,13 +161,13 @@ fn parse_blame(printed: &str) -> Vec<BlameLine> {
     for text in printed.split_inclusive('\n') {
         let text = text.strip_suffix('\n').unwrap_or(text);
         if let Some(text) = text.strip_prefix('\t') {
-            let of = |name: &str| head.get(name).copied().unwrap_or_default();
+            let field = |name: &str| head.get(name).copied().unwrap_or_default();
             let is_committed = commit.bytes().any(|byte| byte != b'0') && commit.len() >= 40;
             lines.push(BlameLine {
                 line: number,
                 commit: is_committed.then(|| commit.to_owned()),
-                author: printable::escape_line(of("author")).into_owned(),
-                date: format_date(of("author-time"), of("author-tz")),
+                author: printable::escape_line(field("author")).into_owned(),
+                date: format_date(field("author-time"), field("author-tz")),
                 text: text.to_owned(),
             });
             head.clear();

@@ -64,8 +64,8 @@ pub(super) struct GitBranchEntry {
 impl Tool for GitBranches {
     const NAME: &'static str = "git.branches";
     const TITLE: &'static str = "Git branches";
-    const DESCRIPTION: &'static str = "Lists the branches of a git repository, those here and those \
-        elsewhere as they were last seen. A star marks the one that is checked out.";
+    const DESCRIPTION: &'static str = "List the local branches of a git repository, and remote \
+        branches as last fetched. A star marks the one that is checked out.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -85,7 +85,7 @@ impl Tool for GitBranches {
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
-        let told = repository
+        let refs = repository
             .read_command("for-each-ref")
             .arg(FORMAT)
             .arg(format!("--count={}", BRANCHES_MAX + 1))
@@ -95,7 +95,7 @@ impl Tool for GitBranches {
             .run(ctx)
             .await?;
         let mut branches: Vec<GitBranchEntry> =
-            told.fields().chunks(FIELDS).filter_map(parse_branch).collect();
+            refs.fields().chunks(FIELDS).filter_map(parse_branch).collect();
         let truncated = listed.is_truncated() || branches.len() > BRANCHES_MAX;
         branches.truncate(BRANCHES_MAX);
         let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
@@ -112,8 +112,8 @@ impl Tool for GitBranches {
     fn decode_utf8(output: &GitBranchesOutput) -> ResultText {
         let text = ResultText::from_body(output.listing.clone());
         match (output.truncated, output.branches.is_empty()) {
-            (true, _) => text.with_note("there are more than are told"),
-            (false, true) => text.with_note("there is no branch yet: the first commit makes one"),
+            (true, _) => text.with_note("there are more branches"),
+            (false, true) => text.with_note("no branches yet; the first commit creates one"),
             (false, false) => text,
         }
     }

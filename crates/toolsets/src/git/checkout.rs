@@ -46,9 +46,9 @@ pub(super) struct GitCheckoutOutput {
 impl Tool for GitCheckout {
     const NAME: &'static str = "git.checkout";
     const TITLE: &'static str = "Git checkout";
-    const DESCRIPTION: &'static str = "Goes to a branch, tag or commit of a git repository, or with \
-        `create` makes a branch and goes there. Changes that are not committed come along; where \
-        they would be overwritten it is refused: commit them or put them away with git_stash.";
+    const DESCRIPTION: &'static str = "Check out a branch, tag or commit of a git repository, or \
+        with `create` a new branch. Uncommitted changes are kept. If they would be overwritten, \
+        the checkout is refused: commit them or stash them with git_stash.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitCheckoutInput;
@@ -62,10 +62,10 @@ impl Tool for GitCheckout {
         let GitCheckoutInput { repo, revision, create, from } = input;
         let repository = self.0.open(ctx, &repo).await?;
         if from.is_some() && !create {
-            let message = "it says where a new branch begins; set `create` to make one";
+            let message = "`from` is for a new branch; set `create`, or leave `from` out";
             return Err(ToolError::invalid("/from", message));
         }
-        let went = if create {
+        let checkout = if create {
             repository.check_branch_name(ctx, &revision, "/ref").await?;
             let from = match from {
                 Some(from) => Some(repository.resolve_commit(ctx, &from, "/from").await?),
@@ -78,18 +78,19 @@ impl Tool for GitCheckout {
         };
         // Git exits with 0 even if it could not write files. A later commit would record those as
         // deleted.
-        if let Some(why) = went.stderr.lines().find(|line| is_write_failure(line)) {
+        if let Some(failure) = checkout.stderr.lines().find(|line| is_write_failure(line)) {
             return Err(ToolError::failed(format!(
-                "git went to `{revision}` and did not write all of it: {}; once no program runs, \
-                 git_status shows what is missing and git_restore brings it",
-                printable::escape_line(why)
+                "git checked out `{revision}` but could not write all of it: {}; wait until no \
+                 program runs, then find missing files with git_status and get them with \
+                 git_restore",
+                printable::escape_line(failure)
             )));
         }
         let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
         let head = head.run_unchecked(ctx).await?;
         let branch = (head.code == 0).then(|| head.text().trim_end().to_owned());
         let commit = repository.head_commit(ctx).await?.map(|commit| commit.as_str().to_owned());
-        let message = format!("{}{}", went.stderr, went.text());
+        let message = format!("{}{}", checkout.stderr, checkout.text());
         Ok(GitCheckoutOutput { detached: branch.is_none(), branch, commit, message })
     }
 
@@ -123,16 +124,16 @@ async fn check_out(
     }
     // For a branch that exists only on a remote, git creates a local branch that tracks it.
     repository.check_branch_name(ctx, name, "/ref").await?;
-    let went = repository
+    let checkout = repository
         .change_command("checkout")
         .args(["--guess", name, "--"])
         .run_unchecked(ctx)
         .await?;
-    if went.code == 0 {
-        return Ok(went);
+    if checkout.code == 0 {
+        return Ok(checkout);
     }
-    let why = went.error_text();
+    let error = checkout.error_text();
     Err(ToolError::not_found(format!(
-        "{why}; git_branches shows the branches there are, `create` makes one"
+        "{error}; git_branches lists the branches, and `create` creates one"
     )))
 }

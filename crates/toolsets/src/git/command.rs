@@ -166,22 +166,23 @@ impl<'g> GitCommand<'g> {
             git,
             cwd,
             overrides,
-            config_scope: reads,
-            changed_folder: changes,
+            config_scope,
+            changed_folder,
             args,
             stdin,
-            env: more,
+            env: extra_env,
             bytes_max,
         } = self;
         let GitContext { programs, settings } = git;
         let path = programs.processes.search_path(programs.settings.path.as_deref());
         let path = programs.processes.unwritable_path(&path, &programs.root);
         let program = ResolvedProgram::find("git", cwd.as_fd(), &path).map_err(|_| {
-            let message = format!("the program `git` is needed, and is not in PATH ({path})");
+            let message = format!("the program `git` is missing: it is not in PATH ({path})");
             ToolError::new(ToolFault::Unavailable, message)
         })?;
-        let cwd =
-            cwd.try_clone().map_err(|err| ToolError::with_cause("git was not started", err))?;
+        let cwd = cwd
+            .try_clone()
+            .map_err(|err| ToolError::with_cause("git could not be started", err))?;
         let keep: Vec<String> = INHERITED_VARIABLES
             .iter()
             .chain(&OWNER_VARIABLES)
@@ -190,7 +191,7 @@ impl<'g> GitCommand<'g> {
         let mut env = programs.processes.environment(&keep, &path);
         set_trace_variables(&mut env, ctx.trace.as_ref());
         env.extend(FIXED_VARIABLES.iter().map(|(name, value)| (name.into(), value.into())));
-        match reads {
+        match config_scope {
             ConfigScope::UserAndSystem => {}
             ConfigScope::Repository => {
                 env.insert("GIT_CONFIG_GLOBAL".into(), "/dev/null".into());
@@ -198,33 +199,35 @@ impl<'g> GitCommand<'g> {
             }
         }
         // Git must not search for a repository above the workspace.
-        if let Some(around) = programs.root.path().parent() {
-            env.insert("GIT_CEILING_DIRECTORIES".into(), around.into());
+        if let Some(parent) = programs.root.path().parent() {
+            env.insert("GIT_CEILING_DIRECTORIES".into(), parent.into());
         }
         env.insert("GIT_CONFIG_COUNT".into(), overrides.len().to_string().into());
         for (at, (key, value)) in overrides.iter().enumerate() {
             env.insert(format!("GIT_CONFIG_KEY_{at}").into(), key.clone());
             env.insert(format!("GIT_CONFIG_VALUE_{at}").into(), value.clone());
         }
-        env.extend(more);
+        env.extend(extra_env);
         let timeout = Duration::from_millis(settings.timeout_ms.clamp(1, 600_000));
         let mut bounds = bounds(&programs.settings, timeout, None);
         // Only the first half of the kept output is its start, so twice as much is kept.
         bounds.memory_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES_MAX);
         bounds.spool_bytes_max = 0;
-        let mut inside = programs.clone().with_only_reads(changes.is_none()).confinement();
-        if let Some(inside) = &mut inside {
-            inside.git_folder = Some(changes.unwrap_or(Path::new("")).to_owned());
-            inside.visible_paths.extend(excludes_file(overrides, &env));
+        let only_reads = changed_folder.is_none();
+        let mut confinement = programs.clone().with_only_reads(only_reads).confinement();
+        if let Some(confinement) = &mut confinement {
+            confinement.git_folder = Some(changed_folder.unwrap_or(Path::new("")).to_owned());
+            confinement.visible_paths.extend(excludes_file(overrides, &env));
             // Configuration files that the server's administrator chose.
             let configured = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(OsStr::new);
             let named = configured.iter().filter_map(|name| Some(PathBuf::from(env.get(*name)?)));
             let is_file = |path: &PathBuf| path.is_absolute() && path != Path::new("/dev/null");
-            inside.visible_paths.extend(named.filter(is_file));
-            let is_alone = !settings.hooks && !settings.filters;
-            inside.executables = is_alone.then(|| own_programs(&program, cwd.as_fd())).flatten();
+            confinement.visible_paths.extend(named.filter(is_file));
+            let runs_only_git = !settings.hooks && !settings.filters;
+            confinement.executables =
+                runs_only_git.then(|| own_programs(&program, cwd.as_fd())).flatten();
         }
-        let start = ProgramStart { program, args, cwd, env, stdin, bounds, confinement: inside };
+        let start = ProgramStart { program, args, cwd, env, stdin, bounds, confinement };
         let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
         let ended = ended.map_err(|err| match err.kind() {
             std::io::ErrorKind::Interrupted => ToolError::canceled(),
@@ -235,8 +238,8 @@ impl<'g> GitCommand<'g> {
             None => Ok(GitOutput::new(ended, bytes_max)),
             Some(StopReason::Canceled) => Err(ToolError::canceled()),
             Some(StopReason::TimedOut) => Err(ToolError::failed(format!(
-                "git took longer than {} ms and was stopped; narrow what is asked for, or have \
-                 `git.timeout_ms` set higher",
+                "git timed out and was stopped after {} ms; request less, or have the server's \
+                 operator raise `git.timeout_ms`",
                 timeout.as_millis()
             ))),
         }
@@ -307,33 +310,34 @@ impl GitOutput {
 
     /// Returns the error for the caller if the command failed.
     pub(super) fn to_error(&self) -> ToolError {
-        let said = self.error_text();
-        let (fault, way_out) = if said.contains("not a git repository") {
+        let error = self.error_text();
+        let (fault, advice) = if error.contains("not a git repository") {
             (
                 ToolFault::NotFound,
-                "name the folder of one in `repo`, or have whoever owns the folder run `git init` \
-                 there, which programs may not",
+                "name the folder of a repository in `repo`, or have the server's operator run \
+                 `git init`, which programs may not do",
             )
-        } else if said.contains("dubious ownership") {
+        } else if error.contains("dubious ownership") {
             (
                 ToolFault::NotAllowed,
-                "it belongs to another user; whoever runs the server can trust it with \
+                "it belongs to another user; the server's operator can trust it with \
                  `git config --global --add safe.directory FOLDER`",
             )
-        } else if said.contains("must be run in a work tree") || said.contains("bare repository") {
+        } else if error.contains("must be run in a work tree") || error.contains("bare repository")
+        {
             (ToolFault::NotAllowed, "name a folder with a work tree in `repo`")
-        } else if said.contains("tell me who you are") || said.contains("identity unknown") {
+        } else if error.contains("tell me who you are") || error.contains("identity unknown") {
             (
                 ToolFault::Failed,
-                "whoever runs the server sets `user.name` and `user.email` in git's configuration",
+                "the server's operator must set `user.name` and `user.email` in git's settings",
             )
-        } else if said.contains("index.lock") {
-            (ToolFault::Unavailable, "another git is at work there, or one has crashed; try again")
+        } else if error.contains("index.lock") {
+            (ToolFault::Unavailable, "another git process is running, or one crashed; try again")
         } else {
             (ToolFault::Failed, "")
         };
-        let end = if way_out.is_empty() { String::new() } else { format!("; {way_out}") };
-        ToolError::new(fault, format!("git says: {said}{end}"))
+        let advice = if advice.is_empty() { String::new() } else { format!("; {advice}") };
+        ToolError::new(fault, format!("git failed: {error}{advice}"))
     }
 
     /// Returns the output as text without control characters. Unsuitable for patches, which must
@@ -344,18 +348,18 @@ impl GitOutput {
 
     /// Returns git's error message, shortened to 2000 characters.
     pub(super) fn error_text(&self) -> String {
-        let said = match self.stderr.trim() {
+        let printed = match self.stderr.trim() {
             "" => self.text(),
-            said => said.to_owned(),
+            stderr => stderr.to_owned(),
         };
-        let lines = said.lines().map(str::trim_end).filter(|line| !line.starts_with("hint:"));
-        let said = lines.collect::<Vec<_>>().join("\n");
-        let said = printable::escape_lines(said.trim());
-        let said = said.strip_prefix("fatal: ").or(said.strip_prefix("error: ")).unwrap_or(&said);
-        match said.char_indices().nth(ERROR_CHARS_MAX) {
-            Some((end, _)) => format!("{} …", &said[..end]),
-            None if said.is_empty() => format!("nothing, and ended with exit code {}", self.code),
-            None => said.to_owned(),
+        let lines = printed.lines().map(str::trim_end).filter(|line| !line.starts_with("hint:"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let text = printable::escape_lines(text.trim());
+        let text = text.strip_prefix("fatal: ").or(text.strip_prefix("error: ")).unwrap_or(&text);
+        match text.char_indices().nth(ERROR_CHARS_MAX) {
+            Some((end, _)) => format!("{} …", &text[..end]),
+            None if text.is_empty() => format!("exit code {} without a message", self.code),
+            None => text.to_owned(),
         }
     }
 }

@@ -55,8 +55,8 @@ pub(super) struct GitCommitOutput {
 impl Tool for GitCommit {
     const NAME: &'static str = "git.commit";
     const TITLE: &'static str = "Git commit";
-    const DESCRIPTION: &'static str = "Makes a commit of what is staged in a git repository; with \
-        `all`, of every change to files git knows. New files are staged with git_add first.";
+    const DESCRIPTION: &'static str = "Commit the staged changes of a git repository; with `all`, \
+        every change to tracked files. Stage new files with git_add first.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitCommitInput;
@@ -76,7 +76,7 @@ impl Tool for GitCommit {
         } else if !allow_empty {
             refuse_empty(ctx, &repository).await?;
         }
-        let made = repository
+        let committed = repository
             .change_command("commit")
             .args(["--file=-", "--cleanup=whitespace", "--no-gpg-sign", "--no-edit", "--no-status"])
             .arg_if(all, "--all")
@@ -85,20 +85,20 @@ impl Tool for GitCommit {
             .stdin(message.into_bytes())
             .run_unchecked(ctx)
             .await?;
-        if made.code != 0 {
-            let said = made.text();
-            let is_of_unknown = said.contains("nothing added to commit");
-            if is_of_unknown || said.contains("nothing to commit") {
-                return Err(nothing_to_commit(is_of_unknown));
+        if committed.code != 0 {
+            let printed = committed.text();
+            let has_untracked = printed.contains("nothing added to commit");
+            if has_untracked || printed.contains("nothing to commit") {
+                return Err(nothing_to_commit(has_untracked));
             }
-            return Err(made.to_error());
+            return Err(committed.to_error());
         }
-        let told =
+        let log =
             repository.read_command("log").args(["-z", "--max-count=1", "--no-show-signature"]);
-        let told = told.args(["--no-color", "--no-patch", "--format=%H%x00%h%x00%s"]).run(ctx);
-        let fields = told.await?.fields();
+        let log = log.args(["--no-color", "--no-patch", "--format=%H%x00%h%x00%s"]).run(ctx);
+        let fields = log.await?.fields();
         let [commit, short, subject] = &fields[..] else {
-            return Err(ToolError::failed("the commit was made, and git does not tell it"));
+            return Err(ToolError::failed("the commit was created, but git did not report it"));
         };
         let counted = without_programs(repository.read_command("show"))
             .args(["--format=", "--numstat", "-z", "--end-of-options", commit])
@@ -112,7 +112,7 @@ impl Tool for GitCommit {
             short: short.clone(),
             branch: (head.code == 0).then(|| head.text().trim_end().to_owned()),
             subject: subject.clone(),
-            summary: made.text(),
+            summary: committed.text(),
             files: files.len(),
             insertions: files.iter().filter_map(|file| file.added).sum(),
             deletions: files.iter().filter_map(|file| file.removed).sum(),
@@ -124,28 +124,28 @@ impl Tool for GitCommit {
     }
 }
 
-/// Returns the error for an empty commit. If `is_of_unknown` is set, it mentions untracked files.
-fn nothing_to_commit(is_of_unknown: bool) -> ToolError {
-    let new = if is_of_unknown {
-        ": the changes are files git does not know, which `all` leaves out; stage them with \
-         git_add first"
+/// Returns the error for an empty commit. If `has_untracked` is set, it mentions untracked files.
+fn nothing_to_commit(has_untracked: bool) -> ToolError {
+    let advice = if has_untracked {
+        ": the only changes are untracked files, which `all` leaves out; stage them with git_add \
+         first"
     } else {
-        "; `allow_empty` makes a commit nonetheless"
+        "; set `allow_empty` to commit anyway"
     };
-    ToolError::failed(format!("nothing that git knows is changed{new}"))
+    ToolError::failed(format!("no tracked file has changed{advice}"))
 }
 
 fn check_message(message: &str) -> Result<(), ToolError> {
-    let why = if message.trim().is_empty() {
-        "the message is empty; say what the commit changes".to_owned()
+    let reason = if message.trim().is_empty() {
+        "the message is empty; describe the change".to_owned()
     } else if message.contains('\0') {
-        "the message has a NUL character in it".to_owned()
+        "the message contains a NUL character".to_owned()
     } else if message.len() > MESSAGE_BYTES_MAX {
-        format!("the message has {} bytes; up to {MESSAGE_BYTES_MAX} may be", message.len())
+        format!("the message has {} bytes; the limit is {MESSAGE_BYTES_MAX}", message.len())
     } else {
         return Ok(());
     };
-    Err(ToolError::invalid("/message", why))
+    Err(ToolError::invalid("/message", reason))
 }
 
 /// Refuses `all` if files are in conflict, because the commit would contain conflict markers.
@@ -155,11 +155,13 @@ async fn refuse_conflicts(
 ) -> Result<(), ToolError> {
     let files = repository.conflicting_files(ctx).await?;
     let Some(first) = files.first() else { return Ok(()) };
-    let more =
-        if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
+    let (more, are, them) = match files.len() - 1 {
+        0 => (String::new(), "is", "it"),
+        more => (format!(" and {more} more"), "are", "them"),
+    };
     Err(ToolError::failed(format!(
-        "{}{more} is in conflict: `all` would take in what stands there; \
-         edit it, stage it with git_add and commit without `all`",
+        "{}{more} {are} in conflict, and `all` would commit the conflict markers; resolve {them}, \
+         stage {them} with git_add and commit without `all`",
         quoted_path(first)
     )))
 }
@@ -175,7 +177,7 @@ async fn refuse_empty(ctx: &ToolContext, repository: &GitRepository<'_>) -> Resu
         return Ok(());
     }
     Err(ToolError::failed(
-        "nothing is staged: stage files with git_add first, or set `all` to take in every change \
-         to files git knows",
+        "nothing is staged; stage files with git_add first, or set `all` to commit every change \
+         to tracked files",
     ))
 }

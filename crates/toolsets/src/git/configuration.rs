@@ -86,8 +86,8 @@ impl GitConfig {
                 Some((key, value)) => (key, Some(value.to_owned())),
                 None => (pair[1].as_str(), None),
             };
-            let is_repositorys = matches!(pair[0].as_str(), "local" | "worktree");
-            GitConfigEntry { is_from_repository: is_repositorys, key: key.to_owned(), value }
+            let is_from_repository = matches!(pair[0].as_str(), "local" | "worktree");
+            GitConfigEntry { is_from_repository, key: key.to_owned(), value }
         });
         Self { entries: entries.collect() }
     }
@@ -128,13 +128,13 @@ impl GitConfig {
     pub(super) fn overrides(&self, allowed: AllowedPrograms) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
         let mut put = |key: &str, value: &str| all.push((key.into(), value.into()));
-        for GitConfigEntry { is_from_repository: is_repositorys, key, value } in &self.entries {
+        for GitConfigEntry { is_from_repository, key, value } in &self.entries {
             let is_hook = key == "core.hookspath" || subsection(key, "hook").is_some();
             let is_filter = subsection(key, "filter").is_some();
             let passes = INHERITED_KEYS.contains(&key.as_str())
                 || allowed.hooks && is_hook
                 || allowed.filters && is_filter;
-            if !is_repositorys && passes && !self.is_set_by_repository(key) {
+            if !is_from_repository && passes && !self.is_set_by_repository(key) {
                 put(key, value.as_deref().unwrap_or("true"));
             }
         }
@@ -188,15 +188,15 @@ fn subsection<'k>(key: &'k str, section: &str) -> Option<&'k str> {
 mod tests {
     use super::*;
 
-    fn configuration(entries: &[(&str, &str, &str)]) -> GitConfig {
+    fn parsed(entries: &[(&str, &str, &str)]) -> GitConfig {
         let fields = entries
             .iter()
             .flat_map(|(scope, key, value)| [(*scope).to_owned(), format!("{key}\n{value}")]);
         GitConfig::parse(&fields.collect::<Vec<_>>())
     }
 
-    fn set(of: &GitConfig, allowed: AllowedPrograms, key: &str) -> Vec<String> {
-        let all = of.overrides(allowed).into_iter().filter(|(known, _)| known == key);
+    fn overrides(config: &GitConfig, allowed: AllowedPrograms, key: &str) -> Vec<String> {
+        let all = config.overrides(allowed).into_iter().filter(|(name, _)| name == key);
         all.map(|(_, value)| value.to_string_lossy().into_owned()).collect()
     }
 
@@ -204,24 +204,24 @@ mod tests {
     const ALL: AllowedPrograms = AllowedPrograms { hooks: true, filters: true };
 
     #[test]
-    fn who_commits_is_passed_on_unless_the_repository_says() {
+    fn the_user_s_name_applies_unless_the_repository_sets_its_own() {
         let mut entries = vec![("global", "user.name", "Ada"), ("global", "core.pager", "less")];
-        let own = configuration(&entries);
-        assert_eq!(set(&own, NOTHING, "user.name"), ["Ada"]);
-        assert_eq!(set(&own, NOTHING, "core.pager"), ["cat"]);
+        let config = parsed(&entries);
+        assert_eq!(overrides(&config, NOTHING, "user.name"), ["Ada"]);
+        assert_eq!(overrides(&config, NOTHING, "core.pager"), ["cat"]);
         entries.push(("local", "user.name", "Bob"));
-        assert!(set(&configuration(&entries), NOTHING, "user.name").is_empty());
+        assert!(overrides(&parsed(&entries), NOTHING, "user.name").is_empty());
     }
 
     #[test]
-    fn only_a_user_says_which_folders_are_safe() {
+    fn safe_directory_is_taken_from_the_user_only() {
         let both = [("system", "safe.directory", "*"), ("local", "safe.directory", "/x")];
-        assert_eq!(set(&configuration(&both), NOTHING, "safe.directory"), ["*"]);
+        assert_eq!(overrides(&parsed(&both), NOTHING, "safe.directory"), ["*"]);
     }
 
     #[test]
-    fn programs_of_a_repository_are_named_and_blanked() {
-        let own = configuration(&[
+    fn programs_that_a_repository_configures_are_overridden() {
+        let config = parsed(&[
             ("local", "filter.a.b=c.clean", "touch x"),
             ("local", "filter.a.b=c.required", "true"),
             ("local", "merge.mine.driver", "touch x"),
@@ -230,24 +230,24 @@ mod tests {
             ("local", "hook.lint.command", "touch x"),
             ("global", "filter.lfs.process", "git-lfs filter-process"),
         ]);
-        assert_eq!(own.filter_names(), ["a.b=c", "lfs"]);
-        assert_eq!(set(&own, NOTHING, "filter.a.b=c.clean"), [""]);
-        assert_eq!(set(&own, NOTHING, "filter.a.b=c.required"), ["false"]);
-        assert_eq!(set(&own, NOTHING, "merge.mine.driver"), ["false"]);
-        assert_eq!(set(&own, NOTHING, "diff.odt.command"), ["false"]);
-        assert_eq!(set(&own, NOTHING, "hook.lint.enabled"), ["false"]);
-        assert_eq!(set(&own, NOTHING, "core.hooksPath"), ["/dev/null"]);
-        assert!(set(&own, NOTHING, "filter.lfs.process").is_empty());
-        assert_eq!(set(&own, ALL, "filter.lfs.process"), ["git-lfs filter-process"]);
-        assert!(set(&own, ALL, "filter.a.b=c.clean").is_empty());
-        assert!(set(&own, ALL, "core.hooksPath").is_empty());
-        assert_eq!(set(&own, ALL, "merge.mine.driver"), ["false"]);
+        assert_eq!(config.filter_names(), ["a.b=c", "lfs"]);
+        assert_eq!(overrides(&config, NOTHING, "filter.a.b=c.clean"), [""]);
+        assert_eq!(overrides(&config, NOTHING, "filter.a.b=c.required"), ["false"]);
+        assert_eq!(overrides(&config, NOTHING, "merge.mine.driver"), ["false"]);
+        assert_eq!(overrides(&config, NOTHING, "diff.odt.command"), ["false"]);
+        assert_eq!(overrides(&config, NOTHING, "hook.lint.enabled"), ["false"]);
+        assert_eq!(overrides(&config, NOTHING, "core.hooksPath"), ["/dev/null"]);
+        assert!(overrides(&config, NOTHING, "filter.lfs.process").is_empty());
+        assert_eq!(overrides(&config, ALL, "filter.lfs.process"), ["git-lfs filter-process"]);
+        assert!(overrides(&config, ALL, "filter.a.b=c.clean").is_empty());
+        assert!(overrides(&config, ALL, "core.hooksPath").is_empty());
+        assert_eq!(overrides(&config, ALL, "merge.mine.driver"), ["false"]);
     }
 
     #[test]
-    fn names_are_escaped_only_where_it_is_switched_on() {
-        assert!(!configuration(&[]).quotes_paths());
-        assert!(configuration(&[("local", "core.quotepath", "true")]).quotes_paths());
-        assert!(!configuration(&[("local", "core.quotepath", "false")]).quotes_paths());
+    fn paths_are_quoted_only_if_core_quotepath_is_set() {
+        assert!(!parsed(&[]).quotes_paths());
+        assert!(parsed(&[("local", "core.quotepath", "true")]).quotes_paths());
+        assert!(!parsed(&[("local", "core.quotepath", "false")]).quotes_paths());
     }
 }

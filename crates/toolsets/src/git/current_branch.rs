@@ -32,8 +32,8 @@ pub(super) struct GitCurrentBranchOutput {
 impl Tool for GitCurrentBranch {
     const NAME: &'static str = "git.current_branch";
     const TITLE: &'static str = "Git current branch";
-    const DESCRIPTION: &'static str = "Tells the branch of a git repository that is checked out, or \
-        `HEAD` where a commit is, and no branch.";
+    const DESCRIPTION: &'static str = "Return the branch of a git repository that is checked out, or \
+        `HEAD` if a commit is checked out without a branch.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -57,6 +57,6 @@ impl Tool for GitCurrentBranch {
 
     fn decode_utf8(output: &GitCurrentBranchOutput) -> ResultText {
         let text = ResultText::from_body(printable::escape_line(&output.branch));
-        if output.commit.is_none() { text.with_note("it has no commit yet") } else { text }
+        if output.commit.is_none() { text.with_note("it has no commits yet") } else { text }
     }
 }

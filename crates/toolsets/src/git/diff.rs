@@ -78,9 +78,9 @@ pub(super) struct ChangedFile {
 impl Tool for GitDiff {
     const NAME: &'static str = "git.diff";
     const TITLE: &'static str = "Git diff";
-    const DESCRIPTION: &'static str = "Shows what differs in a git repository: what is changed and not \
-        staged; with `staged`, what is; with `ref`, against a commit or between two. Where there \
-        is much, look at `stat` first and then at some `paths`.";
+    const DESCRIPTION: &'static str = "Show differences in a git repository: unstaged changes; with \
+        `staged`, staged ones; with `ref`, against a commit or between two. If there are many, \
+        request `stat` first and then some `paths`.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -101,32 +101,31 @@ impl Tool for GitDiff {
         if let (true, Some(RevisionRange::Between(..) | RevisionRange::SinceMergeBase(..))) =
             (staged, &range)
         {
-            let message = "two commits are held against each other, which leaves nothing for \
-                           `staged` to mean; give one";
+            let message = "`staged` compares with one commit, and `ref` names two; leave one out";
             return Err(ToolError::invalid("/staged", message));
         }
         let paths = repository.resolve_paths(&paths, "/paths")?;
-        let ask = |ask: Vec<String>| {
+        let diff = |options: Vec<String>| {
             without_programs(repository.read_command("diff"))
-                .args(ask)
+                .args(options)
                 .arg("--ignore-submodules=dirty")
                 .arg_if(staged, "--cached")
                 .args(range.as_ref().map(RevisionRange::to_argument))
                 .arg("--")
                 .args(&paths)
         };
-        let counted = ask(vec!["--numstat".into(), "-z".into()]).run(ctx).await?;
-        let how = match (stat, context) {
+        let numstat = diff(vec!["--numstat".into(), "-z".into()]).run(ctx).await?;
+        let format = match (stat, context) {
             (true, _) => Some("--stat".to_owned()),
             (false, Some(lines)) => Some(format!("--unified={}", lines.min(CONTEXT_MAX))),
             (false, None) => None,
         };
         let bytes_max = max_bytes.unwrap_or(BYTES_DEFAULT).clamp(1, BYTES_MAX);
-        let printed = ask(how.into_iter().collect()).bytes_max(bytes_max).run(ctx).await?;
+        let printed = diff(format.into_iter().collect()).bytes_max(bytes_max).run(ctx).await?;
         if printed.total_bytes == 0 {
             repository.refuse_unknown_paths(ctx, &paths).await?;
         }
-        let mut files = parse_numstat(&counted);
+        let mut files = parse_numstat(&numstat);
         files.truncate(FILES_MAX);
         Ok(GitDiffOutput {
             diff: if stat { printed.printable_text() } else { printed.text() },
@@ -141,15 +140,15 @@ impl Tool for GitDiff {
         if output.truncated {
             return text.with_note(truncation_note(output.total_bytes));
         }
-        if output.diff.is_empty() { text.with_note("nothing differs") } else { text }
+        if output.diff.is_empty() { text.with_note("no differences") } else { text }
     }
 }
 
 /// Returns the note for a patch that was cut.
 pub(super) fn truncation_note(total_bytes: u64) -> String {
     format!(
-        "cut: it has {total_bytes} bytes; look at some `paths`, at `stat`, or give `max_bytes`, up \
-         to {BYTES_MAX}"
+        "cut: the whole has {total_bytes} bytes; request some `paths` or `stat`, or set \
+         `max_bytes`, up to {BYTES_MAX}"
     )
 }
 
@@ -159,9 +158,9 @@ pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
 }
 
 /// Parses the output of `--numstat -z`.
-pub(super) fn parse_numstat(counted: &GitOutput) -> Vec<ChangedFile> {
+pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
     let mut files = Vec::new();
-    let fields = counted.fields();
+    let fields = numstat.fields();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
         let mut parts = field.splitn(3, '\t');

@@ -47,9 +47,9 @@ impl GitContext {
         repo: &RepoFolder,
     ) -> Result<GitRepository<'_>, ToolError> {
         let folder = repo.0.clone().unwrap_or_else(|| ".".to_owned());
-        let named = folder.clone();
+        let path = folder.clone();
         let root = &self.programs.root;
-        let cwd = root.run_blocking(ctx, move |root, _| root.open_dir(&named)).await;
+        let cwd = root.run_blocking(ctx, move |root, _| root.open_dir(&path)).await;
         let cwd = cwd.map_err(|err| err.with_pointer("/repo"))?;
 
         let list = GitCommand::new(self, &cwd, &[], ConfigScope::UserAndSystem, "config");
@@ -57,14 +57,14 @@ impl GitContext {
         // Settings in the part that is not read could not be disarmed.
         if list.is_truncated() {
             return Err(ToolError::not_allowed(format!(
-                "the configuration of the repository of {} is longer than {OUTPUT_BYTES_MAX} bytes",
+                "the configuration of the repository in {} has more than {OUTPUT_BYTES_MAX} bytes",
                 quoted_path(&folder)
             )));
         }
         let configuration = GitConfig::parse(&list.fields());
         if let Some(key) = configuration.first_invalid_key() {
             return Err(ToolError::not_allowed(format!(
-                "the configuration of the repository of {} has a name that is not UTF-8: {}",
+                "the configuration of the repository in {} has a key that is not UTF-8: {}",
                 quoted_path(&folder),
                 quoted_path(key)
             )));
@@ -82,16 +82,16 @@ impl GitContext {
         let lines: Vec<&[u8]> = found.stdout.split(|byte| *byte == b'\n').collect();
         let [top, git_dir, common_dir, []] = lines[..] else {
             return Err(ToolError::failed(format!(
-                "where the repository of {} is has a line break in it; rename that folder",
+                "the path of the repository in {} contains a line break; rename the folder",
                 quoted_path(&folder)
             )));
         };
         let [top, git_dir, common_dir] =
             [top, git_dir, common_dir].map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        let whole = (top.clone(), git_dir.clone(), common_dir.clone(), folder);
+        let paths = (top.clone(), git_dir.clone(), common_dir.clone(), folder);
         let top_fd = root
             .run_blocking(ctx, move |root, watch| {
-                let (top, git_dir, common_dir, folder) = whole;
+                let (top, git_dir, common_dir, folder) = paths;
                 let top = relative_to_root(root, &top, &folder)?;
                 let common_dir = relative_to_root(root, &common_dir, &folder)?;
                 let git_dir = relative_to_root(root, &git_dir, &folder)?;
@@ -104,7 +104,8 @@ impl GitContext {
                 root.open_dir(&top)
             })
             .await?;
-        let idle = if allowed.filters { Vec::new() } else { configuration.filter_names() };
+        let disabled_filters =
+            if allowed.filters { Vec::new() } else { configuration.filter_names() };
         Ok(GitRepository {
             git: self,
             top: top_fd,
@@ -112,7 +113,7 @@ impl GitContext {
             git_dir,
             common_dir,
             overrides,
-            disabled_filters: idle,
+            disabled_filters,
             quotes_paths: configuration.quotes_paths(),
         })
     }
@@ -122,9 +123,9 @@ impl GitContext {
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolFault::NotFound => ToolError::not_found(format!(
-            "there is no git repository in {} of the workspace (what is around the workspace does \
-             not count): name the folder of one in `repo`, or have whoever owns the folder run \
-             `git init` there, which programs may not",
+            "there is no git repository in {} of the workspace (one around the workspace does not \
+             count); name the folder of a repository in `repo`, or have the server's operator run \
+             `git init`, which programs may not do",
             quoted_path(folder)
         )),
         _ => err,
@@ -140,8 +141,8 @@ fn relative_to_root(root: &Root, path: &Path, folder: &str) -> Result<String, To
 
 fn outside_error(folder: &str, path: &Path) -> ToolError {
     ToolError::not_allowed(format!(
-        "the repository of {} keeps a part of itself outside the workspace, at {}: serve a folder \
-         that has all of it",
+        "a part of the repository in {} is outside the workspace, at {}; use a workspace that \
+         contains the whole repository",
         quoted_path(folder),
         quoted_path(&path.to_string_lossy())
     ))
@@ -164,30 +165,30 @@ fn store_entry_check(_: &Path) -> InspectDepth {
 
 /// Checks that nothing in the folder `dir` of the repository leads out of the root.
 ///
-/// Git follows symlinks, and quotes lines of files that it cannot parse. The function `heed`
+/// Git follows symlinks, and quotes lines of files that it cannot parse. The function `depth_of`
 /// decides how thoroughly each entry is checked.
 fn check_all_inside(
     root: &Root,
     dir: &str,
     folder: &str,
     watch: &WorkMonitor,
-    heed: fn(&Path) -> InspectDepth,
+    depth_of: fn(&Path) -> InspectDepth,
 ) -> Result<(), ToolError> {
-    let stray =
-        root.find_escaped_path(dir, ENTRIES_MAX, watch, heed).map_err(|err| match err.fault {
+    let escaped =
+        root.find_escaped_path(dir, ENTRIES_MAX, watch, depth_of).map_err(|err| match err.fault {
             ToolFault::TooLarge => {
-                ToolError { message: format!("{}: run `git gc` there", err.message), ..err }
+                ToolError { message: format!("{}; run `git gc` there", err.message), ..err }
             }
             _ => err,
         });
-    match stray? {
+    match escaped? {
         None => Ok(()),
         Some(EscapedPath { path, reason: EscapeReason::LeadsOut }) => {
             Err(outside_error(folder, &root.path().join(path)))
         }
         Some(EscapedPath { path, reason: EscapeReason::NotRegular }) => {
             Err(ToolError::not_allowed(format!(
-                "the repository of {} has something at {} that is no file: take it away",
+                "the repository in {} has an entry that is not a file, at {}; remove it",
                 quoted_path(folder),
                 quoted_path(&path.to_string_lossy())
             )))
@@ -208,7 +209,10 @@ fn check_stores_inside(
     while let Some(store) = stores.get(at).cloned() {
         at += 1;
         if at > STORES_MAX {
-            let message = format!("the repository of {} has too many stores", quoted_path(folder));
+            let message = format!(
+                "the repository in {} has more than {STORES_MAX} object stores",
+                quoted_path(folder)
+            );
             return Err(ToolError::not_allowed(message));
         }
         match root.open_dir(&store) {

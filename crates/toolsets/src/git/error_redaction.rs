@@ -19,9 +19,9 @@ const QUOTING_INFIXES: [&str; 2] = [" is not a valid attribute name: ", " not al
 /// Severity prefixes of git's messages.
 const SEVERITIES: [&str; 3] = ["fatal: ", "error: ", "warning: "];
 
-/// Returns the message `said` with the quoted file contents removed from each line.
-pub(super) fn redact_contents(said: &str) -> String {
-    said.split_inclusive('\n').map(redact_content).collect()
+/// Returns `message` with the quoted file contents removed from each line.
+pub(super) fn redact_contents(message: &str) -> String {
+    message.split_inclusive('\n').map(redact_content).collect()
 }
 
 fn redact_content(line: &str) -> String {
@@ -48,8 +48,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_says_is_left_out_and_what_git_says_is_kept() {
-        for (said, kept) in [
+    fn quoted_file_contents_are_redacted_and_the_rest_of_the_message_is_kept() {
+        for (message, expected) in [
             (
                 "fatal: unexpected line in .git/packed-refs: root:x:0:0: root\n",
                 "fatal: unexpected line in .git/packed-refs\n",
@@ -64,7 +64,7 @@ mod tests {
             ("error: pathspec 'a: b' did not match", "error: pathspec 'a: b' did not match"),
             ("", ""),
         ] {
-            assert_eq!(redact_contents(said), kept);
+            assert_eq!(redact_contents(message), expected);
         }
     }
 }

@@ -19,18 +19,18 @@ impl GitRepository<'_> {
         let changed = changed.args(["-z", "--modified", "--others", "--exclude-standard", "--"]);
         // The command that stages the paths reports errors in them.
         let changed = changed.args(paths).bytes_max(64 << 20).run_unchecked(ctx).await?.stdout;
-        let told = self.read_command("check-attr").args(["-z", "--stdin", "filter"]).stdin(changed);
-        let fields = told.bytes_max(128 << 20).run(ctx).await?.fields();
+        let list = self.read_command("check-attr").args(["-z", "--stdin", "filter"]).stdin(changed);
+        let fields = list.bytes_max(128 << 20).run(ctx).await?.fields();
         let filtered = fields
             .chunks_exact(3)
-            .find(|told| self.disabled_filters.iter().any(|it| *it == told[2]));
+            .find(|entry| self.disabled_filters.iter().any(|filter| *filter == entry[2]));
         match filtered {
             None => Ok(()),
-            Some(told) => Err(ToolError::not_allowed(format!(
-                "{} goes through the filter {}, a program that is not run here; leave the file \
-                 out, or have whoever runs the server set `git.filters`",
-                quoted_path(&told[0]),
-                quoted_path(&told[2])
+            Some(entry) => Err(ToolError::not_allowed(format!(
+                "{} needs the filter {}, a program that this server does not run; leave the file \
+                 out, or have the server's operator set `git.filters`",
+                quoted_path(&entry[0]),
+                quoted_path(&entry[2])
             ))),
         }
     }

@@ -8,6 +8,7 @@ use super::GitContext;
 use super::commits::{COMMIT_FIELDS, COMMIT_FORMAT, CommitEntry};
 use super::discovery::RepoFolder;
 use super::times;
+use crate::counted::counted;
 
 const COUNT_MAX: u32 = 1000;
 
@@ -64,8 +65,8 @@ pub(super) struct GitLogOutput {
 impl Tool for GitLog {
     const NAME: &'static str = "git.log";
     const TITLE: &'static str = "Git log";
-    const DESCRIPTION: &'static str = "Lists commits of a git repository, newest first: ten unless \
-        `count` says otherwise. Narrow them by path, author, time or message; git_show shows one.";
+    const DESCRIPTION: &'static str = "List commits of a git repository, newest first: ten unless \
+        `count` is set. Filter them by path, author, time or message; git_show shows one.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -84,11 +85,11 @@ impl Tool for GitLog {
             .args(["--fixed-strings", "--regexp-ignore-case", COMMIT_FORMAT])
             .arg(format!("--max-count={}", count.min(COUNT_MAX) + 1))
             .arg(format!("--skip={skip}"));
-        let only = [("author", author), ("since", since), ("until", until), ("grep", grep)];
-        for (name, value) in only {
+        let filters = [("author", author), ("since", since), ("until", until), ("grep", grep)];
+        for (name, value) in filters {
             let Some(value) = value else { continue };
             if value.contains('\0') {
-                let message = "the text has a NUL character in it";
+                let message = "the text contains a NUL character";
                 return Err(ToolError::invalid(format!("/{name}"), message));
             }
             if matches!(name, "since" | "until") && !times::is_time(&value) {
@@ -120,7 +121,8 @@ impl Tool for GitLog {
         match (output.commits.len(), output.more) {
             (0, _) => text.with_note("no commits"),
             (count, true) => {
-                text.with_note(format!("{count} commits; there are more, go on with `skip`"))
+                let count = counted(count as u64, "commit", "commits");
+                text.with_note(format!("{count}; there are more, continue with `skip`"))
             }
             (_, false) => text,
         }

@@ -52,7 +52,7 @@ impl GitRepository<'_> {
 fn nested_error(path: &str) -> ToolError {
     let path = quoted_path(path);
     ToolError::not_allowed(format!(
-        "{path} is a repository of its own, which is not taken into another here: whoever runs git \
-         later would run what it names. Name it in `repo` to stage what is in it, or leave it out"
+        "{path} is a repository and cannot be added to another one, because its configuration \
+         could then run programs; name it in `repo` to stage its files, or leave it out"
     ))
 }

@@ -36,8 +36,8 @@ impl GitRepository<'_> {
         };
         normalize_path(inside).ok_or_else(|| {
             ToolError::not_allowed(format!(
-                "{} is outside the repository; paths are relative to its top folder, as git_status \
-                 tells them",
+                "{} is outside the repository; paths are relative to its top folder, as in \
+                 git_status",
                 quoted_path(path)
             ))
         })
@@ -50,7 +50,7 @@ impl GitRepository<'_> {
         pointer: &str,
     ) -> Result<Vec<String>, ToolError> {
         if paths.len() > PATHS_MAX {
-            let message = format!("{} paths are too many; name their folders", paths.len());
+            let message = format!("{} paths are more than {PATHS_MAX}; name folders", paths.len());
             return Err(ToolError::invalid(pointer, message));
         }
         let at = paths.iter().enumerate();
@@ -69,10 +69,11 @@ impl GitRepository<'_> {
         let top = self.top_path.strip_prefix(root.path()).unwrap_or(Path::new(""));
         let top = top.to_string_lossy().into_owned();
         for path in paths.iter().take(CHECKED_PATHS_MAX).filter(|path| *path != ".") {
-            let place = if top.is_empty() { path.clone() } else { format!("{top}/{path}") };
+            let in_workspace = if top.is_empty() { path.clone() } else { format!("{top}/{path}") };
             // If the check fails, the path counts as existing.
-            let is_there = root.run_blocking(ctx, move |root, _| Ok(root.kind_at(&place))).await?;
-            if !matches!(is_there, Ok(None)) {
+            let kind =
+                root.run_blocking(ctx, move |root, _| Ok(root.kind_at(&in_workspace))).await?;
+            if !matches!(kind, Ok(None)) {
                 continue;
             }
             let staged = self.read_command("ls-files").args(["-z", "--", path]).run(ctx).await?;
@@ -82,11 +83,11 @@ impl GitRepository<'_> {
                 continue;
             }
             let top = match &*top {
-                "" => "which is the workspace itself".to_owned(),
+                "" => "the workspace".to_owned(),
                 top => quoted_path(top),
             };
             return Err(ToolError::not_found(format!(
-                "nothing is called {} here; paths are from the repository's top folder, {top}",
+                "{} does not exist; paths are relative to the top folder of the repository, {top}",
                 quoted_path(path)
             )));
         }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_stays_in_the_repository() {
+    fn a_path_that_leads_out_of_the_repository_is_refused() {
         let check = |path| normalize_path(path);
         assert_eq!(check("a/./b/../c").as_deref(), Some("a/c"));
         assert_eq!(check("").as_deref(), Some("."));

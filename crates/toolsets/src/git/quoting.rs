@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_quoted_where_it_has_to_be() {
-        let quote = |name: &str, beyond_ascii| {
-            NameQuoting { escapes_non_ascii: beyond_ascii }.quote(name).into_owned()
+    fn a_name_is_quoted_only_if_necessary() {
+        let quote = |name: &str, escapes_non_ascii| {
+            NameQuoting { escapes_non_ascii }.quote(name).into_owned()
         };
         assert_eq!(quote("a/b-c.txt", true), "a/b-c.txt");
         assert_eq!(quote("a b", true), r#""a b""#);

@@ -51,8 +51,8 @@ impl GitRepository<'_> {
 
     /// Returns the unfinished operation, if there is one, e.g. `merge`.
     pub(super) fn unfinished_operation(&self) -> Option<&'static str> {
-        let is_there = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
-        OPERATION_FILES.iter().find(|(name, _)| is_there(name)).map(|(_, what)| *what)
+        let exists = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
+        OPERATION_FILES.iter().find(|(name, _)| exists(name)).map(|(_, operation)| *operation)
     }
 
     /// Returns the paths of the files in conflict, as many as git's output limit allows.

@@ -34,8 +34,8 @@ pub(super) struct GitRestoreOutput {
 impl Tool for GitRestore {
     const NAME: &'static str = "git.restore";
     const TITLE: &'static str = "Git restore";
-    const DESCRIPTION: &'static str = "Puts files of a git repository back as they are staged, or with \
-        `ref` as they were in a commit. What they held since is lost; what is staged stays so.";
+    const DESCRIPTION: &'static str = "Restore files of a git repository to their staged state, or with \
+        `ref` to their state in a commit. Later changes are lost; staged changes stay staged.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -69,7 +69,7 @@ impl Tool for GitRestore {
 
     fn decode_utf8(output: &GitRestoreOutput) -> ResultText {
         ResultText::from_body(format!(
-            "put back: {}\n",
+            "restored: {}\n",
             printable::escape_line(&output.restored.join(", "))
         ))
     }

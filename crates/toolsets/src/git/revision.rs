@@ -64,12 +64,14 @@ impl GitRepository<'_> {
         }
         let is_of_head = name == "@" || name.starts_with("HEAD");
         if is_of_head && self.head_commit(ctx).await?.is_none() {
-            let message = "there is no commit yet; stage files with git_add and make the first \
+            let message = "there is no commit yet; stage files with git_add and create the first \
                            with git_commit";
             return Err(ToolError::not_found(message));
         }
-        let wish = "name a branch, a tag or a commit; git_branches and git_log show them";
-        Err(ToolError::not_found(format!("no commit is called {}; {wish}", quoted_path(name))))
+        Err(ToolError::not_found(format!(
+            "there is no branch, tag or commit {}; git_branches and git_log list them",
+            quoted_path(name)
+        )))
     }
 
     /// Resolves `name` to a commit, or to `None` if there is none.
@@ -83,10 +85,10 @@ impl GitRepository<'_> {
         let verify =
             self.read_command("rev-parse").args(["--verify", "--quiet", "--end-of-options"]);
         let verified = verify.arg(format!("{name}^{{commit}}")).run_unchecked(ctx).await?;
-        let told = verified.text();
-        let told = told.trim();
-        let is_whole = matches!(told.len(), 40 | 64) && told.bytes().all(|b| b.is_ascii_hexdigit());
-        Ok((verified.code == 0 && is_whole).then(|| CommitHash(told.to_owned())))
+        let hash = verified.text();
+        let hash = hash.trim();
+        let is_full = matches!(hash.len(), 40 | 64) && hash.bytes().all(|b| b.is_ascii_hexdigit());
+        Ok((verified.code == 0 && is_full).then(|| CommitHash(hash.to_owned())))
     }
 
     /// Resolves `name` to a commit or a range. An empty side of a range means `HEAD`.
@@ -142,26 +144,26 @@ impl GitRepository<'_> {
         if checked.run_unchecked(ctx).await?.code == 0 && name != "HEAD" {
             return Ok(());
         }
-        let message = format!("a branch cannot be called {}", quoted_path(name));
+        let message = format!("{} is not a valid branch name", quoted_path(name));
         Err(ToolError::invalid(pointer, message))
     }
 }
 
 /// Refuses a name that is malformed or could be taken for something else, such as an option.
 fn check_name(name: &str, pointer: &str) -> Result<(), ToolError> {
-    let why = if name.trim().is_empty() {
+    let reason = if name.trim().is_empty() {
         "is empty"
     } else if name.starts_with(['-', '^']) {
-        "begins with a character no name begins with"
+        "begins with `-` or `^`"
     } else if name.chars().any(char::is_control) {
-        "has a control character in it"
+        "contains a control character"
     } else if name.len() > NAME_BYTES_MAX {
         "is too long"
     } else {
         return Ok(());
     };
-    let wish = "name a branch, a tag or a commit, e.g. `main`, `v1.0`, `HEAD~2`";
-    Err(ToolError::invalid(pointer, format!("the name {why}; {wish}")))
+    let advice = "name a branch, a tag or a commit, e.g. `main`, `v1.0`, `HEAD~2`";
+    Err(ToolError::invalid(pointer, format!("the name {reason}; {advice}")))
 }
 
 #[cfg(test)]
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_be_an_option_is_no_name() {
+    fn a_name_that_could_be_an_option_or_is_malformed_is_refused() {
         for name in ["", " ", "-x", "--help", "--upload-pack=x", "^HEAD", "a\0b", "a\nb", "a\tb"] {
             assert!(check_name(name, "/ref").is_err(), "{name:?}");
         }

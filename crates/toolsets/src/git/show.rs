@@ -62,8 +62,8 @@ pub(super) struct GitShowOutput {
 impl Tool for GitShow {
     const NAME: &'static str = "git.show";
     const TITLE: &'static str = "Git show";
-    const DESCRIPTION: &'static str = "Shows one commit of a git repository: who, when, its message and \
-        what it changed. With `file`, shows that file as it was in that commit instead.";
+    const DESCRIPTION: &'static str = "Show one commit of a git repository: author, date, message and \
+        changes; with `file`, that file as of the commit instead.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -81,12 +81,12 @@ impl Tool for GitShow {
         refuse_file_notation(revision)?;
         let commit = repository.resolve_commit(ctx, revision, "/ref").await?;
         let bytes_max = max_bytes.unwrap_or(BYTES_DEFAULT).clamp(1, BYTES_MAX);
-        let told = repository.read_command("log").args(["-z", "--max-count=1", "--decorate=short"]);
-        let told = told.args(["--no-color", "--no-show-signature", "--no-patch"]);
-        let told = told.arg(format!("{COMMIT_FORMAT}%x00%B")).args(["--end-of-options"]);
-        let told = told.arg(commit.clone()).arg("--").bytes_max(MESSAGE_BYTES_MAX).run(ctx).await?;
+        let log = repository.read_command("log").args(["-z", "--max-count=1", "--decorate=short"]);
+        let log = log.args(["--no-color", "--no-show-signature", "--no-patch"]);
+        let log = log.arg(format!("{COMMIT_FORMAT}%x00%B")).args(["--end-of-options"]);
+        let log = log.arg(commit.clone()).arg("--").bytes_max(MESSAGE_BYTES_MAX).run(ctx).await?;
         // A message that was cut has no NUL character at its end and is shown as far as it goes.
-        let text = told.text();
+        let text = log.text();
         let mut fields: Vec<String> = text.split('\0').map(str::to_owned).collect();
         fields.truncate(super::commits::COMMIT_FIELDS + 1);
         let message = fields.pop().unwrap_or_default();
@@ -99,20 +99,20 @@ impl Tool for GitShow {
                 let blob = repository.read_command("cat-file").args(["blob", &name]);
                 let printed = blob.bytes_max(bytes_max).run_unchecked(ctx).await?;
                 if printed.code != 0 {
-                    let why = printed.error_text();
+                    let error = printed.error_text();
                     let file = quoted_path(&file);
                     let revision = quoted_path(revision);
                     return Err(ToolError::not_found(format!(
-                        "there is no file {file} in {revision}: {why}"
+                        "there is no file {file} in {revision}: {error}"
                     )));
                 }
                 (printed, Some(file))
             }
             None => {
                 let paths = repository.resolve_paths(&paths, "/paths")?;
-                let how = if stat { "--stat" } else { "--patch" };
+                let format = if stat { "--stat" } else { "--patch" };
                 let patch = without_programs(repository.read_command("show"))
-                    .args(["--format=", "--no-show-signature", how, "--end-of-options"])
+                    .args(["--format=", "--no-show-signature", format, "--end-of-options"])
                     .arg(commit)
                     .arg("--")
                     .args(&paths);
@@ -155,7 +155,7 @@ fn refuse_file_notation(revision: &str) -> Result<(), ToolError> {
     let parts = revision.split_once(':').filter(|(name, _)| !name.contains('{'));
     let Some((name, file)) = parts.filter(|(name, _)| !name.is_empty()) else { return Ok(()) };
     let message = format!(
-        "{} is a file in a commit: give `ref` as {} and `file` as {}",
+        "{} is a file in a commit; set `ref` to {} and `file` to {}",
         quoted_path(revision),
         quoted_path(name),
         quoted_path(file)

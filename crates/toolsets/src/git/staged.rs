@@ -5,6 +5,7 @@ use serde::Serialize;
 use toolgate_contract::{ResultText, ToolContext, ToolError};
 
 use super::repository::GitRepository;
+use crate::counted::counted;
 use toolgate_world::root::quoted_path;
 
 const FILES_MAX: usize = 500;
@@ -53,8 +54,11 @@ impl StagedFiles {
         let text = ResultText::from_body(self.staged.iter().map(line).collect::<String>());
         match (self.staged.len(), self.truncated) {
             (0, _) => text.with_note("nothing is staged"),
-            (_, true) => text.with_note("staged; there are more"),
-            (count, false) => text.with_note(format!("{count} staged")),
+            (count, truncated) => {
+                let count = counted(count as u64, "file", "files");
+                let more = if truncated { "; there are more" } else { "" };
+                text.with_note(format!("{count} staged{more}"))
+            }
         }
     }
 }

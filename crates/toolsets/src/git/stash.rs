@@ -9,6 +9,7 @@ use super::command::GitOutput;
 use super::diff::without_programs;
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
+use crate::counted::counted;
 use toolgate_contract::printable;
 
 const STASHES_MAX: usize = 100;
@@ -81,9 +82,8 @@ pub(super) struct StashEntry {
 impl Tool for GitStash {
     const NAME: &'static str = "git.stash";
     const TITLE: &'static str = "Git stash";
-    const DESCRIPTION: &'static str = "Puts changes of a git repository that are not committed away, \
-        and takes them out again: `push`, `list`, `show`, `apply`, `pop` or `drop`. Tells what is \
-        put away then.";
+    const DESCRIPTION: &'static str = "Stash uncommitted changes of a git repository and get them \
+        back: `push`, `list`, `show`, `apply`, `pop` or `drop`. Returns all stashes.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitStashInput;
@@ -97,10 +97,10 @@ impl Tool for GitStash {
         let GitStashInput { repo, action, index, message, include_untracked } = input;
         let repository = self.0.open(ctx, &repo).await?;
         if message.as_ref().is_some_and(|message| message.contains(['\0', '\n'])) {
-            let message = "the name has a line break or a NUL character in it";
+            let message = "the message contains a line break or a NUL character";
             return Err(ToolError::invalid("/message", message));
         }
-        let which = format!("stash@{{{index}}}");
+        let entry = format!("stash@{{{index}}}");
         // `git stash` calls git itself with a pattern that means everything. Callers cannot pass
         // paths.
         let stash = |verb: &str| {
@@ -120,27 +120,27 @@ impl Tool for GitStash {
             }
             StashAction::Show => {
                 let show = without_programs(stash("show").arg("--patch"));
-                show.arg(which).bytes_max(PATCH_BYTES).run_unchecked(ctx).await?
+                show.arg(entry).bytes_max(PATCH_BYTES).run_unchecked(ctx).await?
             }
-            StashAction::Apply => stash("apply").arg(which).run_unchecked(ctx).await?,
-            StashAction::Pop => stash("pop").arg(which).run_unchecked(ctx).await?,
-            StashAction::Drop => stash("drop").arg(which).run_unchecked(ctx).await?,
+            StashAction::Apply => stash("apply").arg(entry).run_unchecked(ctx).await?,
+            StashAction::Pop => stash("pop").arg(entry).run_unchecked(ctx).await?,
+            StashAction::Drop => stash("drop").arg(entry).run_unchecked(ctx).await?,
         };
         if done.code != 0 {
-            let said = done.error_text();
+            let error = done.error_text();
             return Err(
-                match said.contains("is not a valid reference") || said.contains("only has") {
+                match error.contains("is not a valid reference") || error.contains("only has") {
                     true => {
-                        ToolError::not_found(format!("{said}; `action: list` tells what there is"))
+                        ToolError::not_found(format!("{error}; `action: list` lists the stashes"))
                     }
                     false => {
                         // Git prints conflicts on standard output.
-                        let results = done.text();
-                        let said = match said.contains(results.trim()) {
-                            true => said,
-                            false => format!("{said}\n{}", results.trim()),
+                        let printed = done.text();
+                        let error = match error.contains(printed.trim()) {
+                            true => error,
+                            false => format!("{error}\n{}", printed.trim()),
                         };
-                        ToolError::failed(format!("git says: {}", said.trim()))
+                        ToolError::failed(format!("git failed: {}", error.trim()))
                     }
                 },
             );
@@ -164,8 +164,8 @@ impl Tool for GitStash {
     fn decode_utf8(output: &GitStashOutput) -> ResultText {
         let text = ResultText::from_body(printable::escape_lines(&output.message));
         match output.stashes.len() {
-            0 => text.with_note("nothing is put away"),
-            count => text.with_note(format!("{count} put away")),
+            0 => text.with_note("no stashes"),
+            count => text.with_note(counted(count as u64, "stash", "stashes")),
         }
     }
 }

@@ -7,6 +7,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::GitContext;
 use super::discovery::RepoFolder;
 use super::quoting::NameQuoting;
+use crate::counted::counted;
 use toolgate_contract::printable;
 
 const BYTES_MAX: usize = 512 << 10;
@@ -70,9 +71,9 @@ pub(super) struct StatusEntry {
 impl Tool for GitStatus {
     const NAME: &'static str = "git.status";
     const TITLE: &'static str = "Git status";
-    const DESCRIPTION: &'static str = "Tells what is changed, staged and unknown in a git repository of \
-        the workspace, and where its branch stands. The text is what `git status --porcelain` \
-        prints: two letters, staged and not, and a path from the repository's top folder.";
+    const DESCRIPTION: &'static str = "Show changed, staged and untracked files of a git repository in \
+        the workspace, and the state of its branch. The text is that of `git status \
+        --porcelain`: two letters (staged, unstaged) and a path from the repository's top folder.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
@@ -85,11 +86,11 @@ impl Tool for GitStatus {
         input: GitStatusInput,
     ) -> Result<GitStatusOutput, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
-        let unknown = if input.untracked { "normal" } else { "no" };
+        let untracked = if input.untracked { "normal" } else { "no" };
         let printed = repository
             .read_command("status")
             .args(["--porcelain=v2", "--branch", "-z", "--ignore-submodules=dirty"])
-            .arg(format!("--untracked-files={unknown}"))
+            .arg(format!("--untracked-files={untracked}"))
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
@@ -114,22 +115,22 @@ impl Tool for GitStatus {
             let behind = count(behind);
             note.push_str(&format!(", {ahead} ahead of and {behind} behind `{upstream}`"));
         }
-        if let Some(what) = under_way {
-            note.push_str(&format!("; a {what} is under way"));
+        if let Some(operation) = under_way {
+            note.push_str(&format!("; a {operation} is in progress"));
             let is_in_conflict = |it: &&StatusEntry| it.index == 'U' || it.worktree == 'U';
             match output.entries.iter().filter(is_in_conflict).count() {
                 0 => {}
                 files => note.push_str(&format!(
-                    ", with {files} in conflict: edit what is in conflict, then git_add and \
-                     git_commit"
+                    ", with {} in conflict: resolve the conflicts, then git_add and git_commit",
+                    counted(files as u64, "file", "files")
                 )),
             }
         }
         if *clean {
-            note.push_str("; nothing is changed");
+            note.push_str("; no changes");
         }
         if *truncated {
-            note.push_str("; there is more: leave unknown files out with `untracked: false`");
+            note.push_str("; there are more: leave untracked files out with `untracked: false`");
         }
         ResultText::from_body(output.porcelain.clone()).with_note(note)
     }
@@ -139,7 +140,7 @@ impl Tool for GitStatus {
 fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
     let mut output = GitStatusOutput::default();
     let mut tracked = Vec::new();
-    let mut unknown = Vec::new();
+    let mut untracked = Vec::new();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
         let (kind, rest) = field.split_once(' ').unwrap_or((field, ""));
@@ -150,7 +151,7 @@ fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
             "2" => tracked.extend(parse_entry(rest, 8, fields.next())),
             "u" => tracked.extend(parse_entry(rest, 9, None)),
             "?" => {
-                unknown.push(StatusEntry {
+                untracked.push(StatusEntry {
                     path: rest.to_owned(),
                     from: None,
                     index: '?',
@@ -161,7 +162,7 @@ fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
         }
     }
     tracked.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
-    tracked.extend(unknown);
+    tracked.extend(untracked);
     output.clean = tracked.is_empty();
     for StatusEntry { path, from, index, worktree } in &tracked {
         let from = from.as_ref().map(|from| format!("{} -> ", quoting.quote(from)));

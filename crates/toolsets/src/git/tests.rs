@@ -1,4 +1,4 @@
-//! What is promised of git's tools, over real repositories and beside git itself.
+//! Tests of git's tools over real repositories, compared with git itself.
 
 mod reading;
 mod changing;
@@ -19,15 +19,14 @@ use super::{GitSettings, tools};
 use crate::exec::{self, WorkspacePrograms};
 use toolgate_world::{ProcessRunner, Root};
 
-/// A workspace with a repository in it, on the branch `main`, and a folder beside it that is none
-/// of its business.
+/// The tools over a workspace that is a repository on the branch `main`, and a folder around it.
 struct Bench {
     tools: Vec<Arc<dyn AnyTool>>,
     folder: TempDir,
 }
 
 impl Bench {
-    /// With one commit.
+    /// Creates a repository with one commit.
     fn new() -> Self {
         let bench = Self::with(&GitSettings::default());
         bench.put("a.txt", "one\ntwo\n");
@@ -36,12 +35,12 @@ impl Bench {
         bench
     }
 
-    /// Without any.
+    /// Creates a repository without commits.
     fn with(settings: &GitSettings) -> Self {
-        Self::over(settings, &exec::ExecSettings::default())
+        Self::with_exec(settings, &exec::ExecSettings::default())
     }
 
-    fn over(settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
+    fn with_exec(settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         fs::create_dir(folder.path().join("home")).expect("a folder");
         fs::create_dir(folder.path().join("workspace")).expect("a folder");
@@ -61,7 +60,7 @@ impl Bench {
         self.folder.path().join("workspace")
     }
 
-    /// A file beside the workspace that nothing may make.
+    /// Returns a path outside the workspace that no program may create.
     fn trap(&self) -> std::path::PathBuf {
         self.folder.path().join("trapped")
     }
@@ -72,34 +71,34 @@ impl Bench {
         fs::write(path, content).expect("the file is written");
     }
 
-    /// What git itself prints; it must succeed.
+    /// Runs git itself, which must succeed, and returns its output.
     fn git(&self, args: &[&str]) -> String {
         git_in(&self.root(), &self.folder.path().join("home"), args)
     }
 
     async fn call(&self, tool: &str, input: Value) -> Result<ToolOutput, ToolError> {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
-        let known = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
-        known.expect("the tool is there").run(&ctx, input).await
+        let found = self.tools.iter().find(|it| it.spec().id.as_str() == tool);
+        found.expect("the tool exists").run(&ctx, input).await
     }
 
-    /// The result of a call that must succeed.
+    /// Makes a call that must succeed, and returns its result.
     #[track_caller]
     fn done(&self, tool: &str, input: Value) -> impl Future<Output = ToolOutput> {
-        let told = format!("{tool} {input}");
+        let call = format!("{tool} {input}");
         async move {
             match self.call(tool, input).await {
                 Ok(output) => output,
-                Err(err) => panic!("{told}: {err:?}"),
+                Err(err) => panic!("{call}: {err:?}"),
             }
         }
     }
 
-    /// The refusal of a call that must fail.
+    /// Makes a call that must fail, and returns the error.
     async fn refused(&self, tool: &str, input: Value) -> ToolError {
-        let told = format!("{tool} {input}");
+        let call = format!("{tool} {input}");
         match self.call(tool, input).await {
-            Ok(output) => panic!("{told}: {}", output.value),
+            Ok(output) => panic!("{call}: {}", output.value),
             Err(err) => err,
         }
     }
@@ -110,13 +109,13 @@ fn git_in(folder: &Path, home: &Path, args: &[&str]) -> String {
     git.args(args).current_dir(folder).env_clear().env("HOME", home).env("LC_ALL", "C.UTF-8");
     git.env("PATH", std::env::var_os("PATH").expect("there is a PATH"));
     let done = git.output().expect("git runs");
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "git {args:?}: {said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "git {args:?}: {stderr}");
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 #[tokio::test]
-async fn where_git_is_not_installed_it_is_said() {
+async fn every_tool_is_unavailable_without_git() {
     let folder = TempDir::new().unwrap();
     let processes = ProcessRunner::new([("PATH".into(), folder.path().into())]).unwrap();
     let root = Root::open(folder.path()).unwrap();

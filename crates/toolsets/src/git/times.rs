@@ -27,8 +27,8 @@ const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "te
 /// Returns the error message for the invalid time `text`.
 pub(super) fn invalid_time_message(text: &str) -> String {
     format!(
-        "{} is no time: give a date (`2026-01-31`), a date and time (`2026-01-31T12:00:00Z`) or \
-         how long ago (`2 weeks ago`, `yesterday`)",
+        "{} is not a time; write a date (`2026-01-31`), a date and time (`2026-01-31T12:00:00Z`) \
+         or a time ago (`2 weeks ago`, `yesterday`)",
         quoted_path(text)
     )
 }
@@ -43,16 +43,16 @@ pub(super) fn is_time(text: &str) -> bool {
     if is_number(&text) {
         return text.len() >= 9;
     }
-    let mut says_when = false;
-    let is_apart = |c: char| c.is_whitespace() || c == ',';
-    for word in text.split(is_apart).filter(|word| !word.is_empty()) {
+    let mut has_time = false;
+    let is_separator = |c: char| c.is_whitespace() || c == ',';
+    for word in text.split(is_separator).filter(|word| !word.is_empty()) {
         match classify_word(word) {
-            Some(TimeWord::Time) => says_when = true,
+            Some(TimeWord::Time) => has_time = true,
             Some(TimeWord::Qualifier) => {}
             None => return false,
         }
     }
-    says_when
+    has_time
 }
 
 /// Role of a word in a time.
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_understands_is_a_time() {
+    fn text_that_git_understands_is_a_time() {
         for text in [
             "2026-01-31",
             "2026-01-31T12:00:00Z",
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_would_take_for_now_is_none() {
+    fn text_that_git_would_take_for_the_current_time_is_not_a_time() {
         for text in [
             "",
             "garbage in",

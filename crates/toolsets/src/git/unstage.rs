@@ -25,8 +25,8 @@ pub(super) struct GitUnstageInput {
 impl Tool for GitUnstage {
     const NAME: &'static str = "git.unstage";
     const TITLE: &'static str = "Git unstage";
-    const DESCRIPTION: &'static str = "Takes files of a git repository back out of what is staged; the \
-        files themselves stay as they are. Tells all that is still staged.";
+    const DESCRIPTION: &'static str = "Unstage files of a git repository; the files themselves do not \
+        change. Returns everything that is still staged.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;

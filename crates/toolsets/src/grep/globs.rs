@@ -17,8 +17,8 @@ pub(crate) struct FileGlob {
 impl FileGlob {
     /// Parses `glob` for the workspace at `root`. An error points at `pointer` in the input.
     pub(crate) fn parse(glob: &str, root: &Path, pointer: &str) -> Result<Self, ToolError> {
-        let (not, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
-        let whole = glob.contains('/');
+        let (negated, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
+        let matches_path = glob.contains('/');
         let glob = root.to_str().map_or(glob, |root| strip_root(glob, root));
         let glob = glob.strip_prefix("./").unwrap_or(glob);
         let glob = glob.strip_prefix('/').unwrap_or(glob);
@@ -28,7 +28,7 @@ impl FileGlob {
         let glob = GlobBuilder::new(glob).literal_separator(true).build().map_err(|err| {
             ToolError::invalid(pointer, format!("it is not a glob: {}", err.kind()))
         })?;
-        Ok(Self { glob: glob.compile_matcher(), matches_path: whole, negated: not })
+        Ok(Self { glob: glob.compile_matcher(), matches_path, negated })
     }
 
     /// Returns true if this glob selects the entry at `path`. It is matched by name, or by its path

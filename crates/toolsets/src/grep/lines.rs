@@ -77,11 +77,11 @@ pub(crate) fn collect_lines(
     let path_bytes = file.path().len();
     let before = Vec::new();
     let lines = Vec::new();
-    let mut gather = LineCollector { matcher, path_bytes, after, room, before, lines, bytes: 0 };
-    match scanner.scan(matcher, file, watch, &mut gather) {
-        ScanOutcome::Searched => FileLines::Lines(gather.lines),
-        not @ (ScanOutcome::Binary | ScanOutcome::Unreadable | ScanOutcome::TooLong) => {
-            FileLines::Skipped(not)
+    let mut collector = LineCollector { matcher, path_bytes, after, room, before, lines, bytes: 0 };
+    match scanner.scan(matcher, file, watch, &mut collector) {
+        ScanOutcome::Searched => FileLines::Lines(collector.lines),
+        reason @ (ScanOutcome::Binary | ScanOutcome::Unreadable | ScanOutcome::TooLong) => {
+            FileLines::Skipped(reason)
         }
     }
 }

@@ -51,22 +51,22 @@ pub(crate) struct TextPattern<'p> {
 impl TextPattern<'_> {
     /// Compiles the pattern. An error points at `/text`.
     pub(crate) fn compile(self) -> Result<RegexMatcher, ToolError> {
-        let Self { text, literal, word, case, span: reach } = self;
+        let Self { text, literal, word, case, span } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
             let message = format!(
-                "it cannot be searched for: an expression has {TEXT_BYTES_MAX} bytes at most, and \
-                 this has {}; to search for the text as it is, set literal: true",
+                "it has {} bytes, and an expression can have at most {TEXT_BYTES_MAX}; to search \
+                 for the text itself, set literal: true",
                 text.len()
             );
             return Err(ToolError::invalid("/text", message));
         }
         let mut builder = RegexMatcherBuilder::new();
-        let across = (reach == MatchSpan::MultiLine).then(|| across_lines(text, literal));
-        let is_as_it_is = literal && across.is_none();
-        builder.multi_line(true).fixed_strings(is_as_it_is).word(word).size_limit(REGEX_BYTES_MAX);
+        let across = (span == MatchSpan::MultiLine).then(|| across_lines(text, literal));
+        let is_fixed = literal && across.is_none();
+        builder.multi_line(true).fixed_strings(is_fixed).word(word).size_limit(REGEX_BYTES_MAX);
         builder.dfa_size_limit(DFA_BYTES_MAX);
         // If this is off, `$` also matches before a `\r\n`, and nothing matches the end of a line.
-        builder.crlf(reach == MatchSpan::SingleLine);
+        builder.crlf(span == MatchSpan::SingleLine);
         match case {
             CaseSensitivity::Smart => builder.case_smart(true),
             CaseSensitivity::Sensitive => &mut builder,
@@ -76,14 +76,14 @@ impl TextPattern<'_> {
             // The crate draws the expression with a caret. Only the last line names the error.
             let why = err.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            let way_out = if text.contains('\n') && reach == MatchSpan::SingleLine {
-                "a match is within one line; search_text looks across lines with multiline: true"
+            let advice = if text.contains('\n') && span == MatchSpan::SingleLine {
+                "a match cannot span lines; search_text can with multiline: true"
             } else if literal {
-                "a match is within one line"
+                "a match cannot span lines"
             } else {
-                "the syntax is that of Rust's regex crate; to search for the text as it is, set literal: true"
+                "the syntax is that of Rust's regex crate; to search for the text itself, set literal: true"
             };
-            ToolError::invalid("/text", format!("it cannot be searched for: {why}; {way_out}"))
+            ToolError::invalid("/text", format!("it cannot be searched for: {why}; {advice}"))
         })
     }
 }

@@ -41,18 +41,18 @@ pub(crate) enum ScanOutcome {
 
 impl FileScanner {
     /// Returns a scanner that numbers lines and shows `context` lines around a match.
-    pub(crate) fn with_line_numbers(context: usize, reach: MatchSpan) -> Self {
-        Self::new(context, reach, true)
+    pub(crate) fn with_line_numbers(context: usize, span: MatchSpan) -> Self {
+        Self::new(context, span, true)
     }
 
     /// Returns a scanner without line numbers and context, which is faster.
-    pub(crate) fn without_line_numbers(reach: MatchSpan) -> Self {
-        Self::new(0, reach, false)
+    pub(crate) fn without_line_numbers(span: MatchSpan) -> Self {
+        Self::new(0, span, false)
     }
 
-    fn new(context: usize, reach: MatchSpan, numbers: bool) -> Self {
+    fn new(context: usize, span: MatchSpan, numbers: bool) -> Self {
         let mut builder = SearcherBuilder::new();
-        match reach {
+        match span {
             MatchSpan::SingleLine => builder.line_terminator(LineTerminator::crlf()),
             MatchSpan::MultiLine => builder.multi_line(true),
         };
@@ -75,7 +75,7 @@ impl FileScanner {
         sink: &mut S,
     ) -> ScanOutcome {
         let bytes = file.meta().size();
-        let mut noting = BinaryFlagSink { sink, binary: false };
+        let mut flagged = BinaryFlagSink { sink, binary: false };
         let searched = if bytes <= WHOLE_BYTES_MAX {
             self.text_len = 0;
             let Ok(read) = file.read_whole(&mut self.text) else { return ScanOutcome::Unreadable };
@@ -85,14 +85,14 @@ impl FileScanner {
             if memchr::memchr(0, text).is_some() && !is_utf16(text) {
                 return ScanOutcome::Binary;
             }
-            self.searcher.search_slice(matcher, text, &mut noting)
+            self.searcher.search_slice(matcher, text, &mut flagged)
         } else {
             self.text_len = 0;
             let file = fs::File::from(OwnedFd::from(file)).take(bytes);
-            self.searcher.search_reader(matcher, CancelableReader { file, watch }, &mut noting)
+            self.searcher.search_reader(matcher, CancelableReader { file, watch }, &mut flagged)
         };
         match searched {
-            Ok(()) if noting.binary => ScanOutcome::Binary,
+            Ok(()) if flagged.binary => ScanOutcome::Binary,
             Ok(()) => ScanOutcome::Searched,
             Err(err)
                 if err

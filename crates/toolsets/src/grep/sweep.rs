@@ -36,45 +36,45 @@ pub(crate) struct SweepResult<T> {
 pub(crate) fn sweep<T: Send>(
     root: &Root,
     folder: WalkFolder,
-    sight: WalkFilter,
+    filter: WalkFilter,
     watch: &WorkMonitor,
     wanted: impl Fn(&Path) -> bool + Sync,
     begin: impl Fn() -> T + Sync,
     take: impl Fn(&mut T, &Path, WorkspaceFile) + Sync,
 ) -> Result<SweepResult<T>, ToolError> {
     let queue = SweepQueue::new(folder);
-    let unread = AtomicU64::new(0);
+    let unreadable = AtomicU64::new(0);
     let work = || {
-        let mut shown = begin();
+        let mut result = begin();
         while let Some(piece) = queue.next() {
             let _done = SweepTaskGuard(&queue);
             if watch.check_cancelled().is_err() {
                 continue;
             }
-            let (folder, looked, from) = match piece {
-                SweepTask::Folder(mut folder) => match folder.open_and_list(root, sight, watch) {
-                    Ok(looked) => (Arc::new(folder), Arc::new(looked), 0),
+            let (folder, open, from) = match piece {
+                SweepTask::Folder(mut folder) => match folder.open_and_list(root, filter, watch) {
+                    Ok(open) => (Arc::new(folder), Arc::new(open), 0),
                     Err(_) => {
-                        unread.fetch_add(1, Ordering::Relaxed);
+                        unreadable.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }
                 },
-                SweepTask::Rest(folder, looked, from) => (folder, looked, from),
+                SweepTask::Rest(folder, open, from) => (folder, open, from),
             };
             if from == 0 {
-                queue.push_subtasks(&folder, &looked);
+                queue.push_subtasks(&folder, &open);
             }
-            let entries = looked.entries.iter().skip(from).take(ENTRIES_AT_ONCE);
+            let entries = open.entries.iter().skip(from).take(ENTRIES_AT_ONCE);
             let files = entries.filter(|(_, kind)| *kind == EntryKind::File);
             for (name, _) in files {
                 let path = folder.path.join(name);
                 if !wanted(&path) {
                     continue;
                 }
-                match looked.open_file(name, &path) {
-                    Ok(file) => take(&mut shown, &path, file),
+                match open.open_file(name, &path) {
+                    Ok(file) => take(&mut result, &path, file),
                     Err(_) => {
-                        unread.fetch_add(1, Ordering::Relaxed);
+                        unreadable.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 if watch.check_cancelled().is_err() {
@@ -82,11 +82,11 @@ pub(crate) fn sweep<T: Send>(
                 }
             }
         }
-        shown
+        result
     };
-    let shown = SearchThreads::reserve(usize::MAX).run_on_each(work);
+    let results = SearchThreads::reserve(usize::MAX).run_on_each(work);
     watch.check_cancelled()?;
-    Ok(SweepResult { results: shown, unreadable: unread.into_inner() })
+    Ok(SweepResult { results, unreadable: unreadable.into_inner() })
 }
 
 /// A piece of work in the queue.
@@ -131,12 +131,12 @@ impl SweepQueue {
     }
 
     /// Queues the subfolders of `folder`, and its entries beyond the first [`ENTRIES_AT_ONCE`].
-    fn push_subtasks(&self, folder: &Arc<WalkFolder>, looked: &Arc<OpenFolder>) {
-        let dirs = looked.entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
+    fn push_subtasks(&self, folder: &Arc<WalkFolder>, open: &Arc<OpenFolder>) {
+        let dirs = open.entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
         let inner =
             dirs.map(|(name, _): &(OsString, EntryKind)| SweepTask::Folder(folder.child(name)));
-        let rest = (ENTRIES_AT_ONCE..looked.entries.len()).step_by(ENTRIES_AT_ONCE);
-        let rest = rest.map(|from| SweepTask::Rest(folder.clone(), looked.clone(), from));
+        let rest = (ENTRIES_AT_ONCE..open.entries.len()).step_by(ENTRIES_AT_ONCE);
+        let rest = rest.map(|from| SweepTask::Rest(folder.clone(), open.clone(), from));
         let mut state = self.lock();
         let before = state.pieces.len();
         state.pieces.extend(inner.chain(rest));
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use toolgate_world::root::WalkStart;
 
-    /// Folders in folders, one of them of more files than are done at once.
+    /// Creates nested folders, one of them with more files than a thread takes at a time.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {
         let space = TempDir::new().unwrap();
         let mut all = BTreeSet::new();
@@ -203,14 +203,14 @@ mod tests {
     ) -> Result<SweepResult<Vec<PathBuf>>, ToolError> {
         let root = Root::open(space.path()).unwrap();
         let WalkStart::Folder(folder) = root.walk_start(".").unwrap() else {
-            panic!("it is a folder")
+            panic!("the root is a folder")
         };
-        let sight = WalkFilter { include_ignored: false, include_hidden: true };
-        sweep(&root, folder, sight, &WorkMonitor::default(), |_| true, Vec::new, take)
+        let filter = WalkFilter { include_ignored: false, include_hidden: true };
+        sweep(&root, folder, filter, &WorkMonitor::default(), |_| true, Vec::new, take)
     }
 
     #[test]
-    fn each_file_is_taken_once() {
+    fn each_file_is_visited_once() {
         let (space, all) = tree();
         let swept = swept(&space, |seen, path, _| seen.push(path.to_owned())).unwrap();
         let seen: Vec<PathBuf> = swept.results.into_iter().flatten().collect();
@@ -219,9 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_keeps_nobody_waiting() {
+    fn a_panic_in_one_thread_ends_the_sweep() {
         let (space, _) = tree();
-        let sweep = || swept(&space, |_, path, _| assert!(!path.ends_with("f2"), "it is there"));
+        let sweep =
+            || swept(&space, |_, path, _| assert!(!path.ends_with("f2"), "panics on purpose"));
         assert!(catch_unwind(AssertUnwindSafe(sweep)).is_err());
     }
 }

@@ -19,13 +19,13 @@ impl SearchThreads {
     pub(crate) fn reserve(pieces: usize) -> Self {
         let most = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
         let wanted = most.min(pieces).saturating_sub(1);
-        let mut hired = 0;
-        let hire = |busy: usize| {
-            hired = wanted.min(most.saturating_sub(busy));
-            Some(busy + hired)
+        let mut reserved = 0;
+        let reserve = |busy: usize| {
+            reserved = wanted.min(most.saturating_sub(busy));
+            Some(busy + reserved)
         };
-        let _ = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, hire);
-        Self(hired)
+        let _ = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        Self(reserved)
     }
 
     /// Runs `work` on each helper and on the calling thread, and returns all results.

@@ -23,17 +23,17 @@ static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
 /// A prompt of a workspace.
 pub(super) struct FileBackedPrompt {
     root: Root,
-    sheet: Arc<PromptFile>,
+    file: Arc<PromptFile>,
 }
 
 impl FileBackedPrompt {
-    pub(super) fn new(root: &Root, sheet: &Arc<PromptFile>) -> Self {
-        Self { root: root.clone(), sheet: sheet.clone() }
+    pub(super) fn new(root: &Root, file: &Arc<PromptFile>) -> Self {
+        Self { root: root.clone(), file: file.clone() }
     }
 
     /// Refuses an empty value for a required argument. The lines that name it would be left out.
     fn check_not_empty(&self, arguments: &PromptArguments) -> Result<(), ToolError> {
-        let PromptSpec { name: prompt, arguments: known, .. } = &self.sheet.spec;
+        let PromptSpec { name: prompt, arguments: known, .. } = &self.file.spec;
         let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);
         match known.iter().find(|one| one.required && is_empty(&one.name)) {
             None => Ok(()),
@@ -50,10 +50,10 @@ impl FileBackedPrompt {
         arguments: &PromptArguments,
     ) -> Result<PromptText, ToolError> {
         self.check_not_empty(arguments)?;
-        let mut bytes = self.sheet.template.bytes_max(arguments);
+        let mut bytes = self.file.template.bytes_max(arguments);
         check_size(bytes)?;
         let mut messages = Vec::new();
-        for (role, part) in self.sheet.template.fill(arguments) {
+        for (role, part) in self.file.template.fill(arguments) {
             let content = match part {
                 FilledPart::Text(text) => ContentBlock::text(text),
                 FilledPart::File(path) => {
@@ -69,23 +69,23 @@ impl FileBackedPrompt {
             messages.push(PromptMessage { role, content });
         }
         if messages.is_empty() {
-            return Err(ToolError::invalid("", "without any argument this prompt says nothing"));
+            return Err(ToolError::invalid("", "this prompt is empty without arguments"));
         }
-        Ok(PromptText { description: self.sheet.spec.description.clone(), messages })
+        Ok(PromptText { description: self.file.spec.description.clone(), messages })
     }
 
     async fn completions(
         &self,
         ctx: &ToolContext,
-        asked: &CompletionRequest,
+        request: &CompletionRequest,
     ) -> Result<Vec<String>, ToolError> {
-        match self.sheet.completions.get(&asked.argument) {
+        match self.file.completions.get(&request.argument) {
             Some(ArgumentCompletions::Values(values)) => Ok(values.clone()),
             Some(ArgumentCompletions::Paths) => {
-                let so_far = asked.prefix.clone();
+                let prefix = request.prefix.clone();
                 self.root
                     .run_blocking(ctx, move |root, watch| {
-                        path_completion::complete_paths(root, &so_far, watch)
+                        path_completion::complete_paths(root, &prefix, watch)
                     })
                     .await
             }
@@ -104,9 +104,9 @@ fn check_size(bytes: usize) -> Result<(), ToolError> {
     Err(ToolError::new(ToolFault::TooLarge, message))
 }
 
-/// Returns the number of bytes in `held`.
-fn content_bytes(held: &ResourceData) -> usize {
-    match held {
+/// Returns the number of bytes in `data`.
+fn content_bytes(data: &ResourceData) -> usize {
+    match data {
         ResourceData::Text(text) => text.len(),
         ResourceData::Bytes(bytes) => bytes.0.len(),
     }
@@ -114,11 +114,11 @@ fn content_bytes(held: &ResourceData) -> usize {
 
 impl AnyPrompt for FileBackedPrompt {
     fn spec(&self) -> &PromptSpec {
-        &self.sheet.spec
+        &self.file.spec
     }
 
     fn guard(&self) -> Option<&ToolSpec> {
-        self.sheet.needs_file_access().then(|| &*READ_GUARD)
+        self.file.needs_file_access().then(|| &*READ_GUARD)
     }
 
     fn make<'a>(
@@ -132,8 +132,8 @@ impl AnyPrompt for FileBackedPrompt {
     fn complete<'a>(
         &'a self,
         ctx: &'a ToolContext,
-        asked: &'a CompletionRequest,
+        request: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
-        Box::pin(self.completions(ctx, asked))
+        Box::pin(self.completions(ctx, request))
     }
 }

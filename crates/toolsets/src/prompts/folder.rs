@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 256 << 10;
 /// Source of the prompts in a folder. Each request rereads the files that changed.
 pub struct PromptFolder {
     path: String,
-    looked: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
+    scan: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
 }
 
 /// The result of reading one file: a prompt or an error.
@@ -34,31 +34,31 @@ impl PromptFolder {
     pub fn new(root: &Root, path: &str) -> Self {
         let path = path.trim_end_matches('/').to_owned();
         let folder = path.clone();
-        let look =
+        let scan_fn =
             move |root: &Root, memory: &mut _, watch: &_| refresh(root, &folder, memory, watch);
-        Self { path, looked: WorkspaceScan::new(root, look) }
+        Self { path, scan: WorkspaceScan::new(root, scan_fn) }
     }
 }
 
 impl PromptSource for PromptFolder {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async {
-            let now = self.looked.scan_in_background().await;
-            let sheets = now.or_else(|| self.looked.latest()).unwrap_or_default();
-            let written =
-                |sheet: &Arc<_>| Arc::new(FileBackedPrompt::new(self.looked.root(), sheet)) as _;
-            sheets.iter().map(written).collect()
+            let now = self.scan.scan_in_background().await;
+            let files = now.or_else(|| self.scan.latest()).unwrap_or_default();
+            let prompt =
+                |file: &Arc<_>| Arc::new(FileBackedPrompt::new(self.scan.root(), file)) as _;
+            files.iter().map(prompt).collect()
         })
     }
 
     fn unusable_reason(&self, name: &str) -> Option<String> {
         let file = file_path(&self.path, name);
-        self.looked.left_out_reason(|left_out| left_out.file == file)
+        self.scan.left_out_reason(|left_out| left_out.file == file)
     }
 
     fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
         let changes = changes.clone();
-        self.looked.subscribe(move |_, _| changes.publish(&ServerChange::Prompts))
+        self.scan.subscribe(move |_, _| changes.publish(&ServerChange::Prompts))
     }
 }
 
@@ -78,10 +78,10 @@ fn refresh(
     watch: &WorkMonitor,
 ) -> Result<PromptFiles, ToolError> {
     let mut left_out = Vec::new();
-    let sheets = read_folder(root, path, &mut memory.files, &mut left_out, watch)?;
+    let prompts = read_folder(root, path, &mut memory.files, &mut left_out, watch)?;
     memory.files.evict_unused();
     memory.log_left_out(left_out);
-    Ok(sheets)
+    Ok(prompts)
 }
 
 /// Reads the prompts in the folder `path`, and adds the skipped files to `left_out`.
@@ -106,21 +106,21 @@ pub(super) fn read_folder(
         let message = format!("only the first {ENTRIES_MAX} of its entries are read");
         left_out.push(SkippedFile::whole(ITEM_KIND, path, message));
     }
-    let mut sheets = Vec::new();
+    let mut prompts = Vec::new();
     for (name, meta) in &page.entries {
         let name = name.to_string_lossy();
         let is_file = matches!(meta.kind(), EntryKind::File | EntryKind::Symlink);
         let Some(stem) = name.strip_suffix(".md").filter(|_| is_file) else { continue };
         let file = file_path(path, stem);
         match read_file(root, &file, stem, files, watch) {
-            Ok(Ok(sheet)) => sheets.push(sheet),
-            Ok(Err(wrong)) => left_out.push(wrong.into_skipped(ITEM_KIND, &file)),
+            Ok(Ok(prompt)) => prompts.push(prompt),
+            Ok(Err(problem)) => left_out.push(problem.into_skipped(ITEM_KIND, &file)),
             Err(err) if err.fault == ToolFault::Canceled => return Err(err),
             Err(err) => left_out.push(SkippedFile::whole(ITEM_KIND, &file, err.message)),
         }
     }
-    sheets.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-    Ok(sheets)
+    prompts.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+    Ok(prompts)
 }
 
 /// Reads the prompt `name` from the file `path`. Returns its error if it is invalid.
@@ -135,7 +135,8 @@ fn read_file(
     files.get_or_make(Path::new(path), &file, || {
         let size = file.meta().size();
         if size > FILE_BYTES_MAX {
-            let message = format!("it has {size} bytes; a prompt has at most {FILE_BYTES_MAX}");
+            let message =
+                format!("it has {size} bytes; a prompt can have at most {FILE_BYTES_MAX}");
             return Ok(Err(FileProblem::whole(message)));
         }
         Ok(match String::from_utf8(file.read(0, size, watch)?) {

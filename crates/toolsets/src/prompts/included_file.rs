@@ -18,27 +18,27 @@ pub(super) fn read_included(
     path: &str,
     watch: &WorkMonitor,
 ) -> Result<ResourceContents, ToolError> {
-    let unread = |err: ToolError| ToolError {
-        message: format!("the prompt takes in a file that cannot be read: {}", err.message),
+    let unreadable = |err: ToolError| ToolError {
+        message: format!("the prompt includes a file that cannot be read: {}", err.message),
         ..err.with_pointer("")
     };
-    let at = match root.walk_start(path).map_err(unread)? {
+    let at = match root.walk_start(path).map_err(unreadable)? {
         WalkStart::File(found) => found.path,
         WalkStart::Folder(_) => {
             let message = format!("{} is a directory, not a file", quoted_path(path));
-            return Err(unread(ToolError::invalid("", message)));
+            return Err(unreadable(ToolError::invalid("", message)));
         }
     };
-    let file = root.open_walked(&at).map_err(unread)?;
+    let file = root.open_walked(&at).map_err(unreadable)?;
     let size = file.meta().size();
     if size > BYTES_MAX {
         let message = format!(
-            "{} has {size} bytes; a prompt takes in files of at most {BYTES_MAX}",
+            "{} has {size} bytes; a prompt can include files of at most {BYTES_MAX}",
             quoted_path(path)
         );
         return Err(ToolError::new(ToolFault::TooLarge, message));
     }
-    let bytes = file.read(0, size, watch).map_err(unread)?;
+    let bytes = file.read(0, size, watch).map_err(unreadable)?;
     let uri = format!(
         "file://{}",
         uri_paths::percent_encode_path(root.path().join(&at).as_os_str().as_bytes())

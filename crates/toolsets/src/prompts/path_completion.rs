@@ -10,22 +10,22 @@ use toolgate_world::root::{EntryKind, WalkFilter, WalkStart, WorkMonitor};
 /// The most paths to suggest. Those nearest to the top come first.
 const PATHS_MAX: usize = 5_000;
 
-/// Returns the paths below the folder in `so_far`. Folders end in `/`.
+/// Returns the paths below the folder in `prefix`. Folders end in `/`.
 pub(super) fn complete_paths(
     root: &Root,
-    so_far: &str,
+    prefix: &str,
     watch: &WorkMonitor,
 ) -> Result<Vec<String>, ToolError> {
-    let typed = so_far.rsplit_once('/').map(|(folder, _)| folder).filter(|it| !it.is_empty());
+    let typed = prefix.rsplit_once('/').map(|(folder, _)| folder).filter(|it| !it.is_empty());
     // A path that does not exist or leads out of the workspace has no completions.
     let Ok(WalkStart::Folder(top)) = root.walk_start(typed.unwrap_or(".")) else {
         return Ok(Vec::new());
     };
-    let sight = WalkFilter { include_ignored: false, include_hidden: true };
+    let filter = WalkFilter { include_ignored: false, include_hidden: true };
     let mut waiting = VecDeque::from([top]);
     let mut found = Vec::new();
     while let Some(mut folder) = waiting.pop_front() {
-        let entries = match folder.list(root, sight, watch) {
+        let entries = match folder.list(root, filter, watch) {
             Ok(entries) => entries,
             Err(err) if err.fault == ToolFault::Canceled => return Err(err),
             // The folder has vanished or is unreadable.

@@ -77,7 +77,7 @@ impl PromptFile {
     /// Parses `text` as the prompt `name`.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileProblem> {
         if !is_name(name) {
-            let why = "a prompt's name is letters, digits, `-`, `_` and `.`, at most 64 of them";
+            let why = format!("a prompt's name must be {NAME_RULE}");
             return Err(FileProblem::whole(why));
         }
         let MarkdownParts { head, body, body_line } = front_matter::split_if_any(text)?;
@@ -90,16 +90,16 @@ impl PromptFile {
             arguments: Vec::with_capacity(arguments.len()),
             icons: icons::for_toolset("prompts"),
         };
-        let mut offers = BTreeMap::new();
+        let mut completions = BTreeMap::new();
         for argument in arguments {
             let line = front_matter::line_number(&argument);
             let FrontMatterArgument { name, title, description: about, required, kind, values } =
                 argument.value;
             if !is_name(&name) {
-                let why = format!("`{name}` is no name of an argument: letters, digits, `-`, `_`");
+                let why = format!("`{name}` is not a valid argument name: it must be {NAME_RULE}");
                 return Err(FileProblem::at_line(line, why));
             }
-            let offer = match kind {
+            let completion = match kind {
                 PromptArgumentKind::Text => ArgumentCompletions::Values(values),
                 PromptArgumentKind::Path if values.is_empty() => ArgumentCompletions::Paths,
                 PromptArgumentKind::Path => {
@@ -107,27 +107,30 @@ impl PromptFile {
                     return Err(FileProblem::at_line(line, why));
                 }
             };
-            if offers.insert(name.clone(), offer).is_some() {
+            if completions.insert(name.clone(), completion).is_some() {
                 return Err(FileProblem::at_line(
                     line,
-                    format!("the argument `{name}` stands twice"),
+                    format!("the argument `{name}` appears twice"),
                 ));
             }
             spec.arguments.push(PromptArgument { name, title, description: about, required });
         }
-        let names: Vec<&str> = offers.keys().map(String::as_str).collect();
+        let names: Vec<&str> = completions.keys().map(String::as_str).collect();
         let template = PromptTemplate::parse(body, body_line, &names)?;
-        Ok(Self { spec, completions: offers, template })
+        Ok(Self { spec, completions, template })
     }
 
     /// Checks whether the prompt includes workspace files or completes their paths.
     pub(super) fn needs_file_access(&self) -> bool {
         self.template.includes_files()
-            || self.completions.values().any(|offer| *offer == ArgumentCompletions::Paths)
+            || self.completions.values().any(|it| *it == ArgumentCompletions::Paths)
     }
 }
 
+/// The rule that [`is_name`] checks, for error messages.
+const NAME_RULE: &str = "1 to 64 letters, digits, `-`, `_` or `.`, not beginning with `.`";
+
 fn is_name(name: &str) -> bool {
-    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=64).contains(&name.len()) && name.chars().all(sound) && !name.starts_with('.')
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&name.len()) && name.chars().all(is_valid) && !name.starts_with('.')
 }

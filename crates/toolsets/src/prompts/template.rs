@@ -49,7 +49,7 @@ impl PromptTemplate {
         if messages.is_empty() {
             return Err(FileProblem::at_line(
                 first,
-                "it says nothing: there is no text in it but front matter",
+                "it is empty: there is no text besides the front matter",
             ));
         }
         Ok(Self(messages))
@@ -78,21 +78,21 @@ impl PromptTemplate {
     pub(super) fn fill(&self, arguments: &PromptArguments) -> Vec<(MessageRole, FilledPart)> {
         let mut parts = Vec::new();
         for (role, lines) in &self.0 {
-            let mut said = TextCollector::default();
+            let mut collector = TextCollector::default();
             for line in lines {
                 match line {
-                    TemplateLine::Text(pieces) => said.add_line(fill_line(pieces, arguments)),
+                    TemplateLine::Text(pieces) => collector.add_line(fill_line(pieces, arguments)),
                     TemplateLine::Include(pieces) => {
                         if let Some(path) = fill_line(pieces, arguments) {
                             parts.extend(
-                                said.take_text().map(|text| (*role, FilledPart::Text(text))),
+                                collector.take_text().map(|text| (*role, FilledPart::Text(text))),
                             );
                             parts.push((*role, FilledPart::File(path)));
                         }
                     }
                 }
             }
-            parts.extend(said.take_text().map(|text| (*role, FilledPart::Text(text))));
+            parts.extend(collector.take_text().map(|text| (*role, FilledPart::Text(text))));
         }
         parts
     }
@@ -162,7 +162,7 @@ fn parse_role(line: &str) -> Result<Option<MessageRole>, String> {
         None => Ok(None),
         Some("user") => Ok(Some(MessageRole::User)),
         Some("assistant") => Ok(Some(MessageRole::Assistant)),
-        Some(other) => Err(format!("`{other}` is no role; there are `user` and `assistant`")),
+        Some(other) => Err(format!("unknown role `{other}`; the roles are `user` and `assistant`")),
     }
 }
 
@@ -172,12 +172,12 @@ fn parse_line(line: &str, arguments: &[&str]) -> Result<TemplateLine, String> {
         && let Some(path) = rest.strip_suffix("]]")
     {
         if path.trim().is_empty() {
-            return Err("`![[]]` names no file".to_owned());
+            return Err("`![[]]` has no path".to_owned());
         }
         return Ok(TemplateLine::Include(split_pieces(path.trim(), arguments)?));
     }
     if whole.starts_with("![[") {
-        let why = "`![[path]]` stands on a line of its own; write `\\![[` for the letters";
+        let why = "`![[path]]` must be on a line of its own; write `\\![[` for the literal text";
         return Err(why.to_owned());
     }
     if whole.starts_with("\\![[") {
@@ -201,13 +201,13 @@ fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<TextPiece>, String
             continue;
         }
         let Some(end) = after.find("}}") else {
-            return Err("`{{` is not closed; write `\\{{` for the letters".to_owned());
+            return Err("`{{` is not closed; write `\\{{` for the literal text".to_owned());
         };
         let name = after[..end].trim();
         if !arguments.contains(&name) {
             return Err(format!(
-                "`{{{{{name}}}}}` is no argument{}; name it in the front matter, or write `\\{{{{` \
-                 for the letters",
+                "unknown argument `{{{{{name}}}}}`{}; declare it in the front matter, or write \
+                 `\\{{{{` for the literal text",
                 suggestion(name, arguments)
             ));
         }
@@ -228,7 +228,7 @@ fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<TextPiece>, String
 /// Returns `, did you mean …?` if an argument is similar to `name`.
 fn suggestion(name: &str, arguments: &[&str]) -> String {
     let near = |known: &&&str| strsim::normalized_damerau_levenshtein(name, known) > 0.55;
-    let likeness = |known: &&str| strsim::normalized_damerau_levenshtein(name, known);
-    let best = arguments.iter().filter(near).max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let similarity = |known: &&str| strsim::normalized_damerau_levenshtein(name, known);
+    let best = arguments.iter().filter(near).max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
     best.map(|known| format!(", did you mean `{{{{{known}}}}}`?")).unwrap_or_default()
 }

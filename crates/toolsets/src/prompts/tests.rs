@@ -1,6 +1,6 @@
-//! Prompts made from files, in workspaces of their own.
+//! Tests of prompts from files, each in its own workspace.
 
-mod sheets;
+mod prompt_files;
 mod folders;
 mod files;
 
@@ -39,7 +39,7 @@ impl Bench {
         fs::write(path, content).unwrap();
     }
 
-    /// Puts the prompt `name` of `head` and `body` in the folder.
+    /// Writes the prompt `name` with the front matter `head` and the text `body`.
     fn prompt(&self, name: &str, head: &str, body: &str) {
         self.put(&format!(".toolgate/prompts/{name}.md"), format!("---\n{head}---\n{body}"));
     }
@@ -54,27 +54,27 @@ impl Bench {
 
     async fn find(&self, name: &str) -> Arc<dyn AnyPrompt> {
         let all = self.folder.all().await;
-        all.into_iter().find(|prompt| prompt.spec().name == name).expect("it is there")
+        all.into_iter().find(|prompt| prompt.spec().name == name).expect("the prompt exists")
     }
 
-    /// What the prompt `name` says, told `arguments`.
-    async fn made(
+    /// Renders the prompt `name` with `arguments`.
+    async fn render(
         &self,
         name: &str,
         arguments: &[(&str, &str)],
     ) -> Result<Vec<PromptMessage>, ToolError> {
         let prompt = self.find(name).await;
-        Ok(prompt.make(&ctx(), told(arguments)).await?.messages)
+        Ok(prompt.make(&ctx(), to_arguments(arguments)).await?.messages)
     }
 
-    async fn offered(&self, prompt: &str, argument: &str, so_far: &str) -> Vec<String> {
-        let asked = CompletionRequest {
+    async fn completions(&self, prompt: &str, argument: &str, prefix: &str) -> Vec<String> {
+        let request = CompletionRequest {
             target: CompletionTarget::Prompt(prompt.to_owned()),
             argument: argument.to_owned(),
-            prefix: so_far.to_owned(),
+            prefix: prefix.to_owned(),
             other_arguments: PromptArguments::default(),
         };
-        self.find(prompt).await.complete(&ctx(), &asked).await.unwrap()
+        self.find(prompt).await.complete(&ctx(), &request).await.unwrap()
     }
 }
 
@@ -82,7 +82,7 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-fn told(arguments: &[(&str, &str)]) -> PromptArguments {
+fn to_arguments(arguments: &[(&str, &str)]) -> PromptArguments {
     arguments.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
@@ -90,12 +90,12 @@ fn told(arguments: &[(&str, &str)]) -> PromptArguments {
 fn text(message: &PromptMessage) -> &str {
     match &message.content.shown {
         ContentBody::Text(text) => text,
-        other => panic!("it is no text: {other:?}"),
+        other => panic!("the message is not text: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn those_that_come_along_can_all_be_made_and_say_what_they_are_told() {
+async fn every_built_in_prompt_renders_with_its_arguments() {
     let bench = Bench::new();
     let all = shipped(&bench.root);
     let names: Vec<_> = all.iter().map(|prompt| prompt.spec().name.as_str()).collect();
@@ -110,29 +110,30 @@ async fn those_that_come_along_can_all_be_made_and_say_what_they_are_told() {
         );
         let arguments: PromptArguments =
             spec.arguments.iter().map(|it| (it.name.clone(), format!("<{}>", it.name))).collect();
-        let made = prompt.make(&ctx(), arguments.clone()).await.unwrap();
-        let said = text(&made.messages[0]);
-        assert!(arguments.values().all(|value| said.contains(value)), "{said}");
-        assert!(!said.contains("{{"), "{said}");
-        let needed = spec.arguments.iter().filter(|it| it.required);
-        let needed = needed.map(|it| (it.name.clone(), "<it>".to_owned())).collect();
-        let made = prompt.make(&ctx(), needed).await.unwrap();
-        assert!(!text(&made.messages[0]).contains("\n\n\n"), "{}", text(&made.messages[0]));
-        assert_eq!(made.messages[0].role, MessageRole::User);
+        let rendered = prompt.make(&ctx(), arguments.clone()).await.unwrap();
+        let first = text(&rendered.messages[0]);
+        assert!(arguments.values().all(|value| first.contains(value)), "{first}");
+        assert!(!first.contains("{{"), "{first}");
+        let required = spec.arguments.iter().filter(|it| it.required);
+        let required = required.map(|it| (it.name.clone(), "<it>".to_owned())).collect();
+        let rendered = prompt.make(&ctx(), required).await.unwrap();
+        let first = text(&rendered.messages[0]);
+        assert!(!first.contains("\n\n\n"), "{first}");
+        assert_eq!(rendered.messages[0].role, MessageRole::User);
     }
 }
 
 #[test]
-fn a_folder_that_is_none_of_the_workspace_is_refused() {
+fn a_folder_outside_the_workspace_is_refused() {
     PromptSettings::default().check().unwrap();
-    let wrong = PromptSettings { folder: "../x".to_owned(), ..PromptSettings::default() }
+    let message = PromptSettings { folder: "../x".to_owned(), ..PromptSettings::default() }
         .check()
         .unwrap_err();
-    assert!(wrong.starts_with("`prompts.folder` names `../x`, which is outside"), "{wrong}");
+    assert!(message.starts_with("`prompts.folder` is `../x`, which is outside"), "{message}");
 }
 
 #[tokio::test]
-async fn the_settings_say_which_are_offered_and_a_workspace_s_own_comes_first() {
+async fn settings_select_the_sources_and_the_workspace_comes_first() {
     let bench = Bench::new();
     bench.prompt("review", "title: Ours\n", "Ours.");
     let count = |settings: &PromptSettings| sources(&bench.root, settings).len();

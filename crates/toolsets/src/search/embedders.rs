@@ -28,9 +28,8 @@ pub fn open(
 ) -> Result<Option<Arc<dyn Embedder>>, String> {
     settings.check()?;
     if let Some(folder) = &settings.folder {
-        let opened = FolderModel::open(&root.join(folder)).map_err(|why| {
-            format!("`search.embedder.folder` is no model that can be used: {why}")
-        })?;
+        let opened = FolderModel::open(&root.join(folder))
+            .map_err(|why| format!("`search.embedder.folder` is not a usable model: {why}"))?;
         return Ok(Some(Arc::new(opened)));
     }
     if settings.url.is_some() {

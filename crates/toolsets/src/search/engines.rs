@@ -64,7 +64,7 @@ pub trait SearchEngine: Send + Sync {
 
     /// Returns the best candidates among the committed chunks: by words, by static vectors and by
     /// model vectors.
-    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches>;
+    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches>;
 
     /// Returns definitions named like `name`, best match first: exact, other capitals, prefix, same
     /// words, misspelt. Functions and types come before others.
@@ -75,9 +75,9 @@ pub trait SearchEngine: Send + Sync {
         limit: usize,
     ) -> EngineFuture<'_, Vec<NamedDefinition>>;
 
-    /// Returns up to `most` chunks without a model vector. The newest documents come first if their
-    /// order is known.
-    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>>;
+    /// Returns up to `limit` chunks without a model vector. The newest documents come first if
+    /// their order is known.
+    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>>;
 
     /// Returns the document at `path` as it was put, or `None` if there is none. Only namespaces of
     /// [`DocumentSource::Documents`] keep documents.

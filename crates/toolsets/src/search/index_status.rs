@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::{IndexReport, IndexState, SearchService, WORKSPACE};
+use crate::counted::counted;
 
 /// The longest wait, in milliseconds.
 const WAIT_MS_MAX: u64 = 600_000;
@@ -50,9 +51,9 @@ impl GetIndexStatus {
 impl Tool for GetIndexStatus {
     const NAME: &'static str = "search.index_status";
     const TITLE: &'static str = "Search index status";
-    const DESCRIPTION: &'static str = "Says which namespaces can be searched and how far the index of each \
-        is: absent (the first search builds it), building, ready. With wait_ms it is built or \
-        brought up to date first.";
+    const DESCRIPTION: &'static str = "List the namespaces that can be searched, with the state of each \
+        index: absent (the first search builds it), building, ready. With wait_ms, the index is \
+        built or updated first.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = GetIndexStatusInput;
@@ -86,31 +87,36 @@ impl Tool for GetIndexStatus {
 
     fn decode_utf8(output: &GetIndexStatusOutput) -> ResultText {
         let mut body = String::new();
-        for (name, indexed) in &output.namespaces {
-            body += &format!("{name}: {}\n", status_line(indexed));
+        for (name, report) in &output.namespaces {
+            body += &format!("{name}: {}\n", status_line(report));
         }
         ResultText::from_body(body)
     }
 }
 
 /// Returns the status of an index in one line.
-pub(super) fn status_line(indexed: &IndexReport) -> String {
-    let IndexReport { state, files, files_total, chunks, vectors, complete, note } = indexed;
-    let how = match state {
-        IndexState::Absent => return "not indexed yet; the first search does".to_owned(),
+pub(super) fn status_line(report: &IndexReport) -> String {
+    let IndexReport { state, files, files_total, chunks, vectors, complete, note } = report;
+    let state_text = match state {
+        IndexState::Absent => {
+            return "not indexed yet; the first search builds the index".to_owned();
+        }
         IndexState::Building => "being built",
-        IndexState::Rebuilding => "being built anew",
+        IndexState::Rebuilding => "being rebuilt",
         IndexState::Ready => "ready",
-        IndexState::Following => "kept by another server",
-        IndexState::Away => "away",
+        IndexState::Following => "maintained by another server",
+        IndexState::Away => "unavailable",
     };
-    let of = files_total.map(|total| format!(" of {total}")).unwrap_or_default();
-    let mut line = format!("{how}; {files}{of} files, {chunks} passages");
+    let files = match files_total {
+        Some(total) => format!("{files} of {}", counted(*total, "file", "files")),
+        None => counted(*files, "file", "files"),
+    };
+    let mut line = format!("{state_text}; {files}, {}", counted(*chunks, "passage", "passages"));
     if let Some(vectors) = vectors {
-        line += &format!(", {vectors} with a vector by the model");
+        line += &format!(", {vectors} with a vector of the model");
     }
     if *state == IndexState::Ready && !complete {
-        line += "; some files are left out since a limit was reached or they cannot be read";
+        line += "; some files are left out because a limit was reached or they cannot be read";
     }
     if let Some(note) = note {
         line += &format!("; {note}");

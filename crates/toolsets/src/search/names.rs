@@ -13,6 +13,7 @@ use toolgate_search::{ChunkSummary, DocumentFilter};
 
 use super::IndexReport;
 use super::service::{SearchService, distinct_tags, resolve_prefix};
+use crate::counted::counted;
 use crate::files::cursor;
 use refresh::refresh_definitions;
 
@@ -138,9 +139,9 @@ impl SearchNames {
 impl Tool for SearchNames {
     const NAME: &'static str = "search.names";
     const TITLE: &'static str = "Search names";
-    const DESCRIPTION: &'static str = "Finds where a function, type, constant, section or key is defined \
-        by its name: exact, in other capitals, its beginning, words of it, or misspelt. Gives its \
-        head, its lines and what it stands in. For where it is used, search_text.";
+    const DESCRIPTION: &'static str = "Find the definition of a function, type, constant, section or key \
+        by name: exact, in other capitals, its beginning, words of it, or misspelt. Returns its \
+        head, lines and enclosing definitions. For its uses, use search_text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = SearchNamesInput;
@@ -151,14 +152,14 @@ impl Tool for SearchNames {
         ctx: &ToolContext,
         input: SearchNamesInput,
     ) -> Result<SearchNamesOutput, ToolError> {
-        let question = input.validate()?;
+        let cursor_key = input.validate()?;
         let SearchNamesInput { name, namespace, path_prefix, tags, kinds, limit, cursor } = input;
         let namespace = namespace.as_deref();
         let after = match &cursor {
-            Some(given) => PageEnd::decode(&cursor::decode_cursor(&question, given)?),
+            Some(given) => PageEnd::decode(&cursor::decode_cursor(&cursor_key, given)?),
             None => PageEnd::default(),
         };
-        // Documents that callers put are in no file.
+        // Documents that callers put have no file.
         let root = self.service.resolve_files(namespace).await.ok().map(|(root, _)| root);
         let prefix = match (path_prefix, &root) {
             (Some(prefix), Some(root)) => Some(resolve_prefix(root, &prefix)?),
@@ -166,13 +167,13 @@ impl Tool for SearchNames {
         };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
         let filter = DocumentFilter { prefixes, tags: distinct_tags(tags, "/tags")? };
-        let named = self.service.find_definitions(ctx, namespace, &name, filter, DEFINITIONS_MAX);
-        let (found, index) = named.await?;
+        let search = self.service.find_definitions(ctx, namespace, &name, filter, DEFINITIONS_MAX);
+        let (found, index) = search.await?;
         let may_be_more = found.len() >= ENGINE_MATCHES_MAX;
-        let is_meant = |it: &NamedDefinition| {
+        let has_kind = |it: &NamedDefinition| {
             kinds.is_empty() || kinds.contains(&DefinitionKind::from_chunk_kind(it.summary.kind))
         };
-        let found: Vec<NamedDefinition> = found.into_iter().filter(is_meant).collect();
+        let found: Vec<NamedDefinition> = found.into_iter().filter(has_kind).collect();
         let begin = after.next_index(&found);
         let page: Vec<NamedDefinition> = found.iter().skip(begin).take(limit).cloned().collect();
         let end = begin + page.len();
@@ -185,7 +186,7 @@ impl Tool for SearchNames {
             None => page.into_iter().map(Definition::from_index).collect(),
         };
         let cursor =
-            last.filter(|_| !is_last).map(|it| cursor::encode_cursor(&question, &it.encode()));
+            last.filter(|_| !is_last).map(|it| cursor::encode_cursor(&cursor_key, &it.encode()));
         Ok(SearchNamesOutput { definitions, truncated: !is_last || may_be_more, cursor, index })
     }
 
@@ -194,27 +195,26 @@ impl Tool for SearchNames {
         let mut body = String::new();
         for it in definitions {
             let Definition { name, container, path, line, line_end, head, .. } = it;
-            let above: String = container.iter().map(|it| format!("{it}.")).collect();
+            let container: String = container.iter().map(|it| format!("{it}.")).collect();
             let head = head.as_deref().map(|head| format!("\n  {head}")).unwrap_or_default();
-            body += &format!("{path}:{line}-{line_end} {above}{name}{head}\n");
+            body += &format!("{path}:{line}-{line_end} {container}{name}{head}\n");
         }
-        let mut note = match definitions.len() {
-            0 => "nothing is called so".to_owned(),
-            1 => "1 definition".to_owned(),
-            many => format!("{many} definitions"),
+        let mut note = match definitions.len() as u64 {
+            0 => "no definition found".to_owned(),
+            count => counted(count, "definition", "definitions"),
         };
         if definitions.first().is_some_and(|it| it.likeness == NameLikeness::Misspelt) {
-            note += "; none is called so, these almost are";
+            note += "; no exact match, only similar names";
         }
-        note += &format!("; {} files searched", index.files);
+        note += &format!("; {} searched", counted(index.files, "file", "files"));
         if !index.complete {
-            note += "; not every file is in the index yet";
+            note += "; the index is not complete yet";
         }
         match cursor {
-            Some(cursor) => note += &format!("; go on with cursor: {cursor}"),
+            Some(cursor) => note += &format!("; continue with cursor: {cursor}"),
             None if *truncated => {
-                note += "; there may be more, too many to look through: narrow it by path_prefix or \
-                    tags";
+                note += "; there may be more, too many to list: narrow the search by path_prefix \
+                    or tags";
             }
             None => {}
         }
@@ -231,7 +231,7 @@ impl SearchNamesInput {
     fn validate(&self) -> Result<String, ToolError> {
         let Self { name, namespace, path_prefix, tags, kinds, limit, cursor: _ } = self;
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
-            let message = format!("it must have from 1 to {NAME_BYTES_MAX} bytes, not all blank");
+            let message = format!("it must have 1 to {NAME_BYTES_MAX} bytes and not be blank");
             return Err(ToolError::invalid("/name", message));
         }
         if *limit == 0 || *limit > LIMIT_MAX {
@@ -270,8 +270,8 @@ impl PageEnd {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Self { count: given, line, name, path } = self;
-        format!("{given} {line} {name}\n{path}").into_bytes()
+        let Self { count, line, name, path } = self;
+        format!("{count} {line} {name}\n{path}").into_bytes()
     }
 
     /// Parses the output of [`PageEnd::encode`].
@@ -290,13 +290,13 @@ impl Definition {
     /// Converts a definition from the index. If small neighbours share a passage, the lines are
     /// those of the passage.
     fn from_index(named: NamedDefinition) -> Self {
-        let NamedDefinition { summary: shown, name, match_kind: how } = named;
+        let NamedDefinition { summary, name, match_kind } = named;
         let ChunkSummary { path, first, last, kind, names, within, head, lang, tags, etag, .. } =
-            shown;
+            summary;
         let is_main = names.first() == Some(&name);
         Self {
             name,
-            likeness: NameLikeness::from_how(how),
+            likeness: NameLikeness::from_match_kind(match_kind),
             kind: DefinitionKind::from_chunk_kind(kind),
             container: within,
             path,
@@ -338,8 +338,8 @@ impl DefinitionKind {
 }
 
 impl NameLikeness {
-    fn from_how(how: NameMatchKind) -> Self {
-        match how {
+    fn from_match_kind(kind: NameMatchKind) -> Self {
+        match kind {
             NameMatchKind::Exact => Self::Exact,
             NameMatchKind::CaseInsensitive => Self::Case,
             NameMatchKind::Prefix => Self::Prefix,
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_tells_what_was_given_last() {
+    fn a_cursor_round_trips_the_last_definition() {
         let last = PageEnd { count: 20, line: 7, name: "a b".into(), path: "x y/ü.rs".into() };
         assert_eq!(PageEnd::decode(&last.encode()), last);
     }

@@ -12,6 +12,7 @@ use super::{
     IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService, WORKSPACE,
     distinct_tags,
 };
+use crate::counted::counted;
 
 /// The tool `search.semantic`.
 pub struct SearchSemantic {
@@ -119,10 +120,10 @@ impl SearchSemantic {
 impl Tool for SearchSemantic {
     const NAME: &'static str = "search.semantic";
     const TITLE: &'static str = "Search by meaning";
-    const DESCRIPTION: &'static str = "Finds the passages of code and documents that a question in words \
-        is about, or that define an identifier, the best first, with their lines. Leaves out \
-        binary and generated files, files over 1 MiB and what .gitignore names. For exact text, \
-        or every occurrence, use search_text.";
+    const DESCRIPTION: &'static str = "Find the passages of code and documents that answer a question in \
+        words or define an identifier, best first, with their lines. Skips binary and generated \
+        files, files over 1 MiB and files that .gitignore excludes. For exact text, or every \
+        occurrence, use search_text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = SearchSemanticInput;
@@ -134,7 +135,7 @@ impl Tool for SearchSemantic {
         input: SearchSemanticInput,
     ) -> Result<SearchSemanticOutput, ToolError> {
         let namespace = input.namespace.filter(|it| it != WORKSPACE);
-        let wanted = SearchRequest {
+        let request = SearchRequest {
             query: input.query,
             embedding: input.embedding,
             top_k: input.top_k,
@@ -144,7 +145,7 @@ impl Tool for SearchSemantic {
             rerank: input.rerank,
             with_vectors: input.include_vectors,
         };
-        let found = self.service.search(ctx, wanted).await?;
+        let found = self.service.search(ctx, request).await?;
         let SearchResult {
             hits, embedding_model, embed_time_ms, rerank_model, note, index, ..
         } = found;
@@ -163,14 +164,13 @@ impl Tool for SearchSemantic {
         for it in matches {
             body += &format!("{}:{}-{}\n{}\n\n", it.path, it.line_start, it.line_end, it.snippet);
         }
-        let found = match matches.len() {
+        let found = match matches.len() as u64 {
             0 => "nothing found".to_owned(),
-            1 => "1 passage".to_owned(),
-            many => format!("{many} passages"),
+            count => counted(count, "passage", "passages"),
         };
-        let how = match index.state {
+        let searched = match index.state {
             IndexState::Ready if index.complete && index.note.is_none() => {
-                format!("{} files searched", index.files)
+                format!("{} searched", counted(index.files, "file", "files"))
             }
             IndexState::Ready
             | IndexState::Absent
@@ -180,7 +180,7 @@ impl Tool for SearchSemantic {
             | IndexState::Away => format!("index: {}", status_line(index)),
         };
         let model = output.usage.note.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
-        ResultText::from_body(body).with_note(format!("{found}; {how}{model}"))
+        ResultText::from_body(body).with_note(format!("{found}; {searched}{model}"))
     }
 }
 

@@ -109,7 +109,7 @@ impl SearchService {
         })))
     }
 
-    /// Returns the passages that match `wanted`, best first.
+    /// Returns the passages that match `request`, best first.
     ///
     /// # Errors
     ///
@@ -118,28 +118,28 @@ impl SearchService {
     pub(crate) async fn search(
         &self,
         ctx: &ToolContext,
-        wanted: SearchRequest,
+        request: SearchRequest,
     ) -> Result<SearchResult, ToolError> {
-        let asked = SearchQuery::new(wanted, self.space().await)?;
-        let name = asked.request.namespace.clone().unwrap_or_else(|| WORKSPACE.to_owned());
+        let query = SearchQuery::new(request, self.space().await)?;
+        let name = query.request.namespace.clone().unwrap_or_else(|| WORKSPACE.to_owned());
         let place = self.resolve(&name).await?;
         let collection = self.open_collection(&place.key, &name).await?;
-        let filter = Self::build_filter(&collection, &place, &asked.request)?;
+        let filter = Self::build_filter(&collection, &place, &query.request)?;
         let now = Instant::now();
         let until = now + CATCH_UP_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
-        let mut direction = None;
+        let mut query_vector = None;
         for left in (0..ATTEMPTS_MAX).rev() {
-            let indexed = collection.catch_up(ctx, &name, until).await?;
-            let answer = SearchAttempt {
+            let index = collection.catch_up(ctx, &name, until).await?;
+            let attempt = SearchAttempt {
                 collection: &collection,
                 embedder: self.embedder.as_ref(),
-                query: &asked,
+                query: &query,
                 filter: filter.clone(),
-                index: indexed,
+                index,
                 is_last: left == 0,
             };
             let found = tokio::select! {
-                found = answer.run(ctx, &mut direction) => found,
+                found = attempt.run(ctx, &mut query_vector) => found,
                 () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
             };
             match found {
@@ -162,8 +162,8 @@ impl SearchService {
                 }
             }
         }
-        let away = not_current_message(&name);
-        let message = format!("{away}: files change while they are read; try again");
+        let not_current = not_current_message(&name);
+        let message = format!("{not_current}: files change while they are read; try again");
         Err(ToolError::new(ToolFault::Unavailable, message))
     }
 
@@ -186,19 +186,19 @@ impl SearchService {
         let mut left = ATTEMPTS_MAX;
         loop {
             left -= 1;
-            let indexed = collection.catch_up(ctx, name, until).await?;
-            let filter = filter.clone().filter(|_| indexed.state != IndexState::Absent);
-            let Some(filter) = filter else { return Ok((Vec::new(), indexed)) };
-            let named = tokio::select! {
-                named = collection.engine.find_definitions(query.to_owned(), filter, limit) => named,
+            let report = collection.catch_up(ctx, name, until).await?;
+            let filter = filter.clone().filter(|_| report.state != IndexState::Absent);
+            let Some(filter) = filter else { return Ok((Vec::new(), report)) };
+            let found = tokio::select! {
+                found = collection.engine.find_definitions(query.to_owned(), filter, limit) => found,
                 () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
             };
-            let again = match named {
-                Ok(named) => return Ok((named, indexed)),
+            let retry = match found {
+                Ok(found) => return Ok((found, report)),
                 Err(err) if left > 0 => collection.rebuild_if_damaged(err).await,
                 Err(err) => Err(err),
             };
-            again.map_err(|err| unavailable_error(name, &err))?;
+            retry.map_err(|err| unavailable_error(name, &err))?;
         }
     }
 
@@ -214,7 +214,7 @@ impl SearchService {
             CollectionKey::Root(_) => self.open_root(name).await?,
             CollectionKey::Documents(_) => {
                 let message =
-                    format!("`{name}` has documents, not files; search_semantic finds them");
+                    format!("`{name}` has documents, not files; use search_semantic for them");
                 return Err(ToolError::invalid("/namespace", message));
             }
         };
@@ -231,9 +231,9 @@ impl SearchService {
         let mut all = BTreeMap::new();
         for name in self.namespace_names().await {
             let Ok(place) = self.resolve(&name).await else { continue };
-            let known = self.existing_collection(&place.key);
+            let collection = self.existing_collection(&place.key);
             let absent = || progress::IndexProgress::default().report();
-            all.insert(name, known.map_or_else(absent, |it| it.report()));
+            all.insert(name, collection.map_or_else(absent, |it| it.report()));
         }
         all
     }
@@ -247,10 +247,10 @@ impl SearchService {
     ) -> Result<IndexReport, ToolError> {
         let place = self.resolve(namespace).await?;
         let collection = self.open_collection(&place.key, namespace).await?;
-        let indexed = collection.catch_up(ctx, namespace, until).await?;
+        let report = collection.catch_up(ctx, namespace, until).await?;
         match collection.write_error() {
             Some(why) => Err(unavailable_error(namespace, &EngineError::Unavailable(why))),
-            None => Ok(indexed),
+            None => Ok(report),
         }
     }
 
@@ -274,8 +274,8 @@ impl SearchService {
         }
         let key = CollectionKey::Documents(namespace.to_owned());
         let collection = self.open_collection(&key, namespace).await?;
-        let most = self.settings.documents_max as u64;
-        let changed = collection.change_documents(documents, remove, most).await?;
+        let documents_max = self.settings.documents_max as u64;
+        let changed = collection.change_documents(documents, remove, documents_max).await?;
         changed.map_err(|err| unavailable_error(namespace, &err))
     }
 
@@ -287,9 +287,9 @@ impl SearchService {
     async fn space(&self) -> Option<&VectorSpace> {
         let embedder = self.embedder.clone()?;
         // A model in a folder reads its files to compute its name.
-        let look =
+        let read_space =
             || async { tokio::task::spawn_blocking(move || embedder.space().clone()).await.ok() };
-        self.space.get_or_init(look).await.as_ref()
+        self.space.get_or_init(read_space).await.as_ref()
     }
 
     fn existing_collection(&self, key: &CollectionKey) -> Option<Arc<SearchCollection>> {
@@ -349,18 +349,18 @@ impl SearchService {
         }
         let hash = blake3::hash(identity.root.as_os_str().as_encoded_bytes()).to_hex();
         let NamespaceIdentity { root, namespace, source } = identity;
-        let shown = root.file_name().unwrap_or_default().to_string_lossy();
-        let shown = shown.replace(|c: char| !c.is_alphanumeric(), "_");
-        let sort = match source {
+        let label = root.file_name().unwrap_or_default().to_string_lossy();
+        let label = label.replace(|c: char| !c.is_alphanumeric(), "_");
+        let kind = match source {
             DocumentSource::Files => "files",
             DocumentSource::Documents => "documents",
         };
         // A namespace may have any characters in the settings, so its folder is named by a hash.
-        let named = blake3::hash(format!("{sort} {namespace}").as_bytes()).to_hex();
+        let namespace_hash = blake3::hash(format!("{kind} {namespace}").as_bytes()).to_hex();
         let name = match (source, namespace.as_str()) {
-            (DocumentSource::Files, WORKSPACE) => format!("{shown}-{}", &hash[..16]),
+            (DocumentSource::Files, WORKSPACE) => format!("{label}-{}", &hash[..16]),
             (DocumentSource::Files | DocumentSource::Documents, _) => {
-                format!("{shown}-{}-{}", &hash[..16], &named[..8])
+                format!("{label}-{}-{}", &hash[..16], &namespace_hash[..8])
             }
         };
         let folder = self.folders.cache.as_ref().map(|cache| cache.join(name));
@@ -376,28 +376,28 @@ impl SearchService {
         let rules = self.files_settings.rules();
         let opened = tokio::task::spawn_blocking(move || Root::open(Path::new(&path))).await;
         let opened = opened.map_err(|err| ToolError::with_cause("opening a folder failed", err))?;
-        let unopened = |err: std::io::Error| {
+        let open_error = |err: std::io::Error| {
             let message =
                 format!("{}: its folder cannot be opened: {err}", not_current_message(name));
             ToolError::new(ToolFault::Unavailable, message)
         };
-        Ok(opened.map_err(unopened)?.with_rules(&rules))
+        Ok(opened.map_err(open_error)?.with_rules(&rules))
     }
 
-    /// Returns the filter for `wanted`, or `None` if nothing can match it.
+    /// Returns the filter for `request`, or `None` if nothing can match it.
     fn build_filter(
         collection: &SearchCollection,
         place: &NamespacePlace,
-        wanted: &SearchRequest,
+        request: &SearchRequest,
     ) -> Result<Option<DocumentFilter>, ToolError> {
-        let prefix = match (&wanted.path_prefix, collection.root()) {
+        let prefix = match (&request.path_prefix, collection.root()) {
             (Some(prefix), Some(root)) => Some(resolve_prefix(root, prefix)?),
             // Ids of documents may be any text.
             (Some(prefix), None) => Some(prefix.clone()),
             (None, _) => None,
         };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
-        Ok(place.restrict(DocumentFilter { prefixes, tags: wanted.tags.clone() }))
+        Ok(place.restrict(DocumentFilter { prefixes, tags: request.tags.clone() }))
     }
 }
 

@@ -66,8 +66,8 @@ impl Settings {
         for (table, names) in [("namespaces", &self.namespaces), ("roots", &self.roots)] {
             if let Some(name) = names.keys().find(|it| it.trim().is_empty() || *it == WORKSPACE) {
                 return Err(format!(
-                    "`search.{table}` names a namespace `{name}`; give it a name of its own \
-                     (`{WORKSPACE}` is the whole folder)"
+                    "`search.{table}` has a namespace `{name}`; use another name (`{WORKSPACE}` is \
+                     the whole folder)"
                 ));
             }
         }
@@ -77,20 +77,20 @@ impl Settings {
         for (name, folder) in &self.roots {
             if self.namespaces.contains_key(name) {
                 return Err(format!(
-                    "`search.roots` and `search.namespaces` both name `{name}`; rename one"
+                    "`search.roots` and `search.namespaces` both have `{name}`; rename one"
                 ));
             }
             if !Path::new(folder).is_absolute() {
                 return Err(format!(
-                    "`search.roots.{name}` is `{folder}`; give an absolute folder, or name one of \
-                     the workspace in `search.namespaces`"
+                    "`search.roots.{name}` is `{folder}`; set an absolute folder, or add a folder \
+                     of the workspace to `search.namespaces`"
                 ));
             }
         }
         let cache = self.cache.as_str();
         if !matches!(cache, "user" | "memory") && !Path::new(cache).is_absolute() {
             return Err(format!(
-                "`search.cache` is `{cache}`; give `user`, `memory` or an absolute folder"
+                "`search.cache` is `{cache}`; set `user`, `memory` or an absolute folder"
             ));
         }
         self.engine.check()?;

@@ -1,7 +1,7 @@
-//! Searching by meaning: what is found in a small corpus, and how fresh and how bounded it is.
+//! Tests of search: results in a small corpus, freshness and limits.
 
 mod corpus;
-mod asked;
+mod limits;
 mod fresh;
 
 use std::path::Path;
@@ -17,16 +17,16 @@ use crate::files;
 use toolgate_world::{HttpFetcher, Root};
 
 fn service(root: &Path, settings: &Settings) -> Arc<SearchService> {
-    kept(root, settings, IndexFolders::default())
+    service_in(root, settings, IndexFolders::default())
 }
 
-fn kept(root: &Path, settings: &Settings, folders: IndexFolders) -> Arc<SearchService> {
+fn service_in(root: &Path, settings: &Settings, folders: IndexFolders) -> Arc<SearchService> {
     let root = Root::open(root).unwrap();
     let files = files::FileSettings::default();
     SearchService::new(&root, settings, &files, folders, &HttpFetcher::default()).unwrap().unwrap()
 }
 
-fn wanted(query: &str) -> SearchRequest {
+fn request(query: &str) -> SearchRequest {
     SearchRequest {
         query: Some(query.to_owned()),
         top_k: 5,
@@ -39,11 +39,11 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-async fn search(service: &SearchService, wanted: SearchRequest) -> SearchResult {
-    service.search(&ctx(), wanted).await.unwrap()
+async fn search(service: &SearchService, request: SearchRequest) -> SearchResult {
+    service.search(&ctx(), request).await.unwrap()
 }
 
-async fn refusal(service: &SearchService, wanted: SearchRequest) -> (ToolFault, String) {
-    let err = service.search(&ctx(), wanted).await.err().expect("a refusal");
+async fn search_error(service: &SearchService, request: SearchRequest) -> (ToolFault, String) {
+    let err = service.search(&ctx(), request).await.err().expect("an error");
     (err.fault, err.message)
 }

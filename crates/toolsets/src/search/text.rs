@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::service::SearchService;
+use crate::counted::counted;
 use crate::grep::CaseSensitivity;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
@@ -180,11 +181,11 @@ impl SearchText {
 impl Tool for SearchText {
     const NAME: &'static str = "search.text";
     const TITLE: &'static str = "Search for text";
-    const DESCRIPTION: &'static str = "Finds every occurrence of a text or regular expression and counts \
-        it, by file, with the function or type each match is in: definitions first, tests, \
-        documents and generated files last. Leaves out .git, binary files, what .gitignore names and \
-        files known to hold passwords and keys (unless `path` is one). For lines in order of path, or files by name, use files_search; for what code is \
-        about, search_semantic.";
+    const DESCRIPTION: &'static str = "Find and count every occurrence of a text or regular expression, \
+        by file, with the function or type that contains each match: definitions first; tests, \
+        documents and generated files last. Skips .git, binary files, files that .gitignore \
+        excludes, and files known to hold passwords and keys (unless `path` is one). For lines in \
+        order of path, or files by name, use files_search; to search by meaning, search_semantic.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = SearchTextInput;
@@ -214,9 +215,6 @@ impl Tool for SearchText {
         for file in files {
             file.write(&mut body);
         }
-        let counted = |count: u64, one: &str, many: &str| {
-            if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
-        };
         let mut note = match matches_total {
             0 => format!("no matches; {searched} searched"),
             count => format!(
@@ -228,7 +226,7 @@ impl Tool for SearchText {
         let SkippedByReason { binary, unreadable, too_long } = *skipped;
         let reasons = [
             (binary, "not text"),
-            (unreadable, "unreadable or gone"),
+            (unreadable, "unreadable or deleted"),
             (too_long, "lines too long"),
         ];
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
@@ -239,7 +237,7 @@ impl Tool for SearchText {
             note += &format!("; {left} more in these files: raise `per_file` or `limit`");
         }
         if let Some(cursor) = cursor {
-            note += &format!("; go on with cursor: {cursor}");
+            note += &format!("; continue with cursor: {cursor}");
         }
         ResultText::from_body(body).with_note(note)
     }
@@ -261,24 +259,24 @@ impl FileMatches {
             (count, shown) => format!("{path} ({shown} of {count})\n"),
         };
         let mut last: Option<&TextMatch> = None;
-        let mut is_headed = false;
+        let mut has_heading = false;
         for found in matches {
             let is_same = last.is_some_and(|last| last.symbol == found.symbol);
             match &found.symbol {
                 // A definition names itself, but does not show that the definition above it has
                 // ended.
-                Some(symbol) if !is_same && (is_headed || !found.definition) => {
+                Some(symbol) if !is_same && (has_heading || !found.definition) => {
                     *body += &symbol.heading();
-                    is_headed = true;
+                    has_heading = true;
                 }
-                None if !is_same && is_headed => {
+                None if !is_same && has_heading => {
                     *body += " at the top level\n";
-                    is_headed = false;
+                    has_heading = false;
                 }
                 Some(_) | None => {}
             }
-            let apart = last.is_some_and(|last| !found.follows(last));
-            if apart && !(found.before.is_empty() && found.after.is_empty()) {
+            let has_gap = last.is_some_and(|last| !found.follows(last));
+            if has_gap && !(found.before.is_empty() && found.after.is_empty()) {
                 *body += " --\n";
             }
             found.write(body);
@@ -320,11 +318,11 @@ impl TextMatch {
     }
 }
 
-fn check_range(pointer: &str, given: usize, least: usize, most: usize) -> Result<(), ToolError> {
-    if (least..=most).contains(&given) {
+fn check_range(pointer: &str, value: usize, min: usize, max: usize) -> Result<(), ToolError> {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(ToolError::invalid(pointer, format!("it must be from {least} to {most}")))
+    Err(ToolError::invalid(pointer, format!("it must be from {min} to {max}")))
 }
 
 fn here() -> String {

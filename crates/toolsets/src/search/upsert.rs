@@ -10,6 +10,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::service::{NewDocument, UpsertSummary};
 use super::{SearchService, distinct_tags};
+use crate::counted::counted;
 
 /// Largest number of documents in one call.
 const DOCUMENTS_MAX: usize = 1_000;
@@ -31,7 +32,7 @@ pub struct UpsertDocuments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpsertDocumentsInput {
-    /// The namespace, created if missing: small letters, digits, `_` and `-`.
+    /// The namespace, created if missing: lower-case letters, digits, `_` and `-`.
     namespace: String,
     /// Documents to put. Each replaces the document with its id.
     #[serde(default)]
@@ -82,10 +83,10 @@ impl UpsertDocuments {
 
 impl Tool for UpsertDocuments {
     const NAME: &'static str = "search.upsert";
-    const TITLE: &'static str = "Put documents to be found";
-    const DESCRIPTION: &'static str = "Puts texts or JSON documents into a namespace of their own, where \
-        search_semantic finds them by meaning (pass the same namespace), and takes others out. They \
-        are kept beside the server, not in the workspace.";
+    const TITLE: &'static str = "Store documents for search";
+    const DESCRIPTION: &'static str = "Store texts or JSON documents in a namespace of their own, where \
+        search_semantic finds them by meaning (pass the same namespace), or remove stored ones. The \
+        server keeps them, outside the workspace.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     type Input = UpsertDocumentsInput;
@@ -109,14 +110,14 @@ impl Tool for UpsertDocuments {
             let message = format!("there are more than {REMOVE_MAX}; pass fewer at a time");
             return Err(ToolError::invalid("/remove", message));
         }
-        // Ids that are named twice count once.
+        // Repeated ids count once.
         let remove: BTreeSet<String> = remove.into_iter().collect();
         let mut ids = BTreeSet::new();
         let mut put = Vec::with_capacity(documents.len());
-        for (at, given) in documents.into_iter().enumerate() {
-            let document = given.parse(&format!("/documents/{at}"))?;
+        for (at, input) in documents.into_iter().enumerate() {
+            let document = input.parse(&format!("/documents/{at}"))?;
             if remove.contains(&document.id) || !ids.insert(document.id.clone()) {
-                let message = format!("`{}` is named twice; name each id once", document.id);
+                let message = format!("`{}` occurs twice; pass each id once", document.id);
                 return Err(ToolError::invalid(format!("/documents/{at}/id"), message));
             }
             put.push(document);
@@ -132,39 +133,45 @@ impl Tool for UpsertDocuments {
     fn decode_utf8(output: &UpsertDocumentsOutput) -> ResultText {
         let UpsertDocumentsOutput { added, replaced, removed, documents } = output;
         let done = format!("{added} added, {replaced} replaced, {removed} removed");
-        ResultText::from_body(format!("{done}; {documents} documents in the namespace\n"))
+        let documents = counted(*documents, "document", "documents");
+        ResultText::from_body(format!("{done}; {documents} in the namespace\n"))
     }
 }
 
 impl DocumentInput {
     fn parse(self, pointer: &str) -> Result<NewDocument, ToolError> {
         let Self { id, text, json, tags, metadata } = self;
-        let wrong = |field: &str, why: String| ToolError::invalid(format!("{pointer}{field}"), why);
+        let invalid =
+            |field: &str, why: String| ToolError::invalid(format!("{pointer}{field}"), why);
         if id.trim().is_empty() || id.len() > ID_BYTES_MAX || id.contains(['\0', '\n']) {
             let why = format!("an id is one line of 1 to {ID_BYTES_MAX} bytes");
-            return Err(wrong("/id", why));
+            return Err(invalid("/id", why));
         }
         let (text, sort) = match (text, json) {
             (Some(text), None) => (text, id.clone()),
             (None, Some(json)) => {
                 let text = serde_json::to_string_pretty(&json)
-                    .map_err(|err| wrong("/json", format!("it cannot be written: {err}")))?;
+                    .map_err(|err| invalid("/json", format!("it cannot be written: {err}")))?;
                 (text, format!("{id}.json"))
             }
             (Some(_), Some(_)) => {
-                return Err(wrong("", "it has `text` and `json`; give one".to_owned()));
+                return Err(invalid("", "it has `text` and `json`; pass one".to_owned()));
             }
-            (None, None) => return Err(wrong("", "it has no `text` and no `json`".to_owned())),
+            (None, None) => {
+                return Err(invalid("", "it has no `text` and no `json`; pass one".to_owned()));
+            }
         };
         if text.len() > TEXT_BYTES_MAX {
-            let len = text.len();
-            let most = TEXT_BYTES_MAX;
-            return Err(wrong("", format!("it has {len} bytes; at most {most} are taken: cut it")));
+            let why = format!(
+                "it has {} bytes; at most {TEXT_BYTES_MAX} are allowed: split it",
+                text.len()
+            );
+            return Err(invalid("", why));
         }
-        let beside = serde_json::to_string(&metadata).map_or(usize::MAX, |text| text.len());
-        if beside > METADATA_BYTES_MAX {
-            let why = format!("it has {beside} bytes; at most {METADATA_BYTES_MAX} are taken");
-            return Err(wrong("/metadata", why));
+        let bytes = serde_json::to_string(&metadata).map_or(usize::MAX, |text| text.len());
+        if bytes > METADATA_BYTES_MAX {
+            let why = format!("it has {bytes} bytes; at most {METADATA_BYTES_MAX} are allowed");
+            return Err(invalid("/metadata", why));
         }
         let tags = distinct_tags(tags, &format!("{pointer}/tags"))?;
         Ok(NewDocument { id, text, sort, tags, metadata })

@@ -73,20 +73,20 @@ impl SkillEntry {
         path: &str,
         files: impl IntoIterator<Item = (String, Arc<SkillFileInfo>, FileOrigin)>,
     ) -> Result<Self, FileProblem> {
-        let part = |(inner, known, from): (String, _, _)| SkillEntryFile {
+        let part = |(inner, info, origin): (String, _, _)| SkillEntryFile {
             uri: format!(
                 "{SCHEME}{}/{}",
                 uri_paths::percent_encode_path(path),
                 uri_paths::percent_encode_path(&inner)
             ),
             path: inner,
-            info: known,
-            origin: from,
+            info,
+            origin,
         };
         let mut files: Vec<SkillEntryFile> = files.into_iter().map(part).collect();
         files.sort_by(|a, b| a.uri.cmp(&b.uri));
         let skill = files.iter().find(|part| part.path == SKILL_FILE);
-        let skill = skill.ok_or_else(|| FileProblem::whole("it is no file of its own"))?;
+        let skill = skill.ok_or_else(|| FileProblem::whole("it is not a regular file"))?;
         let text =
             skill.info.text.as_deref().ok_or_else(|| FileProblem::whole("it is not UTF-8"))?;
         let (head, front_matter) = parse_head(text)?;
@@ -95,13 +95,14 @@ impl SkillEntry {
         let folder = path.rsplit('/').next().unwrap_or_default();
         if name != folder {
             let why = format!(
-                "its name is `{name}`, and its folder is called `{folder}`; they must be the same"
+                "its name is `{name}`, but its folder is `{folder}`; they must be the same"
             );
             return Err(FileProblem::at_line(key_line(head, "name"), why));
         }
         if !is_name(&name) {
             let why = format!(
-                "`{name}` is no name of a skill: a-z, 0-9 and single `-` between them, at most 64"
+                "`{name}` is not a valid skill name: use a-z, 0-9 and single `-` between them, at \
+                 most 64 characters"
             );
             return Err(FileProblem::at_line(key_line(head, "name"), why));
         }
@@ -152,13 +153,13 @@ impl SkillEntryFile {
 
 pub(super) fn too_many_files(count: usize) -> FileProblem {
     FileProblem::whole(format!(
-        "the skill has {count} files or more; a skill has at most {FILES_MAX}"
+        "the skill has {count} files or more; a skill can have at most {FILES_MAX}"
     ))
 }
 
 pub(super) fn too_large(bytes: u64) -> FileProblem {
     FileProblem::whole(format!(
-        "the files of the skill have {bytes} bytes or more; a skill has at most {BYTES_MAX}"
+        "the files of the skill have {bytes} bytes or more; a skill can have at most {BYTES_MAX}"
     ))
 }
 
@@ -166,9 +167,9 @@ pub(super) fn too_large(bytes: u64) -> FileProblem {
 fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
     let head = front_matter::split(text)?.head;
     match front_matter::parse(head, &[])? {
-        Value::Object(said) => Ok((head, said)),
+        Value::Object(fields) => Ok((head, fields)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(FileProblem::at_line(2, "the front matter is no list of `key: value`"))
+            Err(FileProblem::at_line(2, "the front matter is not a list of `key: value`"))
         }
     }
 }
@@ -178,8 +179,8 @@ fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
 /// # Errors
 /// Fails if the front matter is missing or invalid. The message names the line and the reason.
 pub fn front_matter(text: &str) -> Result<Map<String, Value>, String> {
-    let said = parse_head(text).map(|(_, said)| said);
-    said.map_err(|FileProblem { line, message }| format!("line {line}: {message}"))
+    let fields = parse_head(text).map(|(_, fields)| fields);
+    fields.map_err(|FileProblem { line, message }| format!("line {line}: {message}"))
 }
 
 /// Returns the value of `key` in the front matter, which must be text.
@@ -192,13 +193,13 @@ fn text_value(
         Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
         Some(_) => Err(FileProblem::at_line(
             key_line(head, key),
-            format!("`{key}` is no text; put it in quotes"),
+            format!("`{key}` must be text and not empty; put it in quotes"),
         )),
         None => Err(FileProblem::at_line(1, format!("the front matter has no `{key}`"))),
     }
 }
 
-/// Returns the line of the file on which `key` stands in the front matter.
+/// Returns the line of the file that contains `key` in the front matter.
 fn key_line(head: &str, key: &str) -> usize {
     let is_key = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
     head.lines().position(is_key).map_or(1, |at| at + 2)

@@ -22,7 +22,7 @@ const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 
 /// Source of the skills of a workspace. Each request rereads the files that changed.
 pub struct SkillLibrary {
-    looked: Arc<WorkspaceScan<Arc<SkillFileInfo>, Vec<SkillEntry>>>,
+    scan: Arc<WorkspaceScan<Arc<SkillFileInfo>, Vec<SkillEntry>>>,
     folders: Vec<String>,
     guard: ToolSpec,
 }
@@ -35,15 +35,15 @@ impl SkillLibrary {
         if !enabled || (folders.is_empty() && !shipped) {
             return None;
         }
-        let sought = folders.clone();
-        let looked = WorkspaceScan::new(root, move |root, memory, watch| {
-            search::find_skills(root, &sought, shipped, memory, watch)
+        let searched = folders.clone();
+        let scan = WorkspaceScan::new(root, move |root, memory, watch| {
+            search::find_skills(root, &searched, shipped, memory, watch)
         });
-        Some(Arc::new(Self { looked, folders, guard: guard() }))
+        Some(Arc::new(Self { scan, folders, guard: guard() }))
     }
 
     async fn current(&self, ctx: &ToolContext) -> Result<Arc<Vec<SkillEntry>>, ToolError> {
-        self.looked.scan(ctx).await
+        self.scan.scan(ctx).await
     }
 
     /// Checks whether `uri` belongs to a skill, valid or not, that the last search found.
@@ -57,7 +57,7 @@ impl SkillLibrary {
             let is_in = rest.is_some_and(|rest| rest.starts_with('/'));
             is_in || entry.path.starts_with(&place) || place == "/"
         };
-        let last = self.looked.latest();
+        let last = self.scan.latest();
         let place = format!("{SCHEME}{path}");
         last.is_some_and(|all| all.iter().any(is_of)) || self.unusable_reason(&place).is_some()
     }
@@ -69,8 +69,7 @@ impl SkillLibrary {
     ) -> Result<Vec<ResourceContents>, ToolError> {
         // A file from the last search is as good as from a new one, because its content is read
         // now.
-        let known =
-            self.looked.latest().and_then(|last| find_file(&last, uri).map(|(_, part)| part));
+        let known = self.scan.latest().and_then(|last| find_file(&last, uri).map(|(_, part)| part));
         if let Some(part) = known
             && let Ok(contents) = self.read_part(ctx, part).await
         {
@@ -78,8 +77,8 @@ impl SkillLibrary {
         }
         let now = self.current(ctx).await?;
         let (_, part) = find_file(&now, uri).ok_or_else(|| {
-            let absent = || format!("no skill has a file at `{uri}`");
-            ToolError::not_found(self.unusable_reason(uri).unwrap_or_else(absent))
+            let missing = || format!("no skill has a file at `{uri}`");
+            ToolError::not_found(self.unusable_reason(uri).unwrap_or_else(missing))
         })?;
         Ok(vec![self.read_part(ctx, part).await?])
     }
@@ -97,12 +96,13 @@ impl SkillLibrary {
             let file = root.open_walked(&at)?;
             let size = file.meta().size();
             if size > BYTES_MAX {
-                let message = format!("`{}` has {size} bytes; at most {BYTES_MAX}", part.uri);
+                let message =
+                    format!("`{}` has {size} bytes; at most {BYTES_MAX} can be read", part.uri);
                 return Err(ToolError::new(ToolFault::TooLarge, message));
             }
             Ok(part.contents(file.read(0, size, watch)?))
         };
-        self.looked.root().run_blocking(ctx, read).await
+        self.scan.root().run_blocking(ctx, read).await
     }
 }
 
@@ -134,7 +134,7 @@ impl SkillSource for SkillLibrary {
         let path = percent_decode_str(uri.strip_prefix(SCHEME)?).decode_utf8().ok()?;
         let places = self.folders.iter().map(|top| format!("{}/{path}", top.trim_end_matches('/')));
         let places: Vec<String> = places.collect();
-        self.looked
+        self.scan
             .left_out_reason(|left_out| places.iter().any(|place| covers_place(left_out, place)))
     }
 }
@@ -183,7 +183,7 @@ impl ResourceSource for SkillLibrary {
             name: "skill-file".to_owned(),
             title: Some("File of a skill".to_owned()),
             description: Some(
-                "A file of a skill: its SKILL.md, or what that refers to.".to_owned(),
+                "A file of a skill: its SKILL.md, or a file that it refers to.".to_owned(),
             ),
             media_type: None,
             icons: icons::for_toolset("skills"),
@@ -202,10 +202,10 @@ impl ResourceSource for SkillLibrary {
     fn complete<'a>(
         &'a self,
         ctx: &'a ToolContext,
-        asked: &'a CompletionRequest,
+        request: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async move {
-            if asked.argument != "path" {
+            if request.argument != "path" {
                 return Ok(Vec::new());
             }
             let now = self.current(ctx).await?;
@@ -225,7 +225,7 @@ impl ResourceSource for SkillLibrary {
 
     fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
         let changes = changes.clone();
-        self.looked.subscribe(move |before, now| report_changes(before, now, &changes))
+        self.scan.subscribe(move |before, now| report_changes(before, now, &changes))
     }
 
     fn list_folder<'a>(
@@ -261,8 +261,8 @@ fn covers_place(left_out: &SkippedFile, place: &str) -> bool {
 }
 
 fn guard() -> ToolSpec {
-    let id = ToolId::new("skills.read").unwrap_or_else(|| unreachable!("it is an id"));
-    let about = "Reads a file of a skill.";
+    let id = ToolId::new("skills.read").unwrap_or_else(|| unreachable!("it is a valid id"));
+    let about = "Read a file of a skill.";
     let mut guard = ToolSpec::new(id, "Read skill", about, Effects::Reads);
     guard.idempotent = true;
     guard.icons = icons::for_toolset("skills");
@@ -303,7 +303,7 @@ fn children(
         children.insert(spec.uri.clone(), spec);
     }
     if children.is_empty() && find_file(entries, uri).is_some() {
-        return Err(ToolError::invalid("/uri", format!("`{uri}` is a file, no folder")));
+        return Err(ToolError::invalid("/uri", format!("`{uri}` is a file, not a folder")));
     }
     if children.is_empty() && prefix != SCHEME {
         return Err(ToolError::not_found(format!("no skill has a folder at `{uri}`")));

@@ -38,8 +38,8 @@ pub(super) fn find_skills(
     if shipped {
         let (path, files) = SHIPPED;
         let file = |(inner, text): (&str, &'static str)| {
-            let known = SkillFileInfo::from_content(inner, text.as_bytes());
-            (inner.to_owned(), Arc::new(known), FileOrigin::BuiltIn(text))
+            let info = SkillFileInfo::from_content(inner, text.as_bytes());
+            (inner.to_owned(), Arc::new(info), FileOrigin::BuiltIn(text))
         };
         // A skill of the workspace with the same name replaces the built-in one. A test reads the
         // built-in one.
@@ -59,16 +59,13 @@ pub(super) fn search_folders(
     files: &mut FileCache<Arc<SkillFileInfo>>,
     watch: &WorkMonitor,
 ) -> Result<(BTreeMap<String, SkillEntry>, Vec<SkippedFile>), ToolError> {
-    let found = BTreeMap::new();
-    let left_out = Vec::new();
-    let seen = BTreeSet::new();
     let mut search = SkillSearch {
         root,
         watch,
         files,
-        skills: found,
-        skipped: left_out,
-        visited: seen,
+        skills: BTreeMap::new(),
+        skipped: Vec::new(),
+        visited: BTreeSet::new(),
         folders_read: 0,
     };
     for folder in folders {
@@ -117,7 +114,7 @@ impl SkillSearch<'_> {
                 continue;
             }
             if self.folders_read >= FOLDERS_MAX {
-                let why = format!("more than {FOLDERS_MAX} folders were looked into for skills");
+                let why = format!("the search for skills ends after {FOLDERS_MAX} folders");
                 self.skipped.push(SkippedFile::whole(ITEM_KIND, &level.place, why));
                 return Ok(());
             }
@@ -125,7 +122,7 @@ impl SkillSearch<'_> {
             let mut has_skill =
                 entries.iter().any(|(name, kind)| name == SKILL_FILE && *kind != EntryKind::Dir);
             if has_skill && level.depth == 0 {
-                let why = "a skill lies in a folder of its own, which has its name";
+                let why = "a skill must be in a folder of its own that has the skill's name";
                 let file = join_path(&level.place, SKILL_FILE);
                 self.skipped.push(SkippedFile::file_only(&file, why));
                 has_skill = false;
@@ -193,7 +190,7 @@ impl SkillSearch<'_> {
         let path = level.path.clone();
         let at = level.folder.path.clone();
         let entry = if self.skills.contains_key(&path) {
-            Err(FileProblem::whole(format!("another folder has a skill at `{path}` already")))
+            Err(FileProblem::whole(format!("another folder already has a skill at `{path}`")))
         } else {
             let parts = self.collect_files(level, entries)?;
             parts.and_then(|parts| SkillEntry::new(&path, parts))
@@ -203,7 +200,7 @@ impl SkillSearch<'_> {
                 self.skills.insert(path, entry);
                 self.visited.insert(at);
             }
-            Err(wrong) => self.skipped.push(wrong.into_skipped(ITEM_KIND, &file)),
+            Err(problem) => self.skipped.push(problem.into_skipped(ITEM_KIND, &file)),
         }
         Ok(())
     }
@@ -211,7 +208,7 @@ impl SkillSearch<'_> {
     /// Returns the files of the skill in `top`.
     #[allow(
         clippy::type_complexity,
-        reason = "a list of what an entry is made of, or what is wrong"
+        reason = "the files of a skill, or the reason why it is invalid"
     )]
     fn collect_files(
         &mut self,
@@ -240,24 +237,24 @@ impl SkillSearch<'_> {
                     EntryKind::File => {
                         let inner = join_path(&level.path, text)[above..].to_owned();
                         if inner != SKILL_FILE && text == SKILL_FILE {
-                            let why = format!("there is another skill in it, at `{inner}`");
+                            let why = format!("it contains another skill, at `{inner}`");
                             return Ok(Err(FileProblem::whole(why)));
                         }
                         let at = level.folder.path.join(&name);
-                        let known = match self.file_info(&at, text, bytes) {
-                            Ok(Ok(known)) => known,
-                            Ok(Err(wrong)) => return Ok(Err(wrong)),
+                        let info = match self.file_info(&at, text, bytes) {
+                            Ok(Ok(info)) => info,
+                            Ok(Err(problem)) => return Ok(Err(problem)),
                             Err(err) if err.fault == ToolFault::Canceled => return Err(err),
                             Err(err) => return Ok(Err(FileProblem::whole(err.message))),
                         };
-                        bytes += known.bytes;
-                        parts.push((inner, known, FileOrigin::Workspace(at)));
+                        bytes += info.bytes;
+                        parts.push((inner, info, FileOrigin::Workspace(at)));
                         if parts.len() > FILES_MAX {
                             return Ok(Err(too_many_files(parts.len())));
                         }
                     }
                     EntryKind::Symlink => {
-                        let why = "it is a symlink, which is not followed in a skill";
+                        let why = "it is a symlink, and symlinks in a skill are not followed";
                         self.skipped.push(SkippedFile::whole("a file of a skill", &place, why));
                     }
                     EntryKind::Other => {}
@@ -284,15 +281,14 @@ impl SkillSearch<'_> {
             return Ok(Err(too_large(bytes.saturating_add(size))));
         }
         if name == SKILL_FILE && size > SKILL_FILE_BYTES_MAX {
-            let why =
-                format!("it has {size} bytes; a {SKILL_FILE} has {SKILL_FILE_BYTES_MAX} at most");
+            let why = format!("it has {size} bytes; it can have at most {SKILL_FILE_BYTES_MAX}");
             return Ok(Err(FileProblem::whole(why)));
         }
-        let known = self.files.get_or_make(at, &file, || {
+        let info = self.files.get_or_make(at, &file, || {
             let content = file.read(0, size, self.watch)?;
             Ok(Arc::new(SkillFileInfo::from_content(name, &content)))
         });
-        known.map(Ok)
+        info.map(Ok)
     }
 
     /// Returns the value of `outcome`. Records an error as a skipped item at `place`, except for

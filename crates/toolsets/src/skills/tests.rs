@@ -1,4 +1,4 @@
-//! Skills in workspaces of their own.
+//! Tests of skills, each in its own workspace.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -25,7 +25,7 @@ use toolgate_world::root::WorkMonitor;
 struct Bench {
     dir: TempDir,
     root: Root,
-    shelf: Arc<SkillLibrary>,
+    library: Arc<SkillLibrary>,
 }
 
 impl Bench {
@@ -36,8 +36,8 @@ impl Bench {
     fn with(settings: &SkillSettings) -> Self {
         let dir = TempDir::new().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let shelf = SkillLibrary::new(&root, settings).expect("skills are asked for");
-        Self { dir, root, shelf }
+        let library = SkillLibrary::new(&root, settings).expect("skills are enabled");
+        Self { dir, root, library }
     }
 
     fn put(&self, path: &str, content: impl AsRef<[u8]>) {
@@ -46,14 +46,14 @@ impl Bench {
         fs::write(path, content).unwrap();
     }
 
-    /// Puts a skill called `name` in the folder `path`.
+    /// Writes a skill called `name` in the folder `path`.
     fn skill(&self, path: &str, name: &str) {
         let text = format!("---\nname: {name}\ndescription: Does {name}.\n---\n# {name}\n");
         self.put(&format!("{path}/SKILL.md"), text);
     }
 
     async fn all(&self) -> Vec<Skill> {
-        self.shelf.all(&ctx()).await.unwrap()
+        self.library.all(&ctx()).await.unwrap()
     }
 
     async fn uris(&self) -> Vec<String> {
@@ -61,22 +61,22 @@ impl Bench {
     }
 
     async fn read(&self, uri: &str) -> ResourceContents {
-        let mut read = self.shelf.read(&ctx(), uri).await.unwrap();
+        let mut read = self.library.read(&ctx(), uri).await.unwrap();
         assert_eq!(read.len(), 1);
         read.remove(0)
     }
 
     async fn fault(&self, uri: &str) -> ToolFault {
-        self.shelf.read(&ctx(), uri).await.unwrap_err().fault
+        self.library.read(&ctx(), uri).await.unwrap_err().fault
     }
 
     async fn children(&self, uri: &str) -> Vec<(String, String)> {
-        let children = self.shelf.list_folder(&ctx(), uri, None, 100).await.unwrap();
+        let children = self.library.list_folder(&ctx(), uri, None, 100).await.unwrap();
         let child = |spec: ResourceSpec| (spec.uri, spec.media_type.unwrap());
         children.into_iter().map(child).collect()
     }
 
-    /// What is left out, as the log tells it.
+    /// Returns the log lines about items that are left out.
     fn left_out(&self) -> Vec<String> {
         let folders = SkillSettings::default().folders;
         let mut files = FileCache::default();
@@ -85,12 +85,13 @@ impl Bench {
         found.unwrap().1.iter().map(ToString::to_string).collect()
     }
 
-    /// Checks that nothing is offered and the log begins to say why as `start` does.
+    /// Checks that there are no skills, and that the only log line has a reason that begins with
+    /// `start`.
     async fn check_left_out(&self, start: &str) {
         assert!(self.all().await.is_empty(), "{start}");
-        let told = self.left_out();
+        let lines = self.left_out();
         let start = format!("a skill is left out: {start}");
-        assert!(told.len() == 1 && told[0].starts_with(&start), "{start}: {told:#?}");
+        assert!(lines.len() == 1 && lines[0].starts_with(&start), "{start}: {lines:#?}");
     }
 }
 
@@ -117,7 +118,7 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Checks that every file of `skill` reads as the skill says.
+/// Checks that every file of `skill` has the size and digest that the skill lists.
 async fn check_files(bench: &Bench, skill: &Skill) {
     assert!(files(skill).iter().any(|file| file.uri == skill.uri));
     for file in files(skill) {
@@ -129,7 +130,7 @@ async fn check_files(bench: &Bench, skill: &Skill) {
 }
 
 #[tokio::test]
-async fn every_file_of_a_skill_reads_as_its_digest_and_size_say() {
+async fn every_file_of_a_skill_matches_its_digest_and_size() {
     let bench = Bench::new();
     bench.skill("skills/pdf", "pdf");
     bench.put("skills/pdf/references/a b.md", "\u{feff}# Ü\r\n");
@@ -148,18 +149,18 @@ async fn every_file_of_a_skill_reads_as_its_digest_and_size_say() {
 }
 
 #[tokio::test]
-async fn the_front_matter_is_told_as_it_stands() {
+async fn the_front_matter_is_returned_unchanged() {
     let bench = Bench::new();
     let head = "name: a\ndescription: 'It: does'\nlicense: MIT\nmetadata:\n  version: \"1.0\"\n  \
                 n: 3\nallowed-tools: [x, y]\nok: yes\n";
     bench.put("skills/a/SKILL.md", format!("---\n{head}---\ntext"));
-    let said = json!({"name": "a", "description": "It: does", "license": "MIT",
+    let expected = json!({"name": "a", "description": "It: does", "license": "MIT",
         "metadata": {"version": "1.0", "n": 3}, "allowed-tools": ["x", "y"], "ok": "yes"});
-    assert_eq!(serde_json::Value::Object(bench.all().await[0].front_matter.clone()), said);
+    assert_eq!(serde_json::Value::Object(bench.all().await[0].front_matter.clone()), expected);
 }
 
 #[tokio::test]
-async fn skills_are_found_however_deep_and_the_folder_named_first_counts() {
+async fn skills_are_found_at_any_depth_and_the_first_folder_wins() {
     let bench = Bench::new();
     bench.skill("skills/acme/billing/refunds", "refunds");
     bench.skill(".claude/skills/pdf", "pdf");
@@ -168,29 +169,33 @@ async fn skills_are_found_however_deep_and_the_folder_named_first_counts() {
     let uris = ["skill://acme/billing/refunds/SKILL.md", "skill://pdf/SKILL.md"];
     assert_eq!(bench.uris().await, uris);
     assert_eq!(files(&bench.all().await[1]).len(), 1);
-    let told = bench.left_out();
-    assert_eq!(told.len(), 1);
+    let lines = bench.left_out();
+    assert_eq!(lines.len(), 1);
     let start = "a skill is left out: .agents/skills/pdf/SKILL.md: another folder";
-    assert!(told[0].starts_with(start), "{told:?}");
-    let got = bench.shelf.get(&ctx(), uris[0]).await.unwrap();
+    assert!(lines[0].starts_with(start), "{lines:?}");
+    let got = bench.library.get(&ctx(), uris[0]).await.unwrap();
     assert_eq!(got.as_ref(), Some(&bench.all().await[0]));
     for uri in ["skill://nobody/SKILL.md", "skill://pdf", "skill://pdf/other", "x"] {
-        assert_eq!(bench.shelf.get(&ctx(), uri).await.unwrap(), None, "{uri}");
+        assert_eq!(bench.library.get(&ctx(), uri).await.unwrap(), None, "{uri}");
     }
 }
 
 #[tokio::test]
-async fn a_skill_that_cannot_be_offered_as_it_should_be_is_left_out_with_its_line() {
+async fn an_invalid_skill_is_left_out_with_its_line() {
     for (path, text, start) in [
         ("a", "---\nname: b\ndescription: d\n---\n", "skills/a/SKILL.md:2: its name is `b`"),
         ("a", "---\ndescription: d\nname: b\n---\n", "skills/a/SKILL.md:3: its name is `b`"),
         ("a", "---\nname: a\n---\n", "skills/a/SKILL.md:1: the front matter has no `desc"),
-        ("a", "---\nname: a\ndescription: ' '\n---\n", "skills/a/SKILL.md:3: `description` is"),
-        ("1", "---\nname: 1\ndescription: d\n---\n", "skills/1/SKILL.md:2: `name` is no text"),
-        ("A", "---\nname: A\ndescription: d\n---\n", "skills/A/SKILL.md:2: `A` is no name"),
-        ("a--b", "---\nname: a--b\ndescription: d\n---\n", "skills/a--b/SKILL.md:2: `a--b` is no"),
+        (
+            "a",
+            "---\nname: a\ndescription: ' '\n---\n",
+            "skills/a/SKILL.md:3: `description` must be",
+        ),
+        ("1", "---\nname: 1\ndescription: d\n---\n", "skills/1/SKILL.md:2: `name` must be text"),
+        ("A", "---\nname: A\ndescription: d\n---\n", "skills/A/SKILL.md:2: `A` is not a valid"),
+        ("a--b", "---\nname: a--b\ndescription: d\n---\n", "skills/a--b/SKILL.md:2: `a--b` is not"),
         ("a", "---\nname: a\ndescription: b: c\n---\n", "skills/a/SKILL.md:3: "),
-        ("a", "---\n- name\n---\n", "skills/a/SKILL.md:2: the front matter is no list"),
+        ("a", "---\n- name\n---\n", "skills/a/SKILL.md:2: the front matter is not a list"),
         ("a", "# no front matter\n", "skills/a/SKILL.md:1: it does not begin with"),
         ("a", "---\nname: a\ndescription: d\n", "skills/a/SKILL.md:1: the front matter has no end"),
     ] {
@@ -205,28 +210,28 @@ async fn a_skill_that_cannot_be_offered_as_it_should_be_is_left_out_with_its_lin
     bench.put("skills/a/x", "");
     symlink("x", bench.dir.path().join("skills/a/SKILL.md")).unwrap();
     assert!(bench.all().await.is_empty());
-    let told = "a skill is left out: skills/a/SKILL.md: it is no file of its own";
-    assert_eq!(bench.left_out()[1], told);
+    let line = "a skill is left out: skills/a/SKILL.md: it is not a regular file";
+    assert_eq!(bench.left_out()[1], line);
     let bench = Bench::new();
     bench.skill("skills/a", "a");
     bench.skill("skills/a/inner/b", "b");
-    bench.check_left_out("skills/a/SKILL.md: there is another skill in it").await;
+    bench.check_left_out("skills/a/SKILL.md: it contains another skill").await;
 }
 
 #[tokio::test]
-async fn a_skill_file_at_the_top_of_a_folder_of_skills_hides_no_skill() {
+async fn a_skill_file_at_the_top_of_a_folder_of_skills_is_left_out_alone() {
     let bench = Bench::new();
     bench.skill("skills", "skills");
     bench.skill("skills/a", "a");
     bench.skill("skills/acme/b", "b");
     assert_eq!(bench.uris().await, ["skill://a/SKILL.md", "skill://acme/b/SKILL.md"]);
-    let why =
-        "skills/SKILL.md is left out: a skill lies in a folder of its own, which has its name";
-    assert_eq!(bench.left_out(), [why]);
+    let line = "skills/SKILL.md is left out: a skill must be in a folder of its own that has the \
+                skill's name";
+    assert_eq!(bench.left_out(), [line]);
 }
 
 #[tokio::test]
-async fn why_a_skill_cannot_be_used_is_told_to_whoever_asks_for_it() {
+async fn a_request_for_an_invalid_skill_gets_the_reason() {
     let bench = Bench::new();
     bench.skill("skills", "skills");
     bench.skill("skills/good", "good");
@@ -236,28 +241,29 @@ async fn why_a_skill_cannot_be_used_is_told_to_whoever_asks_for_it() {
     assert_eq!(bench.uris().await, ["skill://good/SKILL.md"]);
     let place = "`.claude/skills/acme/b a d/SKILL.md:2` cannot be used: its name is `other`";
     for uri in ["skill://acme/b%20a%20d/SKILL.md", "skill://acme/b%20a%20d/more.md"] {
-        let told = bench.shelf.unusable_reason(uri).unwrap();
-        assert!(told.starts_with(place), "{told}");
-        let err = bench.shelf.read(&ctx(), uri).await.unwrap_err();
-        assert_eq!((err.fault, err.message), (ToolFault::NotFound, told));
+        let reason = bench.library.unusable_reason(uri).unwrap();
+        assert!(reason.starts_with(place), "{reason}");
+        let err = bench.library.read(&ctx(), uri).await.unwrap_err();
+        assert_eq!((err.fault, err.message), (ToolFault::NotFound, reason));
     }
-    let told = bench.shelf.unusable_reason("skill://good/link").unwrap();
-    assert!(told.starts_with("`skills/good/link` cannot be used: it is a symlink"), "{told}");
+    let reason = bench.library.unusable_reason("skill://good/link").unwrap();
+    let start = "`skills/good/link` cannot be used: it is a symlink";
+    assert!(reason.starts_with(start), "{reason}");
     for uri in ["skill://good/SKILL.md", "skill://nobody/SKILL.md", "skill://acme", "other"] {
-        assert_eq!(bench.shelf.unusable_reason(uri), None, "{uri}");
+        assert_eq!(bench.library.unusable_reason(uri), None, "{uri}");
     }
 }
 
 #[test]
-fn a_folder_that_is_none_of_the_workspace_is_refused() {
+fn a_folder_outside_the_workspace_is_refused() {
     SkillSettings::default().check().unwrap();
     let folders = vec!["skills".to_owned(), "/etc".to_owned()];
-    let wrong = SkillSettings { folders, ..SkillSettings::default() }.check().unwrap_err();
-    assert!(wrong.starts_with("`skills.folders` names `/etc`, which is outside"), "{wrong}");
+    let message = SkillSettings { folders, ..SkillSettings::default() }.check().unwrap_err();
+    assert!(message.starts_with("`skills.folders` is `/etc`, which is outside"), "{message}");
 }
 
 #[tokio::test]
-async fn a_skill_with_too_many_files_or_too_large_ones_is_left_out() {
+async fn a_skill_with_too_many_or_too_large_files_is_left_out() {
     let bench = Bench::new();
     bench.skill("skills/a", "a");
     for n in 1..512 {
@@ -282,7 +288,7 @@ async fn a_skill_with_too_many_files_or_too_large_ones_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_symlink_may_be_a_skill_of_the_workspace_and_never_leads_out() {
+async fn a_symlink_to_a_skill_is_followed_only_inside_the_workspace() {
     let bench = Bench::new();
     let outside = TempDir::new().unwrap();
     fs::write(outside.path().join("SKILL.md"), "---\nname: out\ndescription: d\n---\n").unwrap();
@@ -301,16 +307,16 @@ async fn a_symlink_may_be_a_skill_of_the_workspace_and_never_leads_out() {
     check_files(&bench, &bench.all().await[0]).await;
     assert_eq!(files(&bench.all().await[0]).len(), 1);
     assert_eq!(bench.fault("skill://a/link").await, ToolFault::NotFound);
-    let told = bench.left_out();
-    let has = |part: &str| told.iter().any(|line| line.contains(part));
-    assert!(has("a skill is left out: skills/out: "), "{told:#?}");
-    assert!(has("a file of a skill is left out: skills/a/link: it is a symlink"), "{told:#?}");
-    assert!(has("a skill is left out: skills/0/SKILL.md:2: its name is `a`"), "{told:#?}");
-    assert!(!has("skills/round") && !has(".agents"), "{told:#?}");
+    let lines = bench.left_out();
+    let has = |part: &str| lines.iter().any(|line| line.contains(part));
+    assert!(has("a skill is left out: skills/out: "), "{lines:#?}");
+    assert!(has("a file of a skill is left out: skills/a/link: it is a symlink"), "{lines:#?}");
+    assert!(has("a skill is left out: skills/0/SKILL.md:2: its name is `a`"), "{lines:#?}");
+    assert!(!has("skills/round") && !has(".agents"), "{lines:#?}");
 }
 
 #[tokio::test]
-async fn what_changed_is_told_anew() {
+async fn changed_skills_are_read_again() {
     let bench = Bench::new();
     bench.skill("skills/a", "a");
     bench.put("skills/a/x", "one");
@@ -328,50 +334,50 @@ async fn what_changed_is_told_anew() {
 }
 
 #[tokio::test]
-async fn whoever_watches_hears_which_file_changed() {
+async fn a_subscriber_is_notified_of_the_changed_file() {
     let bench = Bench::new();
     bench.skill("skills/a", "a");
     bench.put("skills/a/x", "one");
     bench.all().await;
     let changes = ChangeFeed::default();
-    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    changes.subscribe(move |change| drop(told.send(change.clone())));
-    let _hold = bench.shelf.watch(&ctx(), "skill://a/x", &changes).await.unwrap();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    changes.subscribe(move |change| drop(sender.send(change.clone())));
+    let _guard = bench.library.watch(&ctx(), "skill://a/x", &changes).await.unwrap();
     bench.put("skills/a/x", "two");
     let mut next = async || {
-        let change = tokio::time::timeout(Duration::from_secs(20), heard.recv()).await;
-        change.expect("told in time").unwrap()
+        let change = tokio::time::timeout(Duration::from_secs(20), receiver.recv()).await;
+        change.expect("notified in time").unwrap()
     };
     assert_eq!(next().await, ServerChange::Resource("skill://a/x".into()));
     assert_eq!(next().await, ServerChange::Resources);
 }
 
 #[tokio::test]
-async fn the_list_has_each_skill_by_its_own_name_and_words() {
+async fn the_list_has_each_skill_with_its_name_and_description() {
     let bench = Bench::new();
     bench.skill("skills/a", "a");
     bench.skill("skills/b", "b");
     bench.put("skills/b/more.md", "");
-    let list = bench.shelf.list(&ctx(), None, 10).await.unwrap();
-    let told: Vec<_> = list.iter().map(|spec| (spec.uri.as_str(), spec.name.as_str())).collect();
-    assert_eq!(told, [("skill://a/SKILL.md", "a"), ("skill://b/SKILL.md", "b")]);
+    let list = bench.library.list(&ctx(), None, 10).await.unwrap();
+    let listed: Vec<_> = list.iter().map(|spec| (spec.uri.as_str(), spec.name.as_str())).collect();
+    assert_eq!(listed, [("skill://a/SKILL.md", "a"), ("skill://b/SKILL.md", "b")]);
     assert_eq!(list[0].about.as_deref(), Some("Does a."));
     assert_eq!(list[0].media_type.as_deref(), Some("text/markdown"));
-    assert_eq!(bench.shelf.list(&ctx(), None, 1).await.unwrap(), list[..1]);
-    assert_eq!(bench.shelf.list(&ctx(), Some(&list[0].uri), 9).await.unwrap(), list[1..]);
-    let asked = CompletionRequest {
+    assert_eq!(bench.library.list(&ctx(), None, 1).await.unwrap(), list[..1]);
+    assert_eq!(bench.library.list(&ctx(), Some(&list[0].uri), 9).await.unwrap(), list[1..]);
+    let request = CompletionRequest {
         target: CompletionTarget::Template("skill://{+path}".to_owned()),
         argument: "path".to_owned(),
         prefix: String::new(),
         other_arguments: std::collections::BTreeMap::new(),
     };
-    assert_eq!(bench.shelf.templates()[0].uri, "skill://{+path}");
-    let paths = bench.shelf.complete(&ctx(), &asked).await.unwrap();
+    assert_eq!(bench.library.templates()[0].uri, "skill://{+path}");
+    let paths = bench.library.complete(&ctx(), &request).await.unwrap();
     assert_eq!(paths, ["a/SKILL.md", "b/SKILL.md", "b/more.md"]);
 }
 
 #[tokio::test]
-async fn a_folder_has_its_files_and_folders_and_a_file_is_none() {
+async fn a_folder_lists_its_files_and_folders_and_a_file_is_refused() {
     let bench = Bench::new();
     bench.skill("skills/acme/a", "a");
     bench.put("skills/acme/a/r e/x.md", "");
@@ -387,9 +393,10 @@ async fn a_folder_has_its_files_and_folders_and_a_file_is_none() {
     ];
     assert_eq!(bench.children("skill://acme/a").await, inner);
     let after =
-        bench.shelf.list_folder(&ctx(), "skill://acme/a", Some(&inner[0].0), 1).await.unwrap();
+        bench.library.list_folder(&ctx(), "skill://acme/a", Some(&inner[0].0), 1).await.unwrap();
     assert_eq!((after[0].uri.as_str(), after[0].name.as_str()), ("skill://acme/a/r%20e", "r e"));
-    let fault = async |uri| bench.shelf.list_folder(&ctx(), uri, None, 1).await.unwrap_err().fault;
+    let fault =
+        async |uri| bench.library.list_folder(&ctx(), uri, None, 1).await.unwrap_err().fault;
     assert_eq!(
         fault("skill://acme/a/SKILL.md").await,
         ToolFault::Invalid { pointer: "/uri".into() }
@@ -399,7 +406,7 @@ async fn a_folder_has_its_files_and_folders_and_a_file_is_none() {
 }
 
 #[tokio::test]
-async fn the_one_that_comes_along_is_sound_and_a_workspace_s_own_takes_its_place() {
+async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
     let bench = Bench::with(&SkillSettings::default());
     let all = bench.all().await;
     assert_eq!(all[0].uri, "skill://toolgate/SKILL.md");
@@ -422,9 +429,9 @@ async fn the_one_that_comes_along_is_sound_and_a_workspace_s_own_takes_its_place
 
 proptest! {
     #[test]
-    fn no_markdown_breaks_the_reader(text in "(---\n)?(name: [a-b]{1,2}\n|description: .{0,20}\n|[a-z]+:.{0,20}\n){0,4}(---\n)?\\PC{0,40}") {
-        let known = Arc::new(SkillFileInfo::from_content("SKILL.md", text.as_bytes()));
-        let file = ("SKILL.md".to_owned(), known, FileOrigin::BuiltIn(""));
+    fn any_markdown_is_parsed_without_a_panic(text in "(---\n)?(name: [a-b]{1,2}\n|description: .{0,20}\n|[a-z]+:.{0,20}\n){0,4}(---\n)?\\PC{0,40}") {
+        let info = Arc::new(SkillFileInfo::from_content("SKILL.md", text.as_bytes()));
+        let file = ("SKILL.md".to_owned(), info, FileOrigin::BuiltIn(""));
         if let Ok(entry) = SkillEntry::new("x/a", [file]) {
             prop_assert_eq!(entry.name.as_str(), "a");
             prop_assert!(entry.skill().front_matter.contains_key("description"));

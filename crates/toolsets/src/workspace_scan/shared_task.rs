@@ -11,8 +11,8 @@ use toolgate_contract::WatchGuard;
 pub(super) struct SharedTask(Mutex<Weak<AbortOnDropHandle<()>>>);
 
 impl SharedTask {
-    /// Starts `look`, unless it already runs, and returns a hold that keeps it running.
-    pub(super) fn join_or_start<F>(&self, look: impl FnOnce() -> F) -> WatchGuard
+    /// Starts `task`, unless it already runs, and returns a guard that keeps it running.
+    pub(super) fn join_or_start<F>(&self, task: impl FnOnce() -> F) -> WatchGuard
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -22,7 +22,7 @@ impl SharedTask {
         }
         // Without a runtime there is no server, and nobody to notify.
         let Ok(runtime) = Handle::try_current() else { return WatchGuard::none() };
-        let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(look())));
+        let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(task())));
         *shared = Arc::downgrade(&running);
         WatchGuard::new(running)
     }
@@ -36,13 +36,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_who_want_to_know_share_one_task_and_without_any_there_is_none() {
-        let patrol = SharedTask::default();
+    async fn subscribers_share_one_task_that_stops_after_the_last_one() {
+        let task = SharedTask::default();
         let begun = AtomicUsize::new(0);
         let alive = Arc::new(());
-        let keep = || {
+        let subscribe = || {
             let alive = alive.clone();
-            patrol.join_or_start(|| {
+            task.join_or_start(|| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 async move {
                     pending::<()>().await;
@@ -50,8 +50,8 @@ mod tests {
                 }
             })
         };
-        let one = keep();
-        let other = keep();
+        let one = subscribe();
+        let other = subscribe();
         assert_eq!(begun.load(Ordering::Relaxed), 1);
         drop(one);
         tokio::task::yield_now().await;
@@ -60,7 +60,7 @@ mod tests {
         while Arc::strong_count(&alive) > 1 {
             tokio::task::yield_now().await;
         }
-        let _again = keep();
+        let _again = subscribe();
         assert_eq!(begun.load(Ordering::Relaxed), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! How `files.move`, `copy`, `delete` and `mkdir` arrange things.
+//! Tests of `files.move`, `copy`, `delete` and `mkdir`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use toolgate_toolsets::files::FileSettings;
 use crate::space::Space;
 
 #[tokio::test]
-async fn a_move_gives_a_new_name_and_makes_the_directories_for_it() {
+async fn a_move_renames_and_creates_missing_directories() {
     let space = Space::new();
     space.put("a", "a");
     space.put("dir/inner/f", "f");
@@ -33,7 +33,7 @@ async fn a_move_gives_a_new_name_and_makes_the_directories_for_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_moved_or_copied_over_unless_that_is_said() {
+async fn a_destination_is_replaced_only_with_overwrite() {
     let space = Space::new();
     space.put("a", "a");
     space.put("b", "b");
@@ -115,7 +115,7 @@ async fn a_directory_is_copied_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_directory_is_deleted_with_all_in_it_only_when_that_is_said() {
+async fn a_directory_is_deleted_with_its_content_only_if_recursive() {
     let space = Space::new();
     space.put("d/a/b/f", "");
     space.put("d/g", "");
@@ -133,12 +133,12 @@ async fn a_directory_is_deleted_with_all_in_it_only_when_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_directory_is_made_once() {
+async fn an_existing_directory_is_not_created_again() {
     let space = Space::new();
     space.put("f", "");
-    let made = |value: Value| value["created"].as_bool().unwrap();
-    assert!(made(space.ok("files.mkdir", json!({ "path": "a/b/c/" })).await));
-    assert!(!made(space.ok("files.mkdir", json!({ "path": "a/b/c" })).await));
+    let created = |value: Value| value["created"].as_bool().unwrap();
+    assert!(created(space.ok("files.mkdir", json!({ "path": "a/b/c/" })).await));
+    assert!(!created(space.ok("files.mkdir", json!({ "path": "a/b/c" })).await));
     assert!(space.ws.join("a/b/c").is_dir());
     let failed = space.fails("files.mkdir", json!({ "path": "x/y", "parents": false })).await;
     assert_eq!(failed.pointer(), "/path");
@@ -147,7 +147,7 @@ async fn a_directory_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_refused_change_makes_no_directories() {
+async fn a_refused_change_creates_no_directories() {
     let space = Space::with(&FileSettings { copy_bytes_max: 2, ..FileSettings::default() });
     space.put("mv/f", "12345");
     space.put("kept/f", "");
@@ -170,7 +170,7 @@ async fn a_refused_change_makes_no_directories() {
 }
 
 #[tokio::test]
-async fn what_a_killed_copy_left_can_be_deleted() {
+async fn leftovers_of_a_killed_copy_can_be_deleted() {
     let space = Space::new();
     space.put("d/.toolgate-0123456789abcdef.tmp/a/f", "x");
     space.put("d/.toolgate-0123456789abcde0.tmp", "x");
@@ -185,7 +185,7 @@ async fn what_a_killed_copy_left_can_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_directory_as_destination_is_asked_about_at_once() {
+async fn a_directory_as_destination_gets_a_suggestion() {
     let space = Space::new();
     space.put("n.txt", "n");
     space.put("dir/f", "f");
@@ -204,11 +204,11 @@ async fn a_directory_as_destination_is_asked_about_at_once() {
             }
             let failed = space.fails(tool, input).await;
             assert_eq!(failed.pointer(), "/destination", "{failed:?}");
-            let asked = format!("; did you mean `dir/{source}`?");
-            assert!(failed.message.ends_with(&asked), "{tool}: {failed:?}");
+            let suggestion = format!("; did you mean `dir/{source}`?");
+            assert!(failed.message.ends_with(&suggestion), "{tool}: {failed:?}");
         }
     }
-    // It is there already.
+    // The source is already there.
     let failed =
         space.fails("files.move", json!({ "source": "dir/f", "destination": "dir" })).await;
     assert!(!failed.message.contains("did you mean"), "{failed:?}");

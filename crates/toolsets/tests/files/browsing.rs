@@ -1,4 +1,4 @@
-//! What `files.list`, `tree`, `info` and `exists` show.
+//! Tests of `files.list`, `tree`, `info` and `exists`.
 
 use std::fs;
 use std::fs::File;
@@ -26,7 +26,7 @@ async fn pages(space: &Space, limit: u64) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_directory_is_listed_in_order_with_what_is_known_of_each_entry() {
+async fn a_directory_is_listed_in_order_with_kind_and_size() {
     let space = Space::new();
     space.put("b.txt", "12345");
     space.put("a/inner", "");
@@ -95,7 +95,7 @@ async fn a_forged_cursor_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_of_two_hundred_thousand_entries_is_listed_page_by_page() {
+async fn a_directory_of_200_000_entries_is_listed_page_by_page() {
     let space = Space::in_memory();
     let count = 200_000;
     for at in 0..count {
@@ -115,7 +115,7 @@ async fn a_directory_of_two_hundred_thousand_entries_is_listed_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_tree_is_shown_indented_without_what_git_ignores() {
+async fn a_tree_is_shown_indented_without_ignored_files() {
     let space = Space::new();
     for path in [
         "Cargo.toml",
@@ -134,7 +134,7 @@ async fn a_tree_is_shown_indented_without_what_git_ignores() {
     assert_eq!(
         text,
         format!(
-            "{expected}[7 entries; … marks what was not looked into: raise depth, or give its path]"
+            "{expected}[7 entries; … marks directories that were not opened: raise depth, or give their path]"
         )
     );
     let tree = space.ok("files.tree", json!({})).await;
@@ -156,7 +156,7 @@ async fn a_tree_is_shown_indented_without_what_git_ignores() {
 }
 
 #[tokio::test]
-async fn a_tree_that_is_too_large_says_where_and_how_much_was_left_out() {
+async fn a_too_large_tree_marks_where_and_how_much_was_left_out() {
     let space = Space::new();
     for at in 0..30 {
         space.put(&format!("big/f{at:02}"), "");
@@ -171,7 +171,7 @@ async fn a_tree_that_is_too_large_says_where_and_how_much_was_left_out() {
 }
 
 #[tokio::test]
-async fn two_hundred_levels_of_directories_are_safe_to_walk_copy_and_delete() {
+async fn two_hundred_nested_directories_are_walked_copied_and_deleted() {
     let space = Space::new();
     let deep = "d/".repeat(200);
     space.put(&format!("{deep}needle"), "needle");
@@ -187,7 +187,7 @@ async fn two_hundred_levels_of_directories_are_safe_to_walk_copy_and_delete() {
 }
 
 #[tokio::test]
-async fn info_tells_what_an_entry_is_without_following_it_out() {
+async fn info_describes_an_entry_and_follows_no_symlink_outside() {
     let space = Space::new();
     space.put("f", "one\ntwo");
     space.put("bin", b"\0\xff");
@@ -227,7 +227,7 @@ async fn info_tells_what_an_entry_is_without_following_it_out() {
 }
 
 #[tokio::test]
-async fn exists_tells_whether_something_is_there() {
+async fn exists_reports_whether_a_path_exists_and_its_kind() {
     let space = Space::new();
     space.put("d/f", "");
     space.symlink("d", "in");

@@ -1,4 +1,4 @@
-//! No path leads out of the workspace, however it is spelled and whatever is on the way.
+//! Tests that no path leads out of the workspace, in any spelling and through any kind of entry.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use toolgate_world::Root;
 
 use crate::space::Space;
 
-/// `files.read` of `path` is refused for `reason`.
+/// Checks that `files.read` of `path` is refused for `reason`, and returns the message.
 async fn refused(space: &Space, path: &str, reason: &str) -> String {
     let failed = space.fails("files.read", json!({ "path": path })).await;
     assert_eq!(failed.reason, reason, "{path}: {failed:?}");
@@ -35,7 +35,7 @@ async fn dots_and_absolute_paths_do_not_leave_the_workspace() {
 }
 
 #[tokio::test]
-async fn an_absolute_path_inside_is_the_relative_one() {
+async fn an_absolute_path_inside_the_workspace_is_accepted() {
     let space = Space::new();
     space.put("ok.txt", "ok");
     let path = format!("{}//ok.txt", space.ws.display());
@@ -53,7 +53,7 @@ async fn nothing_in_a_path_is_decoded_or_expanded() {
 }
 
 #[tokio::test]
-async fn a_path_that_cannot_be_one_is_invalid() {
+async fn a_malformed_path_is_invalid() {
     let space = Space::new();
     space.put("ok.txt", "ok");
     let long_name = "a".repeat(300);
@@ -70,7 +70,7 @@ async fn a_path_that_cannot_be_one_is_invalid() {
 }
 
 #[tokio::test]
-async fn symlinks_that_lead_out_are_refused_and_those_inside_followed() {
+async fn symlinks_that_lead_outside_are_refused_and_others_followed() {
     let space = Space::new();
     space.put("real/file", "inside");
     space.symlink(space.evil.join("secret"), "absolute");
@@ -109,7 +109,7 @@ async fn a_dangling_symlink_is_never_written_through() {
 }
 
 #[tokio::test]
-async fn directories_outside_are_not_reached_through_a_symlink_by_any_tool() {
+async fn no_tool_follows_a_symlink_to_a_directory_outside() {
     let space = Space::new();
     space.put("mine", "mine");
     space.symlink(&space.evil, "out");
@@ -156,7 +156,7 @@ async fn walks_never_follow_symlinks() {
 }
 
 #[tokio::test]
-async fn a_hard_link_is_broken_and_not_written_through() {
+async fn a_write_replaces_a_hard_link_and_keeps_the_other_file() {
     let space = Space::new();
     fs::hard_link(space.evil.join("secret"), space.ws.join("hard")).unwrap();
     space.ok("files.write", json!({ "path": "hard", "content": "x", "overwrite": true })).await;
@@ -194,7 +194,7 @@ async fn pipes_sockets_and_devices_are_refused_without_waiting() {
 }
 
 #[tokio::test]
-async fn a_root_stays_the_directory_it_was_opened_as() {
+async fn a_root_stays_the_directory_that_was_opened() {
     let space = Space::new();
     space.put("ok.txt", "ok");
     let link = space.evil.parent().unwrap().join("link");
@@ -206,7 +206,7 @@ async fn a_root_stays_the_directory_it_was_opened_as() {
     assert!(root.open_file("ok.txt").is_ok());
     assert!(root.open_file("secret").is_err());
     assert!(root.open_dir(".").is_ok());
-    // Moved as a whole, it is still the same.
+    // The workspace stays open after it is moved.
     let elsewhere = space.ws.with_file_name("elsewhere");
     fs::rename(&space.ws, &elsewhere).unwrap();
     let tools = files::tools(&root, &FileSettings::default());

@@ -1,4 +1,4 @@
-//! When a person is asked before a folder is deleted.
+//! Tests of the confirmation before a folder is deleted.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use toolgate_toolsets::files::{ConfirmFolders, FileSettings};
 
 use crate::space::Space;
 
-/// A person who always answers the same.
+/// A person who always gives the same answer.
 struct Person {
-    says: PersonChoice,
+    choice: PersonChoice,
     asked: Mutex<Vec<String>>,
 }
 
@@ -22,10 +22,10 @@ impl QuestionSender for Person {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
-                panic!("no form: {question:?}")
+                panic!("not a form: {question:?}")
             };
             self.asked.lock().unwrap().push(message);
-            (key, ClientAnswer::Choice(self.says.clone()))
+            (key, ClientAnswer::Choice(self.choice.clone()))
         });
         let answers: ClientAnswers = answers.collect();
         Box::pin(async move { Ok(answers) })
@@ -36,10 +36,11 @@ fn nobody() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-/// Deletes `path`, asking somebody who says `says`; why it was refused, and what was asked.
+/// Deletes `path` with a person who answers `choice`, or without one. Returns the refusal, if any,
+/// and the questions.
 async fn check(
     confirm_folders: ConfirmFolders,
-    says: Option<PersonChoice>,
+    choice: Option<PersonChoice>,
     path: &str,
 ) -> (Result<(), String>, Vec<String>) {
     let space = Space::with(&FileSettings { confirm_folders, ..FileSettings::default() });
@@ -48,11 +49,10 @@ async fn check(
     space.put("folder/.gitignore", "a");
     space.put("file", "");
     space.symlink("folder", "link");
-    let is_askable = says.is_some();
-    let person =
-        Arc::new(Person { says: says.unwrap_or(PersonChoice::Declined), asked: Mutex::default() });
-    let can = QuestionSupport { form: is_askable, ..QuestionSupport::default() };
-    let ctx = ToolContext { asker: Asker::during_call(can, person.clone()), ..nobody() };
+    let support = QuestionSupport { form: choice.is_some(), ..QuestionSupport::default() };
+    let choice = choice.unwrap_or(PersonChoice::Declined);
+    let person = Arc::new(Person { choice, asked: Mutex::default() });
+    let ctx = ToolContext { asker: Asker::during_call(support, person.clone()), ..nobody() };
     let input = json!({ "path": path, "recursive": true });
     let deleted = space.run_as(&ctx, "files.delete", input).await;
     assert_eq!(space.has(path), deleted.is_err());
@@ -69,7 +69,7 @@ fn yes() -> Option<PersonChoice> {
 }
 
 #[tokio::test]
-async fn a_person_is_told_which_folder_and_how_much_is_in_it() {
+async fn the_confirmation_names_the_folder_and_its_number_of_entries() {
     for setting in [ConfirmFolders::WhenAble, ConfirmFolders::Always] {
         let (deleted, asked) = check(setting, yes(), "folder").await;
         assert_eq!(deleted, Ok(()));
@@ -79,15 +79,15 @@ async fn a_person_is_told_which_folder_and_how_much_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_folder_stays_that_a_person_wants_to_keep() {
-    for says in [PersonChoice::Declined, PersonChoice::Canceled] {
-        let (deleted, _) = check(ConfirmFolders::WhenAble, Some(says), "folder").await;
+async fn a_folder_stays_if_the_person_declines() {
+    for choice in [PersonChoice::Declined, PersonChoice::Canceled] {
+        let (deleted, _) = check(ConfirmFolders::WhenAble, Some(choice), "folder").await;
         assert!(deleted.unwrap_err().contains("files.confirm_folders"));
     }
 }
 
 #[tokio::test]
-async fn where_nobody_can_be_asked_the_setting_decides() {
+async fn the_setting_decides_if_nobody_can_be_asked() {
     assert_eq!(check(ConfirmFolders::WhenAble, None, "folder").await.0, Ok(()));
     assert_eq!(check(ConfirmFolders::Never, None, "folder").await.0, Ok(()));
     let (deleted, _) = check(ConfirmFolders::Always, None, "folder").await;
@@ -96,7 +96,7 @@ async fn where_nobody_can_be_asked_the_setting_decides() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_a_file_or_a_symlink_or_where_nobody_wants_to_be() {
+async fn files_symlinks_and_the_setting_never_need_no_confirmation() {
     for (setting, path) in [
         (ConfirmFolders::Always, "file"),
         (ConfirmFolders::Always, "link"),

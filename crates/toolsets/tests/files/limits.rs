@@ -1,4 +1,4 @@
-//! A disk that is full, a call that is cancelled, and what the tools say of themselves.
+//! Tests of a full disk, cancelled calls, and the specs of the tools.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ use toolgate_world::Root;
 
 use crate::space::Space;
 
-/// A file system of a megabyte, gone when dropped.
+/// A file system of 1 MiB, unmounted on drop.
 struct Small(TempDir);
 
 impl Small {
@@ -33,9 +33,9 @@ impl Drop for Small {
 }
 
 #[tokio::test]
-async fn a_full_disk_changes_nothing_and_leaves_nothing() {
+async fn a_full_disk_changes_nothing_and_leaves_no_files() {
     let Some(small) = Small::mount() else {
-        eprintln!("SKIPPED: no tmpfs can be mounted here");
+        eprintln!("SKIPPED: cannot mount a tmpfs here");
         return;
     };
     let space = Space::at(small.0.path(), &FileSettings::default());
@@ -90,7 +90,7 @@ async fn a_cancelled_call_stops_and_changes_nothing() {
 }
 
 #[test]
-fn every_tool_says_what_it_can_change_and_what_each_argument_is() {
+fn every_tool_declares_its_effects_and_describes_each_argument() {
     let dir = TempDir::new().unwrap();
     let root = Root::open(dir.path()).unwrap();
     let tools = files::tools(&root, &FileSettings::default());
@@ -115,7 +115,7 @@ fn every_tool_says_what_it_can_change_and_what_each_argument_is() {
 }
 
 #[test]
-fn settings_left_out_are_the_default_and_unknown_ones_refused() {
+fn missing_settings_are_the_default_and_unknown_ones_are_refused() {
     let settings: FileSettings = serde_json::from_value(json!({ "answer_bytes": 1 })).unwrap();
     assert_eq!(settings, FileSettings { answer_bytes: 1, ..FileSettings::default() });
     assert!(serde_json::from_value::<FileSettings>(json!({ "answer": 1 })).is_err());

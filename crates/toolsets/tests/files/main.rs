@@ -1,6 +1,6 @@
-//! The `files` tools, called as the host calls them, on directories of their own.
-#![allow(clippy::disallowed_methods, reason = "a test sets up and looks at the disk itself")]
-#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+//! Tests of the `files` tools, called like the host calls them, each in its own directory.
+#![allow(clippy::disallowed_methods, reason = "a test prepares and checks the disk itself")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod space;
 mod confinement;

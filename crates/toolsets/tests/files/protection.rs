@@ -1,4 +1,4 @@
-//! What steers programs outside the sandbox is read and never changed.
+//! Tests that files which control programs outside the sandbox can be read but not changed.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
-/// Every tool that changes refuses to touch `path`.
-async fn protected(space: &Space, path: &str) {
+/// Checks that every tool that changes files refuses to change `path`.
+async fn check_protected(space: &Space, path: &str) {
     let edits = json!([{ "old": "a", "new": "b" }]);
     let calls = [
         ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
@@ -27,7 +27,7 @@ async fn protected(space: &Space, path: &str) {
 }
 
 #[tokio::test]
-async fn protected_names_are_refused_however_they_are_spelled_and_though_missing() {
+async fn protected_names_are_refused_in_any_spelling_even_if_missing() {
     let space = Space::new();
     space.put("mine", "a");
     for path in [
@@ -58,14 +58,14 @@ async fn protected_names_are_refused_however_they_are_spelled_and_though_missing
         "toolgate.lock",
         "./x/../.git/config",
     ] {
-        protected(&space, path).await;
+        check_protected(&space, path).await;
     }
     assert_eq!(space.get("mine"), b"a");
     assert_eq!(fs::read_dir(&space.ws).unwrap().count(), 1);
 }
 
 #[tokio::test]
-async fn names_that_only_look_protected_are_not() {
+async fn names_that_only_resemble_protected_ones_can_be_written() {
     let space = Space::new();
     for path in [".gitignore", ".github/x", "git", ".git2", "toolgate.toml.md", "a.git", ".vscode2"]
     {
@@ -90,7 +90,7 @@ async fn protected_files_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_symlink_does_not_get_round_protection() {
+async fn a_symlink_does_not_bypass_protection() {
     let space = Space::new();
     space.put(".git/hooks/sample", "a");
     space.put("mine", "a");
@@ -123,7 +123,7 @@ async fn a_symlink_does_not_get_round_protection() {
 }
 
 #[tokio::test]
-async fn a_directory_that_contains_a_protected_one_is_neither_moved_nor_deleted_nor_copied() {
+async fn a_directory_with_a_protected_one_inside_is_not_moved_deleted_or_copied() {
     let space = Space::new();
     space.put("sub/repo/.git/config", "a");
     space.put("sub/file", "a");
@@ -141,7 +141,7 @@ async fn a_directory_that_contains_a_protected_one_is_neither_moved_nor_deleted_
 }
 
 #[tokio::test]
-async fn settings_say_what_is_protected_paths_included() {
+async fn settings_protect_names_and_paths() {
     let protected = vec![".github/workflows".to_owned(), "secret".to_owned()];
     let space = Space::with(&FileSettings { protected, ..FileSettings::default() });
     space.put("flows/ci.yml", "a");
@@ -149,7 +149,7 @@ async fn settings_say_what_is_protected_paths_included() {
     for path in [".github/workflows/ci.yml", "a/.GitHub/Workflows", "secret", "a/Secret/b"] {
         assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed");
     }
-    // The defaults hold besides.
+    // The default names stay protected.
     assert_eq!(space.fails("files.write", write(".git/config")).await.reason, "not_allowed");
     for path in [".github/x", "workflows/x"] {
         space.ok("files.write", write(path)).await;
@@ -185,7 +185,7 @@ async fn the_root_itself_is_not_changed() {
 }
 
 #[tokio::test]
-async fn editor_settings_in_a_folder_go_along_with_it_and_are_not_written() {
+async fn editor_settings_move_with_their_folder_and_cannot_be_written() {
     let space = Space::new();
     space.put("node_modules/p/.vscode/tasks.json", "a");
     space.put("node_modules/p/toolgate.toml", "a");
@@ -200,7 +200,7 @@ async fn editor_settings_in_a_folder_go_along_with_it_and_are_not_written() {
         space.ok("files.delete", json!({ "path": path, "recursive": true })).await;
         assert!(!space.has(path));
     }
-    // To or from the workspace root they do not go.
+    // At the workspace root they cannot be moved, copied or deleted.
     space.put(".vscode/tasks.json", "a");
     space.put("vs/tasks.json", "a");
     fs::create_dir(space.ws.join("away")).unwrap();
@@ -215,7 +215,7 @@ async fn editor_settings_in_a_folder_go_along_with_it_and_are_not_written() {
 }
 
 #[tokio::test]
-async fn protected_settings_guard_trees_and_unprotected_takes_defaults_away() {
+async fn protected_adds_names_and_unprotected_removes_defaults() {
     let mut settings = FileSettings {
         protected: vec!["secret".into(), ".idea".into()],
         unprotected: vec![".vscode".into(), ".idea".into()],

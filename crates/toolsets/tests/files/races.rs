@@ -1,4 +1,4 @@
-//! A directory swapped for a symlink while it is used gives nothing away.
+//! Tests of races, such as a directory that is swapped for a symlink while it is used.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use crate::space::Space;
 
 const TRIES: u32 = 4000;
 
-/// Exchanges `x`, a directory, and `xl`, a symlink out, until dropped.
+/// Exchanges the directory `x` and `xl`, a symlink that leads outside, until dropped.
 struct Swapper {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,
@@ -28,13 +28,13 @@ impl Swapper {
         space.symlink(&space.evil, "xl");
         let stop = Arc::new(AtomicBool::new(false));
         let swaps = Arc::new(AtomicU64::new(0));
-        let stopped = stop.clone();
-        let swapped = swaps.clone();
+        let thread_stop = stop.clone();
+        let thread_swaps = swaps.clone();
         let ws = open(&space.ws, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let thread = thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
+            while !thread_stop.load(Ordering::Relaxed) {
                 renameat_with(ws.as_fd(), "x", ws.as_fd(), "xl", RenameFlags::EXCHANGE).unwrap();
-                swapped.fetch_add(1, Ordering::Relaxed);
+                thread_swaps.fetch_add(1, Ordering::Relaxed);
                 thread::yield_now();
             }
         });
@@ -56,7 +56,7 @@ impl Drop for Swapper {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_swapped_for_a_symlink_never_gives_what_is_outside() {
+async fn a_directory_swapped_for_a_symlink_never_leaks_outside_content() {
     let space = Space::new();
     let swapper = Swapper::start(&space);
     let mut read = 0;
@@ -74,7 +74,7 @@ async fn a_directory_swapped_for_a_symlink_never_gives_what_is_outside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_swapped_for_a_symlink_never_lets_a_change_out() {
+async fn a_directory_swapped_for_a_symlink_never_allows_changes_outside() {
     let space = Space::new();
     let swapper = Swapper::start(&space);
     let mut written = 0;
@@ -103,9 +103,9 @@ async fn a_directory_swapped_for_a_symlink_never_lets_a_change_out() {
     space.assert_outside_unchanged();
 }
 
-/// The test above can fail: the way others open files does.
+/// Checks that the tests above can fail, because the usual way to open files does.
 #[test]
-fn a_path_checked_and_then_opened_does_give_what_is_outside() {
+fn a_path_checked_and_then_opened_leaks_outside_content() {
     let space = Space::new();
     let _swapper = Swapper::start(&space);
     let path = space.ws.join("x/secret");
@@ -118,7 +118,7 @@ fn a_path_checked_and_then_opened_does_give_what_is_outside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_writers_with_the_same_etag_just_one_wins() {
+async fn only_one_of_several_writers_with_the_same_etag_succeeds() {
     let space = Arc::new(Space::new());
     space.put("counter", "0");
     let mut writers = Vec::new();
@@ -149,7 +149,7 @@ async fn of_two_writers_with_the_same_etag_just_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_made_at_the_same_time_are_all_made() {
+async fn concurrent_edits_are_all_applied() {
     let space = Arc::new(Space::new());
     space.put("f", (0..16).map(|at| format!("line {at:02} old\n")).collect::<String>());
     let editors = (0..16).map(|at| {
@@ -168,7 +168,7 @@ async fn edits_made_at_the_same_time_are_all_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_held_by_another_process_is_waited_for_and_not_for_ever() {
+async fn a_write_waits_a_limited_time_for_a_lock_of_another_process() {
     let space = Space::new();
     space.put("f", "old");
     let dir = open(&space.ws, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -182,7 +182,7 @@ async fn a_lock_held_by_another_process_is_waited_for_and_not_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_for_another_process_do_not_wait_for_each_other() {
+async fn writers_waiting_for_a_lock_do_not_wait_for_each_other() {
     let space = Arc::new(Space::new());
     let dir = open(&space.ws, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -199,7 +199,7 @@ async fn those_who_wait_for_another_process_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_and_a_delete_wait_for_the_lock_that_makes_if_match_true() {
+async fn a_move_and_a_delete_wait_for_the_folder_lock() {
     let space = Space::new();
     space.put("a/f", "old");
     space.put("b/f", "old");
@@ -222,7 +222,7 @@ async fn a_move_and_a_delete_wait_for_the_lock_that_makes_if_match_true() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moves_the_opposite_ways_do_not_wait_for_each_other_for_ever() {
+async fn moves_in_opposite_directions_do_not_deadlock() {
     let space = Arc::new(Space::new());
     let movers = (0..8).map(|at| {
         let space = space.clone();

@@ -1,4 +1,4 @@
-//! What `files.read` gives of a file, and how it says where to go on.
+//! Tests of `files.read`.
 
 use std::fs;
 use std::fs::File;
@@ -19,8 +19,8 @@ fn small() -> Space {
     })
 }
 
-/// Reads `path` on and on as `next` says, and joins what is given.
-async fn all(space: &Space, path: &str) -> String {
+/// Reads `path` to its end, continuing at each `next`, and joins the content.
+async fn read_all(space: &Space, path: &str) -> String {
     let mut joined = String::new();
     let mut input = json!({ "path": path });
     for _ in 0..10_000 {
@@ -34,11 +34,11 @@ async fn all(space: &Space, path: &str) -> String {
             next => json!({ "path": path, "start_line": next["start_line"] }),
         };
     }
-    panic!("no end");
+    panic!("the file does not end");
 }
 
 #[tokio::test]
-async fn a_file_is_given_whole_with_what_is_known_of_it() {
+async fn a_file_is_read_whole_with_its_metadata() {
     let space = Space::new();
     space.put("src/main.rs", "fn main() {\n}\n");
     let read = space.ok("files.read", json!({ "path": "src/main.rs" })).await;
@@ -82,7 +82,7 @@ async fn lines_are_counted_from_either_end() {
         space.text("files.read", json!({ "path": "f", "start_line": 2, "line_count": 2 })).await;
     assert!(
         text.starts_with("2\n3\n[etag ")
-            && text.ends_with("; lines 2 to 3 of 5; go on with start_line: 4]"),
+            && text.ends_with("; lines 2 to 3 of 5; continue with start_line: 4]"),
         "{text}"
     );
     let text = space.text("files.read", json!({ "path": "f", "start_line": 9 })).await;
@@ -90,7 +90,7 @@ async fn lines_are_counted_from_either_end() {
 }
 
 #[tokio::test]
-async fn byte_ranges_are_given_as_asked_and_never_overflow() {
+async fn byte_ranges_are_exact_and_never_overflow() {
     let space = Space::new();
     space.put("f", "hello world");
     let max = u64::MAX;
@@ -115,7 +115,7 @@ async fn byte_ranges_are_given_as_asked_and_never_overflow() {
 }
 
 #[tokio::test]
-async fn input_that_cannot_be_meant_is_invalid() {
+async fn malformed_input_is_invalid() {
     let space = Space::new();
     space.put("f", "x");
     for (input, pointer) in [
@@ -132,7 +132,7 @@ async fn input_that_cannot_be_meant_is_invalid() {
 }
 
 #[tokio::test]
-async fn what_is_not_utf_8_is_refused_with_its_place_and_given_as_base64() {
+async fn content_that_is_not_utf_8_is_refused_as_text_and_read_as_base64() {
     let space = Space::new();
     space.put("f", b"ok\n\xff\xfe\0x");
     let failed = space.fails("files.read", json!({ "path": "f" })).await;
@@ -162,7 +162,7 @@ async fn a_byte_range_that_cuts_a_character_is_refused() {
 }
 
 #[tokio::test]
-async fn a_long_file_is_cut_at_a_line_and_can_be_read_on() {
+async fn a_long_file_is_cut_at_a_line_and_can_be_continued() {
     let space = small();
     let content: String = (0..100).map(|at| format!("line {at:04}\n")).collect();
     space.put("f", &content);
@@ -170,27 +170,27 @@ async fn a_long_file_is_cut_at_a_line_and_can_be_read_on() {
     assert_eq!(read["content"], content[..100]);
     assert_eq!(read["next"], json!({ "offset": 100, "start_line": 11 }));
     assert_eq!(read["truncated"], true);
-    assert_eq!(all(&space, "f").await, content);
+    assert_eq!(read_all(&space, "f").await, content);
     let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 205 })).await;
     assert_eq!(read["content"], content[..200]);
     let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 1_u64 << 40 })).await;
     assert_eq!(read["content"], content);
     let text = space.text("files.read", json!({ "path": "f" })).await;
-    assert!(text.ends_with("; lines 1 to 10 of 100; go on with start_line: 11]"), "{text}");
+    assert!(text.ends_with("; lines 1 to 10 of 100; continue with start_line: 11]"), "{text}");
 }
 
 #[tokio::test]
-async fn a_long_line_is_cut_at_a_character_and_can_be_read_on() {
+async fn a_long_line_is_cut_at_a_character_and_can_be_continued() {
     let space = small();
     let content = "€".repeat(1000) + "\nend";
     space.put("f", &content);
     let read = space.ok("files.read", json!({ "path": "f" })).await;
     assert_eq!(read["next"], json!({ "offset": 99, "start_line": null }));
-    assert_eq!(all(&space, "f").await, content);
+    assert_eq!(read_all(&space, "f").await, content);
 }
 
 #[tokio::test]
-async fn an_etag_that_still_fits_gives_no_content() {
+async fn a_matching_etag_gives_no_content() {
     let space = Space::new();
     space.put("f", "hello");
     let etag =
@@ -209,7 +209,7 @@ async fn an_etag_that_still_fits_gives_no_content() {
 }
 
 #[tokio::test]
-async fn an_etag_tells_content_apart_that_has_the_same_size_and_time() {
+async fn etags_differ_for_different_content_of_the_same_size_and_time() {
     let space = Space::new();
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     let mut etags = Vec::new();
@@ -222,8 +222,8 @@ async fn an_etag_tells_content_apart_that_has_the_same_size_and_time() {
 }
 
 #[tokio::test]
-async fn large_files_read_the_same_as_small_ones() {
-    // Held in memory, hashed from disk, and not hashed at all.
+async fn large_files_are_read_like_small_ones() {
+    // The first setting hashes the file from disk, the second not at all.
     let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
     for hashed_bytes_max in [64 << 20, 1000] {
         let space = Space::with(&FileSettings { hashed_bytes_max, ..FileSettings::default() });
@@ -254,7 +254,7 @@ async fn large_files_read_the_same_as_small_ones() {
 }
 
 #[tokio::test]
-async fn a_sparse_file_of_a_tebibyte_is_read_in_ranges_and_within_memory() {
+async fn a_sparse_file_of_1_tib_is_read_in_ranges_with_little_memory() {
     let space = Space::new();
     let file = File::create(space.ws.join("big")).unwrap();
     file.set_len(1 << 40).unwrap();
@@ -303,7 +303,7 @@ async fn a_search_for_a_line_in_a_huge_file_ends_when_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_growing_file_is_read_as_long_as_it_was() {
+async fn a_growing_file_is_read_at_one_consistent_length() {
     let space = Space::new();
     space.put("log", "start\n");
     let mut log = File::options().append(true).open(space.ws.join("log")).unwrap();
@@ -340,7 +340,7 @@ async fn five_thousand_reads_at_once_are_all_answered() {
 }
 
 #[tokio::test]
-async fn no_more_than_four_mebibytes_are_given_however_many_are_asked_for() {
+async fn a_read_returns_at_most_4_mib() {
     let space = Space::new();
     space.put("f", "x".repeat(5 << 20));
     let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 16 << 20 })).await;
@@ -348,13 +348,13 @@ async fn no_more_than_four_mebibytes_are_given_however_many_are_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_with_what_was_probably_meant() {
+async fn a_missing_path_gets_a_suggestion() {
     let space = Space::new();
     space.put("src/main.rs", "");
     space.put("src/Other.rs", "");
     space.put("README.md", "");
     space.symlink("gone/far", "link");
-    for (path, said) in [
+    for (path, message) in [
         ("src/mian.rs", "`src/mian.rs` does not exist; did you mean `src/main.rs`?"),
         ("src/other.rs", "`src/other.rs` does not exist; did you mean `src/Other.rs`?"),
         ("SRC/main.rs", "`SRC/main.rs` does not exist; did you mean `src/main.rs`?"),
@@ -368,7 +368,7 @@ async fn what_is_missing_is_said_with_what_was_probably_meant() {
         ),
     ] {
         let failed = space.fails("files.read", json!({ "path": path })).await;
-        assert_eq!((failed.reason, failed.message.as_str()), ("not_found", said));
+        assert_eq!((failed.reason, failed.message.as_str()), ("not_found", message));
     }
     let edits = json!([{ "old": "a", "new": "b" }]);
     for (tool, input) in [

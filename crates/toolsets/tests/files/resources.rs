@@ -1,4 +1,4 @@
-//! Files of the workspace read, listed and completed by URI.
+//! Tests that read, list and complete workspace files by URI.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ fn uri(space: &Space, rest: &str) -> String {
     format!("file://{}/{rest}", space.ws.display())
 }
 
-async fn held(source: &dyn ResourceSource, uri: &str) -> (Option<String>, ResourceData) {
+async fn contents(source: &dyn ResourceSource, uri: &str) -> (Option<String>, ResourceData) {
     let mut contents =
         source.read(&ctx(), uri).await.unwrap_or_else(|err| panic!("{uri}: {err:?}"));
     assert_eq!((contents.len(), contents[0].uri.as_str()), (1, uri));
@@ -43,7 +43,7 @@ async fn fault(source: &dyn ResourceSource, uri: &str) -> ToolFault {
     err.fault
 }
 
-/// Every resource, page by page.
+/// Lists all resources, page by page.
 async fn listed(source: &dyn ResourceSource, at_most: usize) -> Vec<ResourceSpec> {
     let mut all: Vec<ResourceSpec> = Vec::new();
     loop {
@@ -81,7 +81,7 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
         ("a.svg", "image/svg+xml", "<svg/>"),
         ("large", "text/plain", &"x".repeat(200_000)),
     ] {
-        let (kind, held) = held(&*source, &uri(&space, path)).await;
+        let (kind, held) = contents(&*source, &uri(&space, path)).await;
         assert_eq!(
             (kind.as_deref(), held),
             (Some(media_type), ResourceData::Text(text.to_owned()))
@@ -94,20 +94,20 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
         ("nul.txt", "text/plain", b"a\0"),
         ("b.png", "image/png", b"text"),
     ] {
-        let (kind, held) = held(&*source, &uri(&space, path)).await;
+        let (kind, held) = contents(&*source, &uri(&space, path)).await;
         let ResourceData::Bytes(held) = held else { panic!("{path} is text") };
         assert_eq!((kind.as_deref(), &held.0[..]), (Some(media_type), bytes));
     }
 }
 
 #[tokio::test]
-async fn what_is_no_file_or_too_large_is_refused_with_the_reason() {
+async fn a_missing_or_too_large_file_is_refused_with_the_reason() {
     let space = Space::new();
     let source =
         resources(&space, &FileSettings { answer_bytes_max: 10, ..FileSettings::default() });
     space.put("folder/ten", "0123456789");
     space.put("eleven", "0123456789a");
-    held(&*source, &uri(&space, "folder/ten")).await;
+    contents(&*source, &uri(&space, "folder/ten")).await;
     let err = source.read(&ctx(), &uri(&space, "eleven")).await.unwrap_err();
     assert_eq!(err.fault, ToolFault::TooLarge);
     assert!(err.message.contains("files_read") && err.message.contains("`offset`"), "{err:?}");
@@ -117,7 +117,7 @@ async fn what_is_no_file_or_too_large_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn no_uri_leads_out_of_the_workspace() {
+async fn a_uri_that_leads_outside_the_workspace_is_refused() {
     let space = Space::new();
     let source = resources(&space, &FileSettings::default());
     space.put("a/in", "inside");
@@ -146,13 +146,13 @@ async fn no_uri_leads_out_of_the_workspace() {
     }
     assert!(!source.owns("https://example.com/a") && !source.owns("skill://a"));
     assert_eq!(
-        held(&*source, &uri(&space, "b/in")).await.1,
+        contents(&*source, &uri(&space, "b/in")).await.1,
         ResourceData::Text("inside".to_owned())
     );
 }
 
 #[tokio::test]
-async fn every_file_is_listed_once_whatever_the_size_of_a_page() {
+async fn every_file_is_listed_once_for_any_page_size() {
     let space = Space::new();
     let source = resources(&space, &FileSettings::default());
     let own = ["a b", "a", "a.d/x", "a/y"];
@@ -181,7 +181,7 @@ async fn every_file_is_listed_once_whatever_the_size_of_a_page() {
     for spec in &all {
         let title = spec.title.clone().unwrap_or_else(|| spec.name.clone());
         assert!(names.insert(title), "{} is listed twice", spec.uri);
-        held(&*source, &spec.uri).await;
+        contents(&*source, &spec.uri).await;
     }
     assert_eq!(names, own);
     let spec = all.iter().find(|spec| spec.name == "a b").unwrap();
@@ -192,7 +192,7 @@ async fn every_file_is_listed_once_whatever_the_size_of_a_page() {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_where_it_was_though_its_last_file_is_gone() {
+async fn a_list_continues_even_if_its_last_file_was_deleted() {
     let space = Space::new();
     let source = resources(&space, &FileSettings::default());
     for name in ["a", "b/c", "d"] {
@@ -205,7 +205,7 @@ async fn a_list_goes_on_where_it_was_though_its_last_file_is_gone() {
 }
 
 #[tokio::test]
-async fn a_folder_has_its_children_files_and_folders() {
+async fn a_folder_lists_its_files_and_folders() {
     let space = Space::new();
     let source = resources(&space, &FileSettings::default());
     space.put("f/b.rs", "1");
@@ -238,7 +238,7 @@ async fn a_folder_has_its_children_files_and_folders() {
 }
 
 #[tokio::test]
-async fn a_path_is_completed_from_what_is_there() {
+async fn a_path_is_completed_from_existing_files() {
     let space = Space::new();
     let source = resources(&space, &FileSettings::default());
     space.put("src/main.rs", "");
@@ -248,14 +248,14 @@ async fn a_path_is_completed_from_what_is_there() {
     space.put("target/debug", "");
     let template = source.templates().remove(0);
     assert_eq!(template.uri, uri(&space, "{+path}"));
-    let complete = async |of: &str, so_far: &str| {
-        let asked = CompletionRequest {
-            target: CompletionTarget::Template(of.to_owned()),
+    let complete = async |template: &str, prefix: &str| {
+        let request = CompletionRequest {
+            target: CompletionTarget::Template(template.to_owned()),
             argument: "path".to_owned(),
-            prefix: so_far.to_owned(),
+            prefix: prefix.to_owned(),
             other_arguments: Default::default(),
         };
-        source.complete(&ctx(), &asked).await.unwrap()
+        source.complete(&ctx(), &request).await.unwrap()
     };
     let ours = template.uri.as_str();
     assert_eq!(complete(ours, "src/").await, ["src/a%20b%23.rs", "src/main.rs"]);
@@ -265,17 +265,17 @@ async fn a_path_is_completed_from_what_is_there() {
     assert_eq!(complete(ours, "../ws_e").await, [""; 0]);
     assert_eq!(complete("skill://{+path}", "src").await, [""; 0]);
     for value in complete(ours, "rs").await.iter().filter(|value| !value.ends_with('/')) {
-        held(&*source, &ours.replace("{+path}", value)).await;
+        contents(&*source, &ours.replace("{+path}", value)).await;
     }
 }
 
 #[tokio::test]
-async fn what_may_be_read_is_guarded_as_the_tool_that_reads() {
+async fn resources_are_guarded_by_files_read() {
     let space = Space::new();
     let source = resources(&space, &FileSettings::default());
     let guard = source.guard();
     let tools = files::tools(&Root::open(&space.ws).unwrap(), &FileSettings::default());
-    let tool = tools.iter().find(|tool| tool.spec().id == guard.id).expect("there is such a tool");
+    let tool = tools.iter().find(|tool| tool.spec().id == guard.id).expect("the guard is a tool");
     assert_eq!(guard.id.as_str(), "files.read");
     assert_eq!(
         (guard.effects, guard.concurrency_max),
@@ -297,7 +297,7 @@ proptest! {
             let all = listed(&*source, 10).await;
             assert_eq!(all.len(), 1, "{name:?}");
             assert_eq!(all[0].name, name);
-            assert_eq!(held(&*source, &all[0].uri).await.1, ResourceData::Text(name.clone()));
+            assert_eq!(contents(&*source, &all[0].uri).await.1, ResourceData::Text(name.clone()));
         });
     }
 }

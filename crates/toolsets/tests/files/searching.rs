@@ -1,4 +1,4 @@
-//! What `files.search` finds, in which order, and what it leaves out.
+//! Tests of `files.search`: its matches, their order, and what it leaves out.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
-/// The places found, as `path:line`.
+/// Returns the matches as `path:line`.
 async fn lines(space: &Space, input: Value) -> Vec<String> {
     let found = space.ok("files.search", input).await;
     let matches = found["matches"].as_array().unwrap();
@@ -25,7 +25,7 @@ async fn names(space: &Space, glob: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn lines_are_found_in_order_and_shown_as_ripgrep_does() {
+async fn lines_are_found_in_order_and_shown_like_ripgrep() {
     let space = Space::new();
     space.put("b/two.rs", "fn two() {}\n");
     space.put("a.rs", "// x\nfn one() {}\nlet y;\n");
@@ -46,7 +46,7 @@ async fn lines_are_found_in_order_and_shown_as_ripgrep_does() {
 }
 
 #[tokio::test]
-async fn context_is_shown_once_and_groups_are_set_apart() {
+async fn context_is_shown_once_with_a_separator_between_groups() {
     let space = Space::new();
     space.put("f", "1\nhit\n3\nhit\n5\n6\n7\n8\nhit\n");
     let text = space.text("files.search", json!({ "text": "hit", "context": 1 })).await;
@@ -55,7 +55,7 @@ async fn context_is_shown_once_and_groups_are_set_apart() {
 }
 
 #[tokio::test]
-async fn case_matters_as_it_is_told_to() {
+async fn case_sensitivity_follows_the_option() {
     let space = Space::new();
     space.put("f", "Foo\nfoo\nFOO\n");
     let count = async |text: &str, case: &str| {
@@ -68,7 +68,7 @@ async fn case_matters_as_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn literal_text_is_taken_as_it_is() {
+async fn literal_text_is_not_an_expression() {
     let space = Space::new();
     space.put("f", "a.b(c)\naxb(c)\n");
     assert_eq!(lines(&space, json!({ "text": "a.b(c)", "literal": true })).await, ["f:1"]);
@@ -77,9 +77,9 @@ async fn literal_text_is_taken_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_expression_of_another_syntax_is_refused_with_what_is_not_supported() {
+async fn an_unsupported_expression_is_refused_with_the_reason() {
     let space = Space::new();
-    for (text, says) in [
+    for (text, reason) in [
         ("(a)\\1", "backreferences are not supported"),
         ("(?=a)b", "look-around, including look-ahead and look-behind, is not supported"),
         ("(?<!a)b", "look-around"),
@@ -88,7 +88,7 @@ async fn an_expression_of_another_syntax_is_refused_with_what_is_not_supported()
         let failed = space.fails("files.search", json!({ "text": text })).await;
         assert_eq!(failed.pointer(), "/text");
         assert!(
-            failed.message.contains(says) && failed.message.contains("literal: true"),
+            failed.message.contains(reason) && failed.message.contains("literal: true"),
             "{failed:?}"
         );
         assert!(!failed.message.contains('\n'), "{failed:?}");
@@ -129,7 +129,7 @@ async fn names_are_found_by_glob() {
 }
 
 #[tokio::test]
-async fn what_git_ignores_is_left_out_unless_asked_for() {
+async fn ignored_files_are_left_out_unless_included() {
     let space = Space::new();
     for path in [
         "src/a",
@@ -151,7 +151,7 @@ async fn what_git_ignores_is_left_out_unless_asked_for() {
     space.put(".git/info/exclude", "excluded\n");
     let expected = ["build/keep:1", "src/a:1", "sub/build/a:1", "sub/important.log:1"];
     assert_eq!(lines(&space, json!({ "text": "needle" })).await, expected);
-    // Rules above where the search begins hold as well.
+    // Rules in folders above the start of the search apply, too.
     assert_eq!(lines(&space, json!({ "text": "needle", "path": "sub" })).await, expected[2..]);
     assert_eq!(
         lines(&space, json!({ "text": "needle", "path": "node_modules/p" })).await,
@@ -163,7 +163,7 @@ async fn what_git_ignores_is_left_out_unless_asked_for() {
 }
 
 #[tokio::test]
-async fn a_gitignore_that_leads_out_counts_for_nothing() {
+async fn a_gitignore_that_links_outside_is_not_used() {
     let space = Space::new();
     fs::write(space.evil.join("rules"), "*\n").unwrap();
     space.symlink(space.evil.join("rules"), ".gitignore");
@@ -172,7 +172,7 @@ async fn a_gitignore_that_leads_out_counts_for_nothing() {
 }
 
 #[tokio::test]
-async fn a_cursor_goes_on_where_the_answer_was_cut() {
+async fn a_cursor_continues_where_the_answer_was_cut() {
     let space = Space::new();
     for at in 0..7 {
         space.put(&format!("d{at}/f"), "hit\nmiss\nhit\nhit\n");
@@ -229,7 +229,7 @@ async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_searched_is_counted_and_not_fatal() {
+async fn files_that_cannot_be_searched_are_counted_as_skipped() {
     let space = Space::new();
     space.put("binary", b"needle\0\xff");
     space.put("locked", "needle");
@@ -250,7 +250,7 @@ async fn what_cannot_be_searched_is_counted_and_not_fatal() {
 }
 
 #[tokio::test]
-async fn an_empty_option_is_as_if_absent() {
+async fn an_empty_option_counts_as_missing() {
     let space = Space::new();
     space.put("a.rs", "needle\n");
     assert_eq!(lines(&space, json!({ "text": "needle", "glob": "" })).await, ["a.rs:1"]);
@@ -259,7 +259,7 @@ async fn an_empty_option_is_as_if_absent() {
 }
 
 #[tokio::test]
-async fn a_glob_may_begin_at_the_root_however_that_is_written() {
+async fn a_glob_can_start_at_the_root_in_any_notation() {
     let space = Space::new();
     space.put("a.rs", "");
     space.put("src/b.rs", "");
@@ -273,7 +273,7 @@ async fn a_glob_may_begin_at_the_root_however_that_is_written() {
 }
 
 #[tokio::test]
-async fn where_all_is_ignored_the_note_says_so() {
+async fn the_note_counts_ignored_files_if_nothing_was_searched() {
     let space = Space::new();
     space.put(".gitignore", "*\n");
     space.put("a", "needle\n");
@@ -281,15 +281,15 @@ async fn where_all_is_ignored_the_note_says_so() {
     let text = space.text("files.search", json!({ "text": "needle" })).await;
     assert_eq!(
         text,
-        "[no matches; 0 searched; 3 left out by .gitignore, pass include_ignored: true]"
+        "[no matches; 0 searched; 3 excluded by .gitignore, pass include_ignored: true]"
     );
     let text = space.text("files.search", json!({ "text": "needle", "glob": "c" })).await;
-    assert!(text.contains("; 1 left out by .gitignore"), "{text}");
+    assert!(text.contains("; 1 excluded by .gitignore"), "{text}");
     let text = space.text("files.search", json!({ "text": "needle", "glob": "nowhere" })).await;
     assert_eq!(text, "[no matches; 0 searched]");
 }
 
-/// The most memory this process has had, in KiB.
+/// Returns the peak memory of this process in KiB.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -297,7 +297,7 @@ fn peak_kib() -> u64 {
 }
 
 #[tokio::test]
-async fn an_expression_of_many_states_takes_little_memory() {
+async fn an_expression_with_many_states_uses_little_memory() {
     let space = Space::new();
     let mut seed = 1_u32;
     let mut letter = || {
@@ -310,11 +310,11 @@ async fn an_expression_of_many_states_takes_little_memory() {
     let before = peak_kib();
     assert_eq!(lines(&space, json!({ "text": "a.{60}c" })).await, [""; 0]);
     let grown = peak_kib() - before;
-    assert!(grown < 40 << 10, "it took {grown} KiB");
+    assert!(grown < 40 << 10, "memory grew by {grown} KiB");
 }
 
 #[tokio::test]
-async fn what_no_answer_has_room_for_takes_little_memory() {
+async fn matches_beyond_the_answer_use_little_memory() {
     let space = Space::new();
     for at in 0..200 {
         space.put(&format!("{at:03}"), "needle\n".repeat(20_000));
@@ -324,7 +324,7 @@ async fn what_no_answer_has_room_for_takes_little_memory() {
     let before = peak_kib();
     let found = space.ok("files.search", search.clone()).await;
     let grown = peak_kib() - before;
-    assert!(grown < 20 << 10, "it took {grown} KiB");
+    assert!(grown < 20 << 10, "memory grew by {grown} KiB");
     assert_eq!(found["truncated"], true);
     for _ in 0..5 {
         assert_eq!(space.ok("files.search", search.clone()).await, found);
@@ -332,14 +332,14 @@ async fn what_no_answer_has_room_for_takes_little_memory() {
 }
 
 #[tokio::test]
-async fn a_very_long_gitignore_costs_little_and_is_never_cut_within_a_rule() {
+async fn a_very_long_gitignore_uses_little_memory_and_is_cut_between_rules() {
     let space = Space::new();
     space.put("f", "needle\n");
     let before = peak_kib();
     space.put(".gitignore", "**/a*b*[c-x]*{d,e}*?/**/z*\n".repeat(40_000));
     assert_eq!(lines(&space, json!({ "text": "needle", "glob": "f" })).await, ["f:1"]);
     let grown = peak_kib() - before;
-    assert!(grown < 200 << 10, "it took {grown} KiB");
+    assert!(grown < 200 << 10, "memory grew by {grown} KiB");
     // The 64 KiB end after the `*` of the last rule.
     let rule = format!("{}\n*.log\n", "#".repeat((64 << 10) - 2));
     space.put(".gitignore", rule);

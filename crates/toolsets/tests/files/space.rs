@@ -1,4 +1,4 @@
-//! A workspace for one test, and the tools on it.
+//! A workspace for one test, and its tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, Tool
 use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_world::Root;
 
-/// A workspace `ws` beside a directory `ws_evil` that holds a secret.
+/// A workspace `ws` next to a directory `ws_evil` that contains a secret.
 pub(crate) struct Space {
     _dir: Option<TempDir>,
     pub(crate) ws: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Space {
     tools: Vec<Arc<dyn AnyTool>>,
 }
 
-/// How a call failed: its reason as the contract words it, and what was said.
+/// The failure of a call: the contract's reason and the message.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: &'static str,
@@ -33,7 +33,7 @@ impl Space {
         Self::with(&FileSettings::default())
     }
 
-    /// A workspace in memory, for tests with very many files.
+    /// Creates a workspace in memory, for tests with very many files.
     pub(crate) fn in_memory() -> Self {
         let dir = TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap());
         let space = Self::at(dir.path(), &FileSettings::default());
@@ -46,7 +46,7 @@ impl Space {
         Self { _dir: Some(dir), ..space }
     }
 
-    /// A workspace in the directory `dir`, which is somebody else's to remove.
+    /// Creates a workspace in the directory `dir`, which the caller removes.
     pub(crate) fn at(dir: &Path, settings: &FileSettings) -> Self {
         let ws = dir.join("ws");
         let evil = dir.join("ws_evil");
@@ -58,14 +58,14 @@ impl Space {
         Self { _dir: None, ws: root.path().to_owned(), evil, tools }
     }
 
-    /// Puts `content` at `path` in the workspace, behind the tools' back.
+    /// Writes `content` to `path` in the workspace without the tools.
     pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.ws.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
 
-    /// What is at `path` in the workspace.
+    /// Returns the content of `path` in the workspace.
     pub(crate) fn get(&self, path: &str) -> Vec<u8> {
         fs::read(self.ws.join(path)).unwrap()
     }
@@ -107,13 +107,13 @@ impl Space {
         })
     }
 
-    /// What the tool named `tool` takes.
+    /// Returns the input schema of `tool`.
     pub(crate) fn schema(&self, tool: &str) -> Value {
         let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
         Value::clone(&tool.spec().input_schema)
     }
 
-    /// The value of a call that succeeds.
+    /// Returns the value of a call, which must succeed.
     pub(crate) async fn ok(&self, tool: &str, input: Value) -> Value {
         match self.run(tool, input.clone()).await {
             Ok(output) => output.value,
@@ -121,7 +121,7 @@ impl Space {
         }
     }
 
-    /// The text of a call that succeeds, its note in brackets.
+    /// Returns the text of a call, which must succeed, with its note in brackets.
     pub(crate) async fn text(&self, tool: &str, input: Value) -> String {
         match self.run(tool, input.clone()).await {
             Ok(output) => {
@@ -132,7 +132,8 @@ impl Space {
         }
     }
 
-    /// The failure of a call that fails, and says nothing of where the workspace is.
+    /// Returns the failure of a call, which must fail. Checks that the message does not reveal the
+    /// workspace's location.
     pub(crate) async fn fails(&self, tool: &str, input: Value) -> Failed {
         match self.run(tool, input.clone()).await {
             Ok(output) => panic!("{tool} {input} succeeded: {}", output.value),
@@ -147,7 +148,7 @@ impl Space {
         }
     }
 
-    /// Nothing outside was changed.
+    /// Checks that nothing outside the workspace changed.
     pub(crate) fn assert_outside_unchanged(&self) {
         let names: Vec<_> =
             fs::read_dir(&self.evil).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -160,7 +161,7 @@ impl Failed {
     pub(crate) fn details(&self) -> &Value {
         match &self.error.fault {
             ToolFault::Conflict(details) => details,
-            other => panic!("no conflict: {other:?}"),
+            other => panic!("not a conflict: {other:?}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Who is told of what changes, and how soon.
+//! Tests of change notifications for files and for the list of files.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,17 +18,17 @@ use toolgate_world::Root;
 
 use crate::space::Space;
 
-/// Longer than anything takes that comes at all.
-const SOON: Duration = Duration::from_secs(10);
-/// Longer than what is told is gathered.
+/// The longest wait for a notification that must arrive.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// A pause after which no more notifications arrive. It is longer than they are collected.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// A workspace that is listened to.
+/// A workspace whose notifications are recorded.
 struct Watched {
     space: Space,
     source: Arc<dyn ResourceSource>,
     changes: ChangeFeed,
-    heard: Receiver<ServerChange>,
+    receiver: Receiver<ServerChange>,
 }
 
 impl Watched {
@@ -36,9 +36,9 @@ impl Watched {
         let space = Space::new();
         let source = files::resources(&Root::open(&space.ws).unwrap(), &FileSettings::default());
         let changes = ChangeFeed::default();
-        let (told, heard) = tokio::sync::broadcast::channel(1024);
-        changes.subscribe(move |change| drop(told.send(change.clone())));
-        Self { space, source, changes, heard }
+        let (sender, receiver) = tokio::sync::broadcast::channel(1024);
+        changes.subscribe(move |change| drop(sender.send(change.clone())));
+        Self { space, source, changes, receiver }
     }
 
     fn uri(&self, path: &str) -> String {
@@ -47,36 +47,41 @@ impl Watched {
 
     async fn watch(&self, path: &str) -> WatchGuard {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
-        self.source.watch(&ctx, &self.uri(path), &self.changes).await.expect("it is watched")
+        self.source
+            .watch(&ctx, &self.uri(path), &self.changes)
+            .await
+            .expect("the file can be watched")
     }
 
-    /// Watches the list, and waits until files that come are told of.
+    /// Watches the list, and waits until a new file is notified.
     async fn watch_list(&mut self) -> WatchGuard {
-        let hold = self.source.watch_list(&self.changes);
-        // From the moment of the subscription on, whether all is watched by now or not.
+        let guard = self.source.watch_list(&self.changes);
+        // Changes after the subscription are notified even if not all folders are watched yet.
         self.space.put("first", "");
-        self.hears_list().await;
-        self.rest().await;
-        hold
+        self.expect_list_change().await;
+        self.drain().await;
+        guard
     }
 
-    /// The next thing told is that the file at `path` has changed.
-    async fn hears(&mut self, path: &str) {
+    /// Checks that the next notification is about the file at `path`.
+    async fn expect_change(&mut self, path: &str) {
         let expected = ServerChange::Resource(self.uri(path).into());
-        let heard = timeout(SOON, self.heard.recv()).await;
-        assert_eq!(heard.expect("nothing was told").unwrap(), expected);
+        let change = timeout(NOTIFICATION_TIMEOUT, self.receiver.recv()).await;
+        assert_eq!(change.expect("a notification arrives in time").unwrap(), expected);
     }
 
-    async fn hears_list(&mut self) {
-        let heard = timeout(SOON, self.heard.recv()).await;
-        assert_eq!(heard.expect("nothing was told").unwrap(), ServerChange::Resources);
+    /// Checks that the next notification is about the list.
+    async fn expect_list_change(&mut self) {
+        let change = timeout(NOTIFICATION_TIMEOUT, self.receiver.recv()).await;
+        let change = change.expect("a notification arrives in time").unwrap();
+        assert_eq!(change, ServerChange::Resources);
     }
 
-    /// Everything that is told until it is quiet.
-    async fn rest(&mut self) -> Vec<ServerChange> {
+    /// Returns all notifications until none arrives for a while.
+    async fn drain(&mut self) -> Vec<ServerChange> {
         let mut rest = Vec::new();
-        while let Ok(heard) = timeout(QUIET, self.heard.recv()).await {
-            rest.push(heard.unwrap());
+        while let Ok(change) = timeout(QUIET, self.receiver.recv()).await {
+            rest.push(change.unwrap());
         }
         rest
     }
@@ -86,88 +91,88 @@ impl Watched {
     }
 }
 
-/// How many of the kernel's queues this process has open.
-fn queues() -> usize {
+/// Returns the number of inotify queues that this process has open.
+fn open_queues() -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = open.filter_map(|entry| fs::read_link(entry.path()).ok());
     links.filter(|link| link == Path::new("anon_inode:inotify")).count()
 }
 
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let give_up = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < give_up, "{what} did not happen");
+async fn wait_until(event: &str, mut has_happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + NOTIFICATION_TIMEOUT;
+    while !has_happened() {
+        assert!(Instant::now() < deadline, "{event} did not happen");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
-async fn every_way_to_change_a_file_is_told() {
+async fn every_kind_of_file_change_is_notified() {
     let mut it = Watched::new();
     it.space.put("src/a b", "one");
-    let _hold = it.watch("src/a%20b").await;
+    let _guard = it.watch("src/a%20b").await;
     it.space.put("src/a b", "two!");
-    it.hears("src/a%20b").await;
+    it.expect_change("src/a%20b").await;
     it.space.put("src/new", "three");
     it.rename("src/new", "src/a b");
-    it.hears("src/a%20b").await;
+    it.expect_change("src/a%20b").await;
     fs::remove_file(it.space.ws.join("src/a b")).unwrap();
-    it.hears("src/a%20b").await;
+    it.expect_change("src/a%20b").await;
     it.space.put("src/a b", "four");
-    it.hears("src/a%20b").await;
+    it.expect_change("src/a%20b").await;
     let mut open = File::options().append(true).open(it.space.ws.join("src/a b")).unwrap();
     open.write_all(b"five").unwrap();
-    it.hears("src/a%20b").await;
-    assert_eq!(it.rest().await, []);
+    it.expect_change("src/a%20b").await;
+    assert_eq!(it.drain().await, []);
 }
 
 #[tokio::test]
-async fn a_change_is_told_within_a_fifth_of_a_second() {
+async fn a_change_is_notified_within_200_ms() {
     let mut it = Watched::new();
     it.space.put("f", "");
-    let _hold = it.watch("f").await;
+    let _guard = it.watch("f").await;
     let mut took = Vec::new();
     for at in 0..5 {
         let since = Instant::now();
         it.space.put("f", "x".repeat(at + 1));
-        it.hears("f").await;
+        it.expect_change("f").await;
         took.push(since.elapsed());
     }
-    // The best of them: the machine may be busy.
+    // Only the fastest counts, because the machine may be busy.
     assert!(took.iter().min().unwrap() < &Duration::from_millis(200), "{took:?}");
 }
 
 #[tokio::test]
-async fn what_does_not_change_the_file_is_not_told() {
+async fn events_that_do_not_change_the_file_are_not_notified() {
     let mut it = Watched::new();
     it.space.put("d/f", "one");
     it.space.put("d/other", "one");
-    // What was written in this tick of the clock cannot be told from what is written next.
+    // A later write in the same clock tick would not be distinguishable.
     let written = fs::metadata(it.space.ws.join("d/f")).unwrap();
     let written = (written.ctime(), written.ctime_nsec());
-    until("the next tick", || {
+    wait_until("the next tick", || {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         (now.tv_sec, now.tv_nsec) > written
     })
     .await;
-    let _hold = it.watch("d/f").await;
+    let _guard = it.watch("d/f").await;
     it.space.put("d/other", "two");
     it.space.put("d/third", "");
     it.space.put("e/f", "");
     fs::read(it.space.ws.join("d/f")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(it.space.ws.join("d/f"), mode).unwrap();
-    // There and back again before anybody looks.
+    // The file is moved away and back before the watcher looks.
     it.rename("d/f", "d/g");
     it.rename("d/g", "d/f");
-    assert_eq!(it.rest().await, []);
+    assert_eq!(it.drain().await, []);
 }
 
 #[tokio::test]
-async fn many_quick_saves_are_few_changes_and_the_last_is_told() {
+async fn many_quick_saves_give_few_notifications_including_the_last() {
     let mut it = Watched::new();
     it.space.put("f", "");
-    let _hold = it.watch("f").await;
+    let _guard = it.watch("f").await;
     let since = Instant::now();
     for at in 0..2000 {
         it.space.put("f", at.to_string());
@@ -175,107 +180,107 @@ async fn many_quick_saves_are_few_changes_and_the_last_is_told() {
             tokio::task::yield_now().await;
         }
     }
-    let rest = it.rest().await;
+    let rest = it.drain().await;
     let most = since.elapsed().as_millis() / 50 + 2;
     assert!(!rest.is_empty() && (rest.len() as u128) < most.min(100), "{} changes", rest.len());
 }
 
 #[tokio::test]
-async fn a_file_is_followed_where_the_folders_above_it_are_replaced() {
+async fn a_file_is_watched_even_if_parent_folders_are_replaced() {
     let mut it = Watched::new();
     it.space.put("a/b/c/f", "one");
     it.space.put("x/b/c/f", "other");
-    let _hold = it.watch("a/b/c/f").await;
+    let _guard = it.watch("a/b/c/f").await;
     it.rename("a", "old");
-    it.hears("a/b/c/f").await;
+    it.expect_change("a/b/c/f").await;
     it.rename("x", "a");
-    it.hears("a/b/c/f").await;
+    it.expect_change("a/b/c/f").await;
     it.space.put("a/b/c/f", "changed");
-    it.hears("a/b/c/f").await;
+    it.expect_change("a/b/c/f").await;
     fs::remove_dir_all(it.space.ws.join("a")).unwrap();
-    it.hears("a/b/c/f").await;
+    it.expect_change("a/b/c/f").await;
     it.space.put("old/b/c/f", "nobody's business");
-    assert_eq!(it.rest().await, []);
+    assert_eq!(it.drain().await, []);
     it.space.put("a/b/c/f", "back");
-    it.hears("a/b/c/f").await;
+    it.expect_change("a/b/c/f").await;
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_yet_is_told_of_when_it_comes() {
+async fn a_missing_file_is_notified_when_it_is_created() {
     let mut it = Watched::new();
-    let _hold = it.watch("not/yet/here").await;
+    let _guard = it.watch("not/yet/here").await;
     it.space.put("not/yet/other", "");
-    assert_eq!(it.rest().await, []);
+    assert_eq!(it.drain().await, []);
     it.space.put("not/yet/here", "");
-    it.hears("not/yet/here").await;
+    it.expect_change("not/yet/here").await;
 }
 
 #[tokio::test]
-async fn a_change_through_a_symlink_is_told_and_one_outside_is_not() {
+async fn a_change_through_a_symlink_is_notified_and_one_outside_is_not() {
     let mut it = Watched::new();
     it.space.put("real/f", "one");
     it.space.symlink("real/f", "link");
     it.space.symlink("real", "dir");
     let _link = it.watch("link").await;
     it.space.put("real/f", "more");
-    it.hears("link").await;
+    it.expect_change("link").await;
     let _dir = it.watch("dir/f").await;
     drop(_link);
     it.space.put("real/f", "and more");
-    it.hears("dir/f").await;
-    assert_eq!(it.rest().await, []);
+    it.expect_change("dir/f").await;
+    assert_eq!(it.drain().await, []);
     fs::remove_file(it.space.ws.join("dir")).unwrap();
     it.space.symlink(&it.space.evil, "dir");
-    it.hears("dir/f").await;
+    it.expect_change("dir/f").await;
     fs::write(it.space.evil.join("f"), "outside").unwrap();
-    assert_eq!(it.rest().await, []);
+    assert_eq!(it.drain().await, []);
     fs::remove_file(it.space.evil.join("f")).unwrap();
 }
 
 #[tokio::test]
-async fn one_file_is_told_by_each_name_it_is_watched_by_and_once_for_all_who_watch() {
+async fn a_change_is_notified_once_for_each_watched_uri() {
     let mut it = Watched::new();
     it.space.put("a b", "");
-    let _holds = [it.watch("a%20b").await, it.watch("a%20b").await, it.watch("%61%20b").await];
+    let _guards = [it.watch("a%20b").await, it.watch("a%20b").await, it.watch("%61%20b").await];
     it.space.put("a b", "1");
-    it.hears("%61%20b").await;
-    it.hears("a%20b").await;
-    assert_eq!(it.rest().await, []);
+    it.expect_change("%61%20b").await;
+    it.expect_change("a%20b").await;
+    assert_eq!(it.drain().await, []);
 }
 
 #[tokio::test]
-async fn nothing_is_open_before_the_first_subscription_and_after_the_last() {
+async fn no_watch_is_open_without_subscriptions() {
     let mut it = Watched::new();
     it.space.put("f", "");
-    // Tests run in processes of their own.
-    assert_eq!(queues(), 0);
+    // Each test runs in its own process.
+    assert_eq!(open_queues(), 0);
     let one = it.watch("f").await;
     let two = it.source.watch_list(&it.changes);
     let copy = one.clone();
-    assert_eq!(queues(), 1);
+    assert_eq!(open_queues(), 1);
     drop(one);
-    it.rest().await;
+    it.drain().await;
     it.space.put("f", "1");
-    it.hears("f").await;
+    it.expect_change("f").await;
     drop(copy);
     drop(two);
-    until("the end of the watch", || queues() == 0).await;
-    it.rest().await;
+    wait_until("the end of the watch", || open_queues() == 0).await;
+    it.drain().await;
     it.space.put("f", "2");
     it.space.put("g", "");
-    assert_eq!(it.rest().await, []);
+    assert_eq!(it.drain().await, []);
     let _again = it.watch("f").await;
     it.space.put("f", "333");
-    it.hears("f").await;
+    it.expect_change("f").await;
 }
 
 #[tokio::test]
-async fn the_list_is_told_of_when_files_come_and_go_and_only_then() {
+async fn the_list_is_notified_only_if_files_appear_or_disappear() {
     let mut it = Watched::new();
     it.space.put("src/a", "");
     it.space.put(".gitignore", "/target\n*.log\n");
     it.space.put("target/x", "");
-    let _hold = it.watch_list().await;
+    let _guard = it.watch_list().await;
     it.space.put("src/a", "written");
     it.space.put("src/a.log", "");
     it.space.put("target/y", "");
@@ -283,47 +288,47 @@ async fn the_list_is_told_of_when_files_come_and_go_and_only_then() {
     fs::create_dir(it.space.ws.join("empty")).unwrap();
     it.space.put("src/.new", "saved by rename");
     it.rename("src/.new", "src/a");
-    assert_eq!(it.rest().await, []);
+    assert_eq!(it.drain().await, []);
     it.space.put("src/b", "");
-    it.hears_list().await;
+    it.expect_list_change().await;
     it.space.put("deep/er/est/f", "");
-    it.hears_list().await;
+    it.expect_list_change().await;
     it.space.put("deep/er/est/g", "");
-    it.hears_list().await;
+    it.expect_list_change().await;
     fs::remove_file(it.space.ws.join("src/b")).unwrap();
-    it.hears_list().await;
+    it.expect_list_change().await;
     it.rename("deep", "shallow");
-    it.hears_list().await;
+    it.expect_list_change().await;
     it.space.put("shallow/er/est/h", "");
-    it.hears_list().await;
+    it.expect_list_change().await;
     fs::remove_dir_all(it.space.ws.join("shallow")).unwrap();
-    it.hears_list().await;
-    assert_eq!(it.rest().await, []);
+    it.expect_list_change().await;
+    assert_eq!(it.drain().await, []);
     it.space.put(".gitignore", "*.log\n");
-    it.hears_list().await;
+    it.expect_list_change().await;
     it.space.put("target/deep/zz", "");
-    it.hears_list().await;
-    assert_eq!(it.rest().await, []);
+    it.expect_list_change().await;
+    assert_eq!(it.drain().await, []);
 }
 
 #[tokio::test]
-async fn a_file_goes_on_being_watched_when_the_list_is_not_any_more() {
+async fn a_file_stays_watched_after_the_list_watch_ends() {
     let mut it = Watched::new();
     it.space.put("d/f", "");
     let list = it.watch_list().await;
-    let _hold = it.watch("d/f").await;
+    let _guard = it.watch("d/f").await;
     drop(list);
     it.space.put("d/g", "");
     it.space.put("d/f", "1");
-    it.hears("d/f").await;
-    assert_eq!(it.rest().await, []);
+    it.expect_change("d/f").await;
+    assert_eq!(it.drain().await, []);
 }
 
 #[tokio::test]
-async fn so_much_that_the_kernel_forgets_some_of_it_is_told_as_all() {
+async fn a_kernel_queue_overflow_notifies_everything() {
     let mut it = Watched::new();
     it.space.put("f", "");
-    let _hold = (it.watch("f").await, it.watch_list().await);
+    let _guard = (it.watch("f").await, it.watch_list().await);
     let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
         .unwrap()
         .trim()
@@ -332,14 +337,14 @@ async fn so_much_that_the_kernel_forgets_some_of_it_is_told_as_all() {
     if most > 100_000 {
         return;
     }
-    // All before anybody on this one thread can look.
+    // The single thread makes all changes before the watcher can look.
     for at in 0..=most {
         let path = it.space.ws.join(format!("n{}", at % 2));
         if File::create(&path).is_ok() && at % 2 == 1 {
             fs::remove_file(&path).unwrap();
         }
     }
-    let rest = it.rest().await;
+    let rest = it.drain().await;
     assert!(rest.contains(&ServerChange::Resources), "{rest:?}");
     assert!(rest.contains(&ServerChange::Resource(it.uri("f").into())), "{rest:?}");
 }

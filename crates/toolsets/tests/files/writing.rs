@@ -1,4 +1,4 @@
-//! When `files.write` writes, and what it leaves as it was.
+//! Tests of `files.write`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -30,7 +30,7 @@ async fn a_new_file_is_created_with_the_directories_on_the_way() {
 }
 
 #[tokio::test]
-async fn an_existing_file_is_only_replaced_when_that_is_said() {
+async fn an_existing_file_is_replaced_only_with_overwrite_or_if_match() {
     let space = Space::new();
     space.put("f", "old");
     let old = etag(&space, "f").await;
@@ -46,14 +46,14 @@ async fn an_existing_file_is_only_replaced_when_that_is_said() {
         .ok("files.write", json!({ "path": "f", "content": "newer", "if_match": wrote["etag"] }))
         .await;
     assert_eq!(space.get("f"), b"newer");
-    // Said outright, it is not replaced even with the right etag.
+    // `overwrite: false` wins over a matching etag.
     let input =
         json!({ "path": "f", "content": "x", "if_match": wrote["etag"], "overwrite": false });
     assert_eq!(space.fails("files.write", input).await.reason, "conflict");
 }
 
 #[tokio::test]
-async fn a_stale_etag_is_a_conflict_with_both() {
+async fn a_stale_etag_is_a_conflict_that_names_both_etags() {
     let space = Space::new();
     space.put("f", "v1");
     let stale = etag(&space, "f").await;
@@ -88,7 +88,7 @@ async fn weak_etags_guard_large_files_too() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_not_created_when_told_so() {
+async fn missing_files_and_directories_are_not_created_if_disabled() {
     let space = Space::new();
     let failed =
         space.fails("files.write", json!({ "path": "f", "content": "x", "create": false })).await;
@@ -104,7 +104,7 @@ async fn what_is_missing_is_not_created_when_told_so() {
 }
 
 #[tokio::test]
-async fn a_directory_is_not_written_nor_a_path_through_a_file() {
+async fn a_write_to_a_directory_or_through_a_file_is_refused() {
     let space = Space::new();
     fs::create_dir(space.ws.join("d")).unwrap();
     space.put("f", "x");
@@ -119,15 +119,15 @@ async fn a_directory_is_not_written_nor_a_path_through_a_file() {
 }
 
 #[tokio::test]
-async fn base64_is_written_as_the_bytes_it_stands_for_or_refused() {
+async fn base64_is_decoded_or_refused() {
     let space = Space::new();
     space.ok("files.write", json!({ "path": "f", "content_base64": "//4AeA==" })).await;
     assert_eq!(space.get("f"), b"\xff\xfe\0x");
     space.ok("files.write", json!({ "path": "empty", "content_base64": "" })).await;
-    for wrong in ["a$b=", "//4AeA", "__4AeA==", "//4A eA==", "//4AeA==\n", "A"] {
+    for invalid in ["a$b=", "//4AeA", "__4AeA==", "//4A eA==", "//4AeA==\n", "A"] {
         let failed =
-            space.fails("files.write", json!({ "path": "g", "content_base64": wrong })).await;
-        assert_eq!(failed.pointer(), "/content_base64", "{wrong}");
+            space.fails("files.write", json!({ "path": "g", "content_base64": invalid })).await;
+        assert_eq!(failed.pointer(), "/content_base64", "{invalid}");
     }
     for input in
         [json!({ "path": "g" }), json!({ "path": "g", "content": "", "content_base64": "" })]
@@ -138,7 +138,7 @@ async fn base64_is_written_as_the_bytes_it_stands_for_or_refused() {
 }
 
 #[tokio::test]
-async fn the_mode_is_the_one_given_or_the_old_one_or_the_usual() {
+async fn the_mode_is_the_given_or_the_old_or_the_default_one() {
     let space = Space::new();
     let mode = |path: &str| fs::metadata(space.ws.join(path)).unwrap().mode() & 0o7777;
     space.put("usual", "x");
@@ -158,20 +158,21 @@ async fn the_mode_is_the_one_given_or_the_old_one_or_the_usual() {
         )
         .await;
     assert_eq!(mode("usual"), 0o750);
-    for wrong in [755, 644, 0o1000] {
-        let failed =
-            space.fails("files.write", json!({ "path": "x", "content": "x", "mode": wrong })).await;
+    for invalid in [755, 644, 0o1000] {
+        let failed = space
+            .fails("files.write", json!({ "path": "x", "content": "x", "mode": invalid }))
+            .await;
         assert_eq!(failed.pointer(), "/mode");
     }
 }
 
 #[tokio::test]
-async fn owner_and_attributes_stay() {
+async fn a_write_keeps_owner_and_attributes() {
     let space = Space::new();
     space.put("f", "old");
     let path = space.ws.join("f");
     if std::os::unix::fs::chown(&path, Some(1234), Some(2345)).is_err() {
-        eprintln!("SKIPPED: only root can give files away");
+        eprintln!("SKIPPED: only root can change a file's owner");
         return;
     }
     setxattr(&path, "user.note", b"kept", XattrFlags::empty()).unwrap();
@@ -184,7 +185,7 @@ async fn owner_and_attributes_stay() {
 }
 
 #[tokio::test]
-async fn a_symlink_inside_stays_one_and_its_target_is_replaced() {
+async fn a_write_through_a_symlink_replaces_its_target() {
     let space = Space::new();
     space.put("real/f", "old");
     space.symlink("real/f", "link");
@@ -213,7 +214,7 @@ async fn content_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn half_written_files_of_a_dead_process_are_never_seen() {
+async fn temporary_files_of_a_dead_process_are_never_visible() {
     let space = Space::new();
     let temp = ".toolgate-0123456789abcdef.tmp";
     space.put(temp, "needle");
@@ -230,7 +231,7 @@ async fn half_written_files_of_a_dead_process_are_never_seen() {
 }
 
 #[tokio::test]
-async fn new_content_does_not_inherit_the_right_to_act_as_another_user() {
+async fn new_content_does_not_keep_setuid_and_setgid() {
     let space = Space::new();
     space.put("f", "old");
     let path = space.ws.join("f");
@@ -257,9 +258,9 @@ async fn a_mode_is_octal_as_a_string_and_decimal_as_a_number() {
         space.ok("files.write", json!({ "path": path, "content": "x", "mode": mode })).await;
         assert_eq!(fs::metadata(space.ws.join(path)).unwrap().mode() & 0o7777, bits, "{mode}");
     }
-    for wrong in [json!("0999"), json!("01755"), json!("rwx"), json!(""), json!("+755")] {
-        let input = json!({ "path": "x", "content": "x", "mode": wrong });
-        assert_eq!(space.fails("files.write", input).await.pointer(), "/mode", "{wrong}");
+    for invalid in [json!("0999"), json!("01755"), json!("rwx"), json!(""), json!("+755")] {
+        let input = json!({ "path": "x", "content": "x", "mode": invalid });
+        assert_eq!(space.fails("files.write", input).await.pointer(), "/mode", "{invalid}");
     }
     let input = json!({ "path": "x", "content": "x", "mode": 755 });
     let failed = space.fails("files.write", input).await;
@@ -267,7 +268,7 @@ async fn a_mode_is_octal_as_a_string_and_decimal_as_a_number() {
 }
 
 #[test]
-fn a_mode_may_be_a_number_a_string_or_left_out() {
+fn a_mode_can_be_a_number_a_string_or_missing() {
     let space = Space::new();
     let schema = space.schema("files.write");
     assert_eq!(schema["properties"]["mode"]["type"], json!(["integer", "string", "null"]));

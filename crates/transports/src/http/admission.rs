@@ -55,7 +55,7 @@ impl AdmissionRules {
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), AdmissionRefusal> {
         let mut hosts = request.headers().get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            let why = "a request names one host, in one `Host` header\n".to_owned();
+            let why = "a request needs exactly one `Host` header\n".to_owned();
             return Err(AdmissionRefusal { status: StatusCode::BAD_REQUEST, why });
         };
         let host = String::from_utf8_lossy(host.as_bytes());
@@ -63,9 +63,9 @@ impl AdmissionRules {
         if !self.hosts.contains(host.as_ref()) || target.is_some_and(|target| target != host) {
             return Err(forbid("Host", &host, "server.allowed_hosts"));
         }
-        let mut says_origin = false;
+        let mut has_origin = false;
         for origin in request.headers().get_all(ORIGIN) {
-            says_origin = true;
+            has_origin = true;
             let origin = String::from_utf8_lossy(origin.as_bytes());
             let own = origin.strip_prefix(self.scheme);
             let own = own.is_some_and(|host| self.hosts.contains(host));
@@ -75,9 +75,9 @@ impl AdmissionRules {
         }
         let sites = request.headers().get_all(FETCH_SITE);
         let is_own = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
-        if !says_origin && !sites.iter().all(is_own) {
-            let why = "a page of another site asks for it, and does not say which; open the \
-                       address itself, or have the page say its `Origin`\n";
+        if !has_origin && !sites.iter().all(is_own) {
+            let why = "the request comes from a page of another site that sends no `Origin`; open \
+                       the address directly, or let the page send its `Origin`\n";
             return Err(AdmissionRefusal { status: StatusCode::FORBIDDEN, why: why.to_owned() });
         }
         Ok(())
@@ -85,9 +85,8 @@ impl AdmissionRules {
 }
 
 fn forbid(header: &str, value: &str, setting: &str) -> AdmissionRefusal {
-    let why = format!(
-        "the {header} `{value}` is not known here; if it should be, add it to `{setting}`\n"
-    );
+    let why =
+        format!("the {header} `{value}` is not allowed; to allow it, add it to `{setting}`\n");
     AdmissionRefusal { status: StatusCode::FORBIDDEN, why }
 }
 
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_loopback_names_at_the_own_port_are_hosts() {
+    fn only_loopback_names_with_the_own_port_are_allowed_hosts() {
         for host in ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"] {
             assert_eq!(check(&[("host", host)]), 200, "{host}");
         }
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn over_tls_the_own_pages_are_those_that_came_over_tls() {
+    fn own_pages_must_use_https_if_the_server_uses_tls() {
         let admission = AdmissionRules::new(([127, 0, 0, 1], 443).into(), &[], &[]);
         let admission = admission.with_tls(([127, 0, 0, 1], 443).into());
         for (host, origin, admitted) in [
@@ -158,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_host_or_with_two_is_malformed() {
+    fn a_request_without_exactly_one_host_is_malformed() {
         assert_eq!(check(&[]), 400);
         assert_eq!(check(&[("host", "localhost:8000"), ("host", "localhost:8000")]), 400);
     }
 
     #[test]
-    fn an_origin_must_be_known_even_if_the_host_is() {
+    fn an_unknown_origin_is_refused_even_with_an_allowed_host() {
         let host = ("host", "localhost:8000");
         assert_eq!(check(&[host, ("origin", "http://localhost:8000")]), 200);
         assert_eq!(check(&[host, ("origin", "https://a.example")]), 200);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_of_another_site_shows_is_not_served_to_it() {
+    fn a_cross_site_request_without_an_origin_is_refused() {
         let host = ("host", "localhost:8000");
         for (site, status) in [
             ("none", 200),

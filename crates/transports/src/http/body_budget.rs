@@ -96,12 +96,12 @@ impl BodyBudget {
     /// Starts the account of a new body of `holder`.
     pub(super) fn open_share(&self, holder: BodyOwner) -> BodyShare<'_> {
         let given_up = CancellationToken::new();
-        let mut held = self.lock_state();
-        let number = held.next_number;
-        held.next_number += 1;
+        let mut state = self.lock_state();
+        let number = state.next_number;
+        state.next_number += 1;
         let body =
             BudgetedBody { owner: holder, bytes: 0, is_complete: false, evicted: given_up.clone() };
-        held.bodies.insert(number, body);
+        state.bodies.insert(number, body);
         BodyShare { budget: self, number, evicted: given_up }
     }
 
@@ -112,27 +112,30 @@ impl BodyBudget {
         bytes: usize,
         waited: bool,
     ) -> Option<Result<(), BudgetExceeded>> {
-        let mut held = self.lock_state();
+        let mut state = self.lock_state();
         loop {
-            let Some(BudgetedBody { owner: holder, .. }) = held.bodies.get(&number) else {
+            let Some(BudgetedBody { owner: holder, .. }) = state.bodies.get(&number) else {
                 return Some(Err(BudgetExceeded));
             };
-            let own = held.owner_bytes(holder);
+            let own = state.owner_bytes(holder);
             let holder = holder.clone();
             let own_is_full = own + bytes > self.each_max;
-            if !own_is_full && held.bytes_total + bytes <= self.all_max {
-                held.grow(number, &holder, bytes);
+            if !own_is_full && state.bytes_total + bytes <= self.all_max {
+                state.grow(number, &holder, bytes);
                 return Some(Ok(()));
             }
             // The largest owner loses a body. If that is the same owner, the body waits first.
-            let (largest, whose) = match held.largest(own_is_full.then_some(&holder), number) {
-                Some(largest) if waited || held.owner_bytes(&largest.1) > own => largest,
-                Some(_) | None => return waited.then_some(Err(BudgetExceeded)),
-            };
-            if largest == number || (whose != holder && held.owner_bytes(&whose) < own) {
+            let (largest, largest_owner) =
+                match state.largest(own_is_full.then_some(&holder), number) {
+                    Some(largest) if waited || state.owner_bytes(&largest.1) > own => largest,
+                    Some(_) | None => return waited.then_some(Err(BudgetExceeded)),
+                };
+            if largest == number
+                || (largest_owner != holder && state.owner_bytes(&largest_owner) < own)
+            {
                 return Some(Err(BudgetExceeded));
             }
-            held.evict(largest);
+            state.evict(largest);
         }
     }
 
@@ -209,8 +212,8 @@ impl BodyShare<'_> {
 
     /// Marks the body as complete, so that it is no longer dropped.
     pub(super) fn mark_complete(&self) -> Result<(), BudgetExceeded> {
-        let mut held = self.budget.lock_state();
-        let body = held.bodies.get_mut(&self.number).ok_or(BudgetExceeded)?;
+        let mut state = self.budget.lock_state();
+        let body = state.bodies.get_mut(&self.number).ok_or(BudgetExceeded)?;
         body.is_complete = true;
         Ok(())
     }
@@ -238,60 +241,63 @@ mod tests {
         BodyOwner::Caller(Caller::with_key(name))
     }
 
-    fn takes(share: &BodyShare<'_>, bytes: usize) -> Option<Result<(), BudgetExceeded>> {
+    fn try_grow(share: &BodyShare<'_>, bytes: usize) -> Option<Result<(), BudgetExceeded>> {
         share.grow(bytes).now_or_never()
     }
 
-    fn gave_way(share: &BodyShare<'_>) -> bool {
+    fn is_evicted(share: &BodyShare<'_>) -> bool {
         share.wait_evicted().now_or_never().is_some()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_largest_of_whoever_holds_most_gives_way_to_another() {
+    async fn the_largest_body_of_the_largest_owner_is_evicted() {
         let room = room();
         let one = room.open_share(named("one"));
         let two = room.open_share(named("one"));
         let other = room.open_share(named("other"));
-        assert_eq!([takes(&one, 2), takes(&two, 3), takes(&other, 3)], [const { Some(Ok(())) }; 3]);
+        assert_eq!(
+            [try_grow(&one, 2), try_grow(&two, 3), try_grow(&other, 3)],
+            [const { Some(Ok(())) }; 3]
+        );
         let small = room.open_share(named("third"));
-        assert_eq!(takes(&small, 1), Some(Ok(())));
-        assert_eq!([&one, &two, &other].map(gave_way), [false, true, false]);
-        assert_eq!(takes(&two, 1), Some(Err(BudgetExceeded)));
+        assert_eq!(try_grow(&small, 1), Some(Ok(())));
+        assert_eq!([&one, &two, &other].map(is_evicted), [false, true, false]);
+        assert_eq!(try_grow(&two, 1), Some(Err(BudgetExceeded)));
         assert_eq!(two.mark_complete(), Err(BudgetExceeded));
         drop((one, two, other, small));
-        let held = room.lock_state();
-        assert_eq!((held.bytes_total, held.bytes_by_owner.len(), held.bodies.len()), (0, 0, 0));
+        let state = room.lock_state();
+        assert_eq!((state.bytes_total, state.bytes_by_owner.len(), state.bodies.len()), (0, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_takes_all_of_it_and_half_read_bodies_do_not_wait_for_each_other_for_ever() {
+    async fn one_caller_cannot_take_all_and_waiting_bodies_do_not_deadlock() {
         let room = room();
         let shares: Vec<_> = (0..3).map(|_| room.open_share(named("one"))).collect();
         for share in &shares {
-            assert_eq!(takes(share, 2), Some(Ok(())));
+            assert_eq!(try_grow(share, 2), Some(Ok(())));
         }
-        assert_eq!(takes(&shares[0], 1), None, "it waits");
+        assert_eq!(try_grow(&shares[0], 1), None, "it waits");
         let grown = tokio::join!(shares[0].grow(1), shares[1].grow(1), shares[2].grow(1));
         assert_eq!(<[_; 3]>::from(grown), [Ok(()), Ok(()), Err(BudgetExceeded)]);
         let other = room.open_share(named("other"));
-        assert_eq!(takes(&other, 2), Some(Ok(())));
+        assert_eq!(try_grow(&other, 2), Some(Ok(())));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_there_whole_is_waited_for() {
+    async fn a_complete_body_is_not_evicted() {
         let room = room();
         let whole = room.open_share(named("one"));
-        assert_eq!(takes(&whole, 6), Some(Ok(())));
-        whole.mark_complete().expect("it is");
+        assert_eq!(try_grow(&whole, 6), Some(Ok(())));
+        whole.mark_complete().expect("the body was not evicted");
         let other = room.open_share(named("other"));
-        assert_eq!(takes(&other, 4), None);
+        assert_eq!(try_grow(&other, 4), None);
         assert_eq!(other.grow(4).await, Err(BudgetExceeded));
         let (grown, ()) = tokio::join!(other.grow(4), async { drop(whole) });
         assert_eq!(grown, Ok(()));
     }
 
     #[test]
-    fn who_need_not_say_who_it_is_is_its_network() {
+    fn an_anonymous_client_is_identified_by_its_network() {
         let of = |address: &str| {
             BodyOwner::for_client(&Caller::anonymous(), address.parse().expect("an address"))
         };

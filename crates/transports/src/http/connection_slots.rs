@@ -97,14 +97,14 @@ impl PackedActivity {
     /// Marks a slot that was lost.
     const GONE: Self = Self(u64::MAX);
 
-    fn pack(doing: ConnectionActivity, since: Duration) -> Self {
+    fn pack(activity: ConnectionActivity, since: Duration) -> Self {
         let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-        Self((since << ACTIVITY_BITS) | doing as u64)
+        Self((since << ACTIVITY_BITS) | activity as u64)
     }
 
     /// Unpacks the activity and its start. Returns `None` if the slot was lost.
     fn unpack(self) -> Option<(ConnectionActivity, Duration)> {
-        let doing = match self.0 & ((1 << ACTIVITY_BITS) - 1) {
+        let activity = match self.0 & ((1 << ACTIVITY_BITS) - 1) {
             0 => ConnectionActivity::Silent,
             1 => ConnectionActivity::Unauthenticated,
             2 => ConnectionActivity::Idle,
@@ -112,7 +112,7 @@ impl PackedActivity {
             4 => ConnectionActivity::Busy,
             _ => return None,
         };
-        Some((doing, Duration::from_micros(self.0 >> ACTIVITY_BITS)))
+        Some((activity, Duration::from_micros(self.0 >> ACTIVITY_BITS)))
     }
 }
 
@@ -191,8 +191,8 @@ impl ConnectionSlots {
             let now = self.opened.elapsed();
             let going = taken.slots.iter().filter_map(|(number, place)| {
                 let seen = place.activity();
-                let (doing, since) = seen.unpack()?;
-                Some((doing.eviction_rank(since, now)?, *number, seen))
+                let (activity, since) = seen.unpack()?;
+                Some((activity.eviction_rank(since, now)?, *number, seen))
             });
             let (_, longest, seen) = going.min_by_key(|(turn, number, _)| (*turn, *number))?;
             // Otherwise its activity has changed, and another connection is selected.
@@ -251,9 +251,9 @@ impl ConnectionSlot {
         RequestTurn { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
     }
 
-    fn set_activity(&self, doing: ConnectionActivity) {
-        self.entry.set_activity(PackedActivity::pack(doing, self.slots.opened.elapsed()));
-        if doing != ConnectionActivity::Busy && self.slots.waiting.load(Ordering::SeqCst) > 0 {
+    fn set_activity(&self, activity: ConnectionActivity) {
+        self.entry.set_activity(PackedActivity::pack(activity, self.slots.opened.elapsed()));
+        if activity != ConnectionActivity::Busy && self.slots.waiting.load(Ordering::SeqCst) > 0 {
             self.slots.changed.notify_one();
         }
     }
@@ -358,105 +358,105 @@ mod tests {
 
     use super::*;
 
-    fn seats(connections: usize) -> Arc<ConnectionSlots> {
+    fn slots(connections: usize) -> Arc<ConnectionSlots> {
         let occupancy = OccupancyCounter::default();
         ConnectionSlots::new(SlotBounds { connections, streams: 2, streams_each: 1, occupancy })
     }
 
-    fn taken(seats: &Arc<ConnectionSlots>) -> Arc<ConnectionSlot> {
-        Arc::new(seats.take().now_or_never().expect("a seat"))
+    fn take_slot(slots: &Arc<ConnectionSlots>) -> Arc<ConnectionSlot> {
+        Arc::new(slots.take().now_or_never().expect("a free slot"))
     }
 
-    fn has_gone(seat: &ConnectionSlot) -> bool {
-        seat.wait_evicted().now_or_never().is_some()
+    fn is_evicted(slot: &ConnectionSlot) -> bool {
+        slot.wait_evicted().now_or_never().is_some()
     }
 
-    fn answered(seat: &Arc<ConnectionSlot>) {
-        seat.begin_turn().mark_authenticated();
+    fn finish_turn(slot: &Arc<ConnectionSlot>) {
+        slot.begin_turn().mark_authenticated();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_one_silent_for_longest_goes_first() {
-        let seats = seats(3);
-        let idle = taken(&seats);
-        answered(&idle);
+    async fn the_connection_silent_for_longest_is_evicted_first() {
+        let slots = slots(3);
+        let idle = take_slot(&slots);
+        finish_turn(&idle);
         let mut silent = Vec::new();
         for _ in 0..2 {
             advance(GRACE_PERIOD).await;
-            silent.push(taken(&seats));
+            silent.push(take_slot(&slots));
         }
         advance(GRACE_PERIOD).await;
-        let third = taken(&seats);
+        let third = take_slot(&slots);
         assert_eq!(
-            [has_gone(&idle), has_gone(&silent[0]), has_gone(&silent[1])],
+            [is_evicted(&idle), is_evicted(&silent[0]), is_evicted(&silent[1])],
             [false, true, false]
         );
-        answered(&third);
-        let fourth = taken(&seats);
-        assert_eq!([has_gone(&idle), has_gone(&silent[1])], [false, true]);
-        answered(&fourth);
-        let _fifth = taken(&seats);
-        assert!(has_gone(&idle));
+        finish_turn(&third);
+        let fourth = take_slot(&slots);
+        assert_eq!([is_evicted(&idle), is_evicted(&silent[1])], [false, true]);
+        finish_turn(&fourth);
+        let _fifth = take_slot(&slots);
+        assert!(is_evicted(&idle));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_just_come_stays_while_there_is_another_to_go() {
-        let seats = seats(4);
-        let idle = taken(&seats);
-        let unknown = taken(&seats);
-        let stuck = taken(&seats);
+    async fn a_new_connection_is_evicted_last() {
+        let slots = slots(4);
+        let idle = take_slot(&slots);
+        let unknown = take_slot(&slots);
+        let stuck = take_slot(&slots);
         let stuck = stuck.begin_turn();
         stuck.mark_authenticated();
         stuck.while_sending(std::future::pending::<()>()).now_or_never();
         advance(GRACE_PERIOD).await;
-        answered(&idle);
+        finish_turn(&idle);
         let _refused = unknown.begin_turn();
-        let new = taken(&seats);
+        let new = take_slot(&slots);
         let mut later = Vec::new();
-        for gone in [&stuck.slot, &unknown, &idle, &new] {
-            assert!(!has_gone(gone));
-            later.push(taken(&seats));
-            assert!(has_gone(gone));
+        for next in [&stuck.slot, &unknown, &idle, &new] {
+            assert!(!is_evicted(next));
+            later.push(take_slot(&slots));
+            assert!(is_evicted(next));
         }
     }
 
     #[tokio::test]
-    async fn who_is_answered_keeps_its_seat() {
-        let seats = seats(1);
-        let seat = taken(&seats);
-        let turn = seat.begin_turn();
+    async fn a_connection_in_a_turn_keeps_its_slot_until_it_is_sending() {
+        let slots = slots(1);
+        let slot = take_slot(&slots);
+        let turn = slot.begin_turn();
         turn.mark_authenticated();
-        assert!(seats.take().now_or_never().is_none());
+        assert!(slots.take().now_or_never().is_none());
         let waiting = tokio::spawn({
-            let seats = seats.clone();
-            async move { seats.take().await }
+            let slots = slots.clone();
+            async move { slots.take().await }
         });
         tokio::task::yield_now().await;
         turn.while_sending(std::future::pending::<()>()).now_or_never();
         let _other = waiting.await.unwrap();
-        assert!(has_gone(&seat));
-        drop((turn, seat));
-        assert_eq!(seats.lock_table().slots.len(), 1);
+        assert!(is_evicted(&slot));
+        drop((turn, slot));
+        assert_eq!(slots.lock_table().slots.len(), 1);
     }
 
     #[tokio::test]
-    async fn nobody_takes_all_the_room_for_what_lasts() {
-        let seats = seats(4);
+    async fn one_caller_cannot_take_all_stream_slots() {
+        let slots = slots(4);
         let one = Caller::with_key("one");
         let two = Caller::with_key("two");
         let http = Caller::anonymous();
-        let lasting = |caller: &Caller| seats.reserve_stream(Some(caller));
-        let held = lasting(&one).unwrap();
-        assert!(lasting(&one).is_none());
-        let _two = lasting(&two).unwrap();
-        assert!(lasting(&http).is_none());
-        // Who is told that nobody knows them takes no room from those who are known.
-        let nobody = seats.reserve_stream(None).unwrap();
-        assert!(seats.reserve_stream(None).is_none());
+        let reserve = |caller: &Caller| slots.reserve_stream(Some(caller));
+        let held = reserve(&one).unwrap();
+        assert!(reserve(&one).is_none());
+        let _two = reserve(&two).unwrap();
+        assert!(reserve(&http).is_none());
+        // An unauthenticated client takes no room from authenticated callers.
+        let nobody = slots.reserve_stream(None).unwrap();
+        assert!(slots.reserve_stream(None).is_none());
         drop(held);
-        let _first = lasting(&http).unwrap();
-        assert!(lasting(&one).is_none());
+        let _first = reserve(&http).unwrap();
+        assert!(reserve(&one).is_none());
         drop(nobody);
-        assert!(seats.reserve_stream(None).is_some());
+        assert!(slots.reserve_stream(None).is_some());
     }
 }

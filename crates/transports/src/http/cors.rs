@@ -46,11 +46,11 @@ impl PageOrigin {
             None => {
                 headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
             }
-            Some(CorsPreflight { method, headers: asked }) => {
+            Some(CorsPreflight { method, headers: requested }) => {
                 headers.insert(ACCESS_CONTROL_ALLOW_METHODS, method);
                 headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-                if let Some(asked) = asked {
-                    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked);
+                if let Some(requested) = requested {
+                    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested);
                 }
             }
         }

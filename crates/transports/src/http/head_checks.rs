@@ -135,7 +135,7 @@ impl HeadChecker {
 impl RequestHeadFields {
     fn read_field(&mut self, line: &[u8]) -> Result<(), &'static str> {
         if matches!(line[0], b' ' | b'\t') {
-            return Err("a header goes on in a second line");
+            return Err("a header continues on a second line");
         }
         let Some(colon) = memchr(b':', line) else {
             return Err("a line of the head has no colon");
@@ -146,14 +146,14 @@ impl RequestHeadFields {
             let digits = str::from_utf8(value).ok();
             let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             let Some(length) = digits.and_then(|digits| digits.parse().ok()) else {
-                return Err("the Content-Length is no number");
+                return Err("the Content-Length is not a number");
             };
             if self.length.replace(length).is_some() {
-                return Err("the Content-Length is there twice");
+                return Err("the Content-Length is repeated");
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err("the one Transfer-Encoding that is read here is `chunked`");
+                return Err("the only supported Transfer-Encoding is `chunked`");
             }
             self.is_chunked = true;
         } else if name.eq_ignore_ascii_case(b"upgrade") {
@@ -165,7 +165,7 @@ impl RequestHeadFields {
     /// Returns the position after the head.
     fn finish(self) -> Result<HeadPosition, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
-            (Some(_), true, _) => Err("the body has a Content-Length beside its Transfer-Encoding"),
+            (Some(_), true, _) => Err("the body has both a Content-Length and a Transfer-Encoding"),
             (_, true, _) | (_, _, true) => Ok(HeadPosition::Last),
             (Some(length @ 1..), false, false) => Ok(HeadPosition::Body(length)),
             (Some(0) | None, false, false) => Ok(HeadPosition::Head),
@@ -234,13 +234,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeadCheckedStream<S> {
 /// unambiguous. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
-    let judged = |size: usize| {
-        let mut judge = HeadChecker::default();
-        bytes.chunks(size).try_for_each(|piece| judge.check_bytes(piece)).map(|()| judge.position)
+    let position_after = |size: usize| {
+        let mut checker = HeadChecker::default();
+        bytes
+            .chunks(size)
+            .try_for_each(|piece| checker.check_bytes(piece))
+            .map(|()| checker.position)
     };
-    let whole = judged(bytes.len().max(1));
+    let whole = position_after(bytes.len().max(1));
     for size in [1, 2, 7] {
-        assert_eq!(judged(size), whole, "by {size}");
+        assert_eq!(position_after(size), whole, "by {size}");
     }
     if whole.is_err() {
         return;
@@ -252,10 +255,13 @@ pub(crate) fn check(bytes: &[u8]) {
     let head = String::from_utf8_lossy(&rest[..end]);
     let fields: Vec<_> =
         head.split("\r\n").skip(1).filter_map(|line| line.split_once(':')).collect();
-    let said =
+    let count =
         |name: &str| fields.iter().filter(|field| field.0.eq_ignore_ascii_case(name)).count();
-    assert!(!head.replace("\r\n", "").contains(['\r', '\n']), "{head:?} has half a line ending");
-    assert!(said("content-length") + said("transfer-encoding") <= 1, "{head:?} says two lengths");
+    assert!(
+        !head.replace("\r\n", "").contains(['\r', '\n']),
+        "{head:?} has an incomplete line ending"
+    );
+    assert!(count("content-length") + count("transfer-encoding") <= 1, "{head:?} has two lengths");
 }
 
 #[cfg(test)]
@@ -265,17 +271,18 @@ mod tests {
 
     use super::*;
 
-    /// What is in doubt about `text`, which comes in pieces of `size` bytes, and where it ends.
-    fn judged(text: &str, size: usize) -> Result<HeadPosition, &'static str> {
-        let mut judge = HeadChecker::default();
-        text.as_bytes().chunks(size).try_for_each(|piece| judge.check_bytes(piece))?;
-        Ok(judge.position)
+    /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after it, or the
+    /// problem.
+    fn position_after(text: &str, size: usize) -> Result<HeadPosition, &'static str> {
+        let mut checker = HeadChecker::default();
+        text.as_bytes().chunks(size).try_for_each(|piece| checker.check_bytes(piece))?;
+        Ok(checker.position)
     }
 
     const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
     #[test]
-    fn where_the_next_request_begins_is_known() {
+    fn the_start_of_the_next_request_is_found() {
         for (text, place) in [
             (GET, HeadPosition::Head),
             ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", HeadPosition::Head),
@@ -285,13 +292,13 @@ mod tests {
             ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", HeadPosition::Last),
         ] {
             for size in [1, 3, text.len()] {
-                assert_eq!(judged(text, size), Ok(place), "{text:?} by {size}");
+                assert_eq!(position_after(text, size), Ok(place), "{text:?} by {size}");
             }
         }
     }
 
     #[test]
-    fn a_head_that_others_may_read_otherwise_is_in_doubt() {
+    fn an_ambiguous_head_is_refused() {
         for head in [
             "GET / HTTP/1.1\nhost: a\n\n",
             "GET / HTTP/1.1\r\nhost: a\n\r\n",
@@ -311,25 +318,25 @@ mod tests {
             let after = format!("{GET}{head}");
             for text in [head, &after] {
                 for size in [1, 2, text.len()] {
-                    assert!(judged(text, size).is_err(), "{text:?} by {size}");
+                    assert!(position_after(text, size).is_err(), "{text:?} by {size}");
                 }
             }
         }
     }
 
     #[test]
-    fn of_a_head_without_end_little_is_kept() {
-        let mut judge = HeadChecker::default();
+    fn an_endless_head_is_not_buffered() {
+        let mut checker = HeadChecker::default();
         for _ in 0..1000 {
-            judge.check_bytes(&[b'a'; 1 << 10]).unwrap();
+            checker.check_bytes(&[b'a'; 1 << 10]).unwrap();
         }
-        assert_eq!(judge.position, HeadPosition::Last);
-        assert_eq!(judge.line.capacity(), 0);
+        assert_eq!(checker.position, HeadPosition::Last);
+        assert_eq!(checker.line.capacity(), 0);
     }
 
     proptest! {
         #[test]
-        fn how_bytes_are_cut_changes_nothing(
+        fn splitting_the_bytes_does_not_change_the_verdict(
             words in vec(prop::sample::select(&[
                 "GET / HTTP/1.1", "\r\n", "\n", "\r", "content-length: 3", "content-length: 0",
                 "transfer-encoding: chunked", "upgrade: a", "x: y", "abc", " ", ":",
@@ -337,7 +344,7 @@ mod tests {
             size in 1_usize..9,
         ) {
             let text = words.concat();
-            prop_assert_eq!(judged(&text, size), judged(&text, text.len().max(1)));
+            prop_assert_eq!(position_after(&text, size), position_after(&text, text.len().max(1)));
         }
     }
 }

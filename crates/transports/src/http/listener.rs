@@ -54,11 +54,11 @@ impl TlsHandshaker {
         match timeout(within.min(HANDSHAKE_MAX), self.0.accept(stream)).await {
             Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
             Ok(Err(err)) => {
-                tracing::debug!("a client did not agree on TLS: {err}");
+                tracing::debug!("a TLS handshake failed: {err}");
                 None
             }
             Err(_) => {
-                tracing::debug!("a client did not agree on TLS in time");
+                tracing::debug!("a TLS handshake timed out");
                 None
             }
         }

@@ -119,16 +119,16 @@ impl RequestHandler {
         }
         if !self.application.serves(path) {
             let paths = self.application.paths().join(", ");
-            let why = format!("nothing is served at {path}; what is: {paths}\n");
+            let why = format!("nothing is served at {path}; the paths are {paths}\n");
             return text_response(StatusCode::NOT_FOUND, &why);
         }
-        let asked = match WebSocketRequest::from_request(&request) {
-            Ok(asked) => asked,
-            Err(misasked) => return misasked.refusal(),
+        let websocket = match WebSocketRequest::from_request(&request) {
+            Ok(websocket) => websocket,
+            Err(invalid) => return invalid.refusal(),
         };
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
-        let unfit = unsupported_body(&parts.method, &parts.headers);
+        let unsupported = unsupported_body(&parts.method, &parts.headers);
         let head = head(parts);
         let sender = self.application.authenticate(&head, client.peer).await;
         let caller = match &sender {
@@ -141,9 +141,9 @@ impl RequestHandler {
             | RequestSender::MultipleCredentials
             | RequestSender::Throttled { .. } => Caller::anonymous(),
         };
-        let (body, _share) = match (&sender, unfit) {
-            (RequestSender::Known(_) | RequestSender::Anonymous, Some(unfit)) => {
-                return self.refuse(&head, &unfit).await;
+        let (body, _share) = match (&sender, unsupported) {
+            (RequestSender::Known(_) | RequestSender::Anonymous, Some(unsupported)) => {
+                return self.refuse(&head, &unsupported).await;
             }
             (RequestSender::Known(_) | RequestSender::Anonymous, None) => {
                 let max = match needs_body(&head, &sender) {
@@ -169,37 +169,37 @@ impl RequestHandler {
                 None,
             ) => (turn.while_sending(self.read_unauthenticated(body)).await, None),
         };
-        let known = matches!(sender, RequestSender::Known(_) | RequestSender::Anonymous);
+        let is_authenticated = matches!(sender, RequestSender::Known(_) | RequestSender::Anonymous);
         let frame = MessageFrame { head, body };
-        let incoming = ReceivedRequest { frame, upgrade: asked.is_some(), sender };
+        let incoming = ReceivedRequest { frame, upgrade: websocket.is_some(), sender };
         let head = &incoming.frame.head;
-        match (self.application.handle(&incoming).await, asked) {
+        match (self.application.handle(&incoming).await, websocket) {
             (OutgoingResponse::Single(reply), _) => reply_response(reply),
             (OutgoingResponse::AnswerStream(events), _) => {
                 event_stream_response(events, self.bounds.keep_alive, None)
             }
             (OutgoingResponse::LongStream(events), _) => {
-                match self.slots.reserve_stream(known.then_some(&caller)) {
-                    Some(lasting) => {
-                        event_stream_response(events, self.bounds.keep_alive, Some(lasting))
+                match self.slots.reserve_stream(is_authenticated.then_some(&caller)) {
+                    Some(stream_slot) => {
+                        event_stream_response(events, self.bounds.keep_alive, Some(stream_slot))
                     }
                     None => self.refuse(head, &UnreadReason::TooManyStreams).await,
                 }
             }
-            (OutgoingResponse::Socket(talk), Some(asked)) => {
-                match self.slots.reserve_stream(known.then_some(&caller)) {
-                    Some(lasting) => {
-                        let mut agreed =
+            (OutgoingResponse::Socket(talk), Some(websocket)) => {
+                match self.slots.reserve_stream(is_authenticated.then_some(&caller)) {
+                    Some(stream_slot) => {
+                        let mut pending =
                             client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner);
-                        *agreed = Some(PendingSocket { talk, upgrade, stream_slot: lasting });
-                        switching_response(&asked)
+                        *pending = Some(PendingSocket { talk, upgrade, stream_slot });
+                        switching_response(&websocket)
                     }
                     None => self.refuse(head, &UnreadReason::TooManyStreams).await,
                 }
             }
             (OutgoingResponse::Socket(_), None) => {
-                tracing::error!("a conversation was offered to a client that asked for none");
-                text_response(StatusCode::INTERNAL_SERVER_ERROR, "the server is at fault\n")
+                tracing::error!("a WebSocket was offered to a client that did not request one");
+                text_response(StatusCode::INTERNAL_SERVER_ERROR, "internal server error\n")
             }
         }
     }
@@ -342,7 +342,7 @@ fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason
     let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
     (!encoding.eq_ignore_ascii_case("identity")).then(|| {
         UnreadReason::Unsupported(format!(
-            "the content encoding is `{encoding}`; send the body as it is"
+            "the content encoding is `{encoding}`; send the body without encoding"
         ))
     })
 }

@@ -113,22 +113,22 @@ mod tests {
 
     /// One that asks again soon, however busy the machine is.
     fn quick(lookout: &SpinPermit) -> RequestSpin {
-        let mut keen = RequestSpin::new(lookout.clone());
-        keen.history = SpinHistory {
+        let mut spin = RequestSpin::new(lookout.clone());
+        spin.history = SpinHistory {
             is_enabled: true,
             gap_max: Duration::from_secs(20),
             quick_arrivals: QUICK_ARRIVALS_MIN,
         };
-        keen
+        spin
     }
 
-    /// Polls `keen` once. Returns the input that it found, and whether it wakes the task at once.
-    fn found(keen: &mut RequestSpin, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
+    /// Polls `spin` once. Returns the input that it found, and whether it wakes the task at once.
+    fn found(spin: &mut RequestSpin, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);
-        let found = keen.try_spin_read(input, &mut Context::from_waker(&waker), &mut buffer);
+        let found = spin.try_spin_read(input, &mut Context::from_waker(&waker), &mut buffer);
         let read = found.then(|| buffer.filled().to_vec());
         (read, woken.0.load(Ordering::SeqCst) > 0)
     }
@@ -137,27 +137,27 @@ mod tests {
     const WAITS: (Option<Vec<u8>>, bool) = (None, false);
 
     #[test]
-    fn a_client_that_was_answered_and_is_quick_is_looked_for_once_all_else_has_run() {
+    fn a_quick_client_is_polled_after_its_answer_once_other_tasks_have_run() {
         let (mut client, server) = UnixStream::pair().expect("a pair");
-        let mut keen = quick(&SpinPermit::default());
-        assert_eq!(found(&mut keen, &server), WAITS, "it was not answered yet");
-        keen.note_answer();
-        assert_eq!(found(&mut keen, &server), AGAIN);
-        client.write_all(b"next").expect("it is taken");
-        assert_eq!(found(&mut keen, &server), (Some(b"next".to_vec()), false));
-        keen.note_arrival();
-        assert_eq!(found(&mut keen, &server), WAITS, "what it asks is worked on");
+        let mut spin = quick(&SpinPermit::default());
+        assert_eq!(found(&mut spin, &server), WAITS, "it has no answer yet");
+        spin.note_answer();
+        assert_eq!(found(&mut spin, &server), AGAIN);
+        client.write_all(b"next").expect("the write succeeds");
+        assert_eq!(found(&mut spin, &server), (Some(b"next".to_vec()), false));
+        spin.note_arrival();
+        assert_eq!(found(&mut spin, &server), WAITS, "its request is in progress");
         let mut slow = RequestSpin::new(SpinPermit::default());
         slow.note_answer();
         assert_eq!(found(&mut slow, &server), WAITS);
     }
 
     #[test]
-    fn one_client_at_a_time_is_looked_for() {
+    fn only_one_client_is_polled_at_a_time() {
         let (_client, server) = UnixStream::pair().expect("a pair");
-        let lookout = SpinPermit::default();
-        let mut one = quick(&lookout);
-        let mut other = quick(&lookout);
+        let permit = SpinPermit::default();
+        let mut one = quick(&permit);
+        let mut other = quick(&permit);
         one.note_answer();
         other.note_answer();
         assert_eq!([found(&mut one, &server), found(&mut other, &server)], [AGAIN, WAITS]);
@@ -170,19 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_come_soon_is_given_up_until_it_is_quick_again() {
+    fn a_slow_client_is_not_polled_until_it_is_quick_again() {
         let (_client, server) = UnixStream::pair().expect("a pair");
-        let mut keen = quick(&SpinPermit::default());
-        keen.history.gap_max = Duration::ZERO;
-        keen.note_answer();
-        assert_eq!(found(&mut keen, &server), AGAIN);
-        assert_eq!(found(&mut keen, &server), WAITS);
-        keen.history.gap_max = Duration::from_secs(20);
-        assert_eq!(found(&mut keen, &server), WAITS);
+        let mut spin = quick(&SpinPermit::default());
+        spin.history.gap_max = Duration::ZERO;
+        spin.note_answer();
+        assert_eq!(found(&mut spin, &server), AGAIN);
+        assert_eq!(found(&mut spin, &server), WAITS);
+        spin.history.gap_max = Duration::from_secs(20);
+        assert_eq!(found(&mut spin, &server), WAITS);
         for _ in 0..QUICK_ARRIVALS_MIN {
-            keen.note_arrival();
-            keen.note_answer();
+            spin.note_arrival();
+            spin.note_answer();
         }
-        assert_eq!(found(&mut keen, &server), AGAIN);
+        assert_eq!(found(&mut spin, &server), AGAIN);
     }
 }

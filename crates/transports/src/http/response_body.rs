@@ -149,7 +149,7 @@ impl FilePieces {
         self.reading = None;
         match &piece {
             Ok(piece) => self.offset += piece.len() as u64,
-            Err(err) => tracing::warn!("a file was not sent whole: {err}"),
+            Err(err) => tracing::warn!("a file was not sent completely: {err}"),
         }
         Poll::Ready(Some(piece))
     }

@@ -44,19 +44,23 @@ impl<F: Future + Unpin> Future for SelfWakingFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { future, wake_state: told, waker } = &mut *self;
-        told.task.register(cx.waker());
+        let Self { future, wake_state, waker } = &mut *self;
+        wake_state.task.register(cx.waker());
         let mut quietly = Context::from_waker(waker);
         for _ in 0..POLLS_IN_A_ROW_MAX {
-            told.state.store(POLLING, Ordering::SeqCst);
+            wake_state.state.store(POLLING, Ordering::SeqCst);
             let polled = Pin::new(&mut *future).poll(&mut quietly);
-            let is_idle =
-                told.state.compare_exchange(POLLING, IDLE, Ordering::SeqCst, Ordering::SeqCst);
+            let is_idle = wake_state.state.compare_exchange(
+                POLLING,
+                IDLE,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
             if polled.is_ready() || is_idle.is_ok() {
                 return polled;
             }
         }
-        told.state.store(IDLE, Ordering::SeqCst);
+        wake_state.state.store(IDLE, Ordering::SeqCst);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_itself_a_little_wakes_no_task_and_what_goes_on_lets_others_in() {
+    fn a_few_self_wakes_do_not_wake_the_task_and_many_yield_to_others() {
         let woken = Arc::new(PollWakeCounter(AtomicUsize::new(0)));
         assert!(polled(&mut SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX - 1 }), &woken));
         assert_eq!(woken.0.load(Ordering::SeqCst), 0);
@@ -125,24 +129,24 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn no_word_from_another_thread_is_lost() {
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
-        let teller = std::thread::spawn(move || {
+    async fn no_wake_from_another_thread_is_lost() {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        let sending = std::thread::spawn(move || {
             for number in 0..20_000 {
-                tell.blocking_send(number).expect("it is heard");
+                sender.blocking_send(number).expect("the receiver lives");
             }
         });
-        let mut heard = 0;
+        let mut received = 0;
         let all = std::future::poll_fn(move |cx| {
-            while let Some(number) = ready!(told.poll_recv(cx)) {
-                assert_eq!(number, heard);
-                heard += 1;
+            while let Some(number) = ready!(receiver.poll_recv(cx)) {
+                assert_eq!(number, received);
+                received += 1;
             }
-            Poll::Ready(heard)
+            Poll::Ready(received)
         });
         let all = tokio::spawn(SelfWakingFuture::new(Box::pin(all)));
         let all = tokio::time::timeout(std::time::Duration::from_secs(60), all);
-        assert_eq!(all.await.expect("it ends").expect("no panic"), 20_000);
-        teller.join().expect("no panic");
+        assert_eq!(all.await.expect("no timeout").expect("no panic"), 20_000);
+        sending.join().expect("no panic");
     }
 }

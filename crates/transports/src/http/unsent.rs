@@ -96,18 +96,18 @@ impl UnsentAccount {
         let now = Instant::now();
         let mut held = self.unsent.lock_state();
         let UnsentState { bytes_total: all, accounts: of, .. } = &mut *held;
-        let owing = of.entry(self.number).or_insert_with(|| UnsentEntry {
+        let entry = of.entry(self.number).or_insert_with(|| UnsentEntry {
             bytes: 0,
             progress_at: now,
             disconnect: self.disconnect.clone(),
         });
-        *all -= owing.bytes;
-        owing.bytes = owed.saturating_sub(UNCOUNTED_UNSENT_BYTES);
-        *all += owing.bytes;
+        *all -= entry.bytes;
+        entry.bytes = owed.saturating_sub(UNCOUNTED_UNSENT_BYTES);
+        *all += entry.bytes;
         if took {
-            owing.progress_at = now;
+            entry.progress_at = now;
         }
-        if owing.bytes == 0 {
+        if entry.bytes == 0 {
             of.remove(&self.number);
         }
         while held.bytes_total > self.unsent.bytes_max && held.disconnect_largest(now) {}
@@ -121,13 +121,13 @@ impl UnsentState {
     /// A client that reads is kept if it is the only one with unsent bytes.
     fn disconnect_largest(&mut self, now: Instant) -> bool {
         let is_stuck =
-            |owing: &UnsentEntry| now.saturating_duration_since(owing.progress_at) >= STUCK_AFTER;
-        let most = self.accounts.iter().max_by_key(|(_, owing)| (is_stuck(owing), owing.bytes));
-        let most = most.filter(|(_, owing)| is_stuck(owing) || self.accounts.len() > 1);
+            |entry: &UnsentEntry| now.saturating_duration_since(entry.progress_at) >= STUCK_AFTER;
+        let most = self.accounts.iter().max_by_key(|(_, entry)| (is_stuck(entry), entry.bytes));
+        let most = most.filter(|(_, entry)| is_stuck(entry) || self.accounts.len() > 1);
         let Some(number) = most.map(|(number, _)| *number) else { return false };
-        let Some(owing) = self.accounts.remove(&number) else { return false };
-        self.bytes_total -= owing.bytes;
-        owing.disconnect.cancel();
+        let Some(entry) = self.accounts.remove(&number) else { return false };
+        self.bytes_total -= entry.bytes;
+        entry.disconnect.cancel();
         true
     }
 }
@@ -135,8 +135,8 @@ impl UnsentState {
 impl Drop for UnsentAccount {
     fn drop(&mut self) {
         let mut held = self.unsent.lock_state();
-        if let Some(owing) = held.accounts.remove(&self.number) {
-            held.bytes_total -= owing.bytes;
+        if let Some(entry) = held.accounts.remove(&self.number) {
+            held.bytes_total -= entry.bytes;
         }
     }
 }
@@ -148,12 +148,12 @@ mod tests {
 
     use super::*;
 
-    fn is_cut_off(owed: &UnsentAccount) -> bool {
+    fn is_disconnected(owed: &UnsentAccount) -> bool {
         owed.wait_disconnected().now_or_never().is_some()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_those_that_do_not_read_the_one_that_is_owed_most_is_cut_off() {
+    async fn the_stuck_connection_with_the_most_unsent_bytes_is_disconnected() {
         let unsent = UnsentBytes::new(1000);
         let [stuck, more, reads, small] = [(); 4].map(|()| unsent.open_account());
         small.add(UNCOUNTED_UNSENT_BYTES);
@@ -161,20 +161,20 @@ mod tests {
         more.add(UNCOUNTED_UNSENT_BYTES + 400);
         advance(STUCK_AFTER).await;
         reads.add(UNCOUNTED_UNSENT_BYTES + 500);
-        let cut = || [&stuck, &more, &reads, &small].map(|owed| is_cut_off(owed));
+        let cut = || [&stuck, &more, &reads, &small].map(|owed| is_disconnected(owed));
         assert_eq!(cut(), [false, true, false, false]);
         reads.subtract(100);
         reads.add(350);
         assert_eq!(cut(), [true, true, false, false]);
-        // Alone it is owed as much as it is, while it reads.
+        // A client that reads may exceed the limit if it is the only one.
         reads.add(1000);
-        assert!(!is_cut_off(&reads));
+        assert!(!is_disconnected(&reads));
         advance(STUCK_AFTER).await;
         reads.subtract(1);
-        assert!(!is_cut_off(&reads));
+        assert!(!is_disconnected(&reads));
         advance(STUCK_AFTER).await;
         reads.add(1);
-        assert!(is_cut_off(&reads));
+        assert!(is_disconnected(&reads));
         drop((stuck, more, reads, small));
         let held = unsent.lock_state();
         assert_eq!((held.bytes_total, held.accounts.len()), (0, 0));

@@ -29,11 +29,11 @@ impl WebSocketRequest {
     /// Parses the handshake of `request`. Returns `None` if it requests no WebSocket.
     pub(super) fn from_request<B>(request: &Request<B>) -> Result<Option<Self>, HandshakeError> {
         let headers = request.headers();
-        let asks = request.method() == Method::GET
+        let is_upgrade = request.method() == Method::GET
             && request.version() == Version::HTTP_11
             && header_lists(headers, CONNECTION, "upgrade")
             && header_lists(headers, UPGRADE, "websocket");
-        if !asks {
+        if !is_upgrade {
             return Ok(None);
         }
         if single_header(headers, SEC_WEBSOCKET_VERSION) != Some(b"13") {
@@ -50,7 +50,7 @@ impl HandshakeError {
     pub(super) fn refusal(&self) -> Response<ResponseBody> {
         match self {
             Self::Version => {
-                let why = "the version of WebSockets spoken here is 13\n";
+                let why = "the WebSocket version must be 13\n";
                 let mut refusal = text_response(StatusCode::UPGRADE_REQUIRED, why);
                 let headers = refusal.headers_mut();
                 headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
@@ -59,7 +59,7 @@ impl HandshakeError {
                 refusal
             }
             Self::Key => {
-                let why = "a WebSocket is asked for with one `Sec-WebSocket-Key` of 16 bytes\n";
+                let why = "a WebSocket request needs one `Sec-WebSocket-Key` of 16 bytes\n";
                 text_response(StatusCode::BAD_REQUEST, why)
             }
         }
@@ -67,12 +67,12 @@ impl HandshakeError {
 }
 
 /// Returns the response that switches to WebSockets.
-pub(super) fn switching_response(asked: &WebSocketRequest) -> Response<ResponseBody> {
+pub(super) fn switching_response(websocket: &WebSocketRequest) -> Response<ResponseBody> {
     let mut response = reply_response(Reply::empty(101));
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(SEC_WEBSOCKET_ACCEPT, asked.accept.clone());
+    headers.insert(SEC_WEBSOCKET_ACCEPT, websocket.accept.clone());
     response
 }
 

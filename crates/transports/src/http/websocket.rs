@@ -82,7 +82,7 @@ impl SocketOutbox {
     /// # Errors
     /// When the client is gone or was dropped.
     pub fn try_send(&self, text: Bytes) -> Result<(), ClientGone> {
-        debug_assert!(std::str::from_utf8(&text).is_ok(), "what is said is text");
+        debug_assert!(std::str::from_utf8(&text).is_ok(), "messages are UTF-8");
         match self.outbound.queue.try_push(text) {
             Ok(()) => Ok(()),
             Err(PushRefusal::Ended) => Err(ClientGone),
@@ -98,13 +98,13 @@ impl SocketOutbox {
     /// # Errors
     /// When the client is gone or was dropped.
     pub async fn send(&self, text: Bytes) -> Result<(), ClientGone> {
-        debug_assert!(std::str::from_utf8(&text).is_ok(), "what is said is text");
+        debug_assert!(std::str::from_utf8(&text).is_ok(), "messages are UTF-8");
         let outbound = &self.outbound;
-        let said = async {
+        let push = async {
             let _turn = outbound.send_lock.lock().await;
             outbound.queue.push(text).await
         };
-        match timeout(outbound.send_timeout, said).await {
+        match timeout(outbound.send_timeout, push).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_ended)) => Err(ClientGone),
             Err(_elapsed) => Err(outbound.drop_slow_client()),
@@ -209,7 +209,7 @@ pub(crate) async fn run_conversation(
     });
     let inbox = SocketInbox { queue: inbound.clone() };
     let outbox = SocketOutbox { outbound: outbound.clone() };
-    let mut line = ClientSocket::open(stream, early, inbound, outbound, bounds).await;
+    let mut socket = ClientSocket::open(stream, early, inbound, outbound, bounds).await;
     let talking = async move { talk.run(SocketHandle { inbox, outbox, stopping }).await };
     let mut talking = std::pin::pin!(AssertUnwindSafe(talking).catch_unwind());
     tokio::select! {
@@ -217,17 +217,17 @@ pub(crate) async fn run_conversation(
         biased;
         close = &mut talking => {
             let close = close.unwrap_or_else(|_panic| {
-                tracing::error!("a talker panicked");
-                CloseReason::internal_error("the conversation failed here")
+                tracing::error!("a WebSocket conversation panicked");
+                CloseReason::internal_error("the conversation failed on the server")
             });
-            line.finish(close).await;
+            socket.finish(close).await;
         }
-        end = line.run() => {
-            line.end();
-            let left = timeout(bounds.drain, talking);
-            let (_, left) = tokio::join!(line.close(end), left);
-            if left.is_err() {
-                tracing::warn!("a talker did not end after its client had left, and was dropped");
+        end = socket.run() => {
+            socket.end();
+            let ended = timeout(bounds.drain, talking);
+            let (_, ended) = tokio::join!(socket.close(end), ended);
+            if ended.is_err() {
+                tracing::warn!("a conversation did not end after its client had left, and was dropped");
             }
         }
     }

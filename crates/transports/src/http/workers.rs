@@ -93,7 +93,7 @@ impl WorkerPool {
     {
         let Self(inner) = self;
         let serves = |at: &usize| inner.workers[*at].connections.load(Ordering::Relaxed);
-        let at = (0..inner.workers.len()).min_by_key(serves).expect("there is one at least");
+        let at = (0..inner.workers.len()).min_by_key(serves).expect("there is at least one worker");
         inner.workers[at].connections.fetch_add(1, Ordering::Relaxed);
         let place = WorkerConnection(self.clone(), at);
         // A stream gets its events from the runtime that it is registered with.
@@ -102,7 +102,7 @@ impl WorkerPool {
             let _place = place;
             match TcpStream::from_std(stream) {
                 Ok(stream) => serve(stream).await,
-                Err(err) => tracing::warn!("a connection was not accepted: {err}"),
+                Err(err) => tracing::warn!("cannot accept a connection: {err}"),
             }
         };
         connections.spawn_on(served, &inner.workers[at].runtime);
@@ -131,31 +131,31 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_connection_stays_on_the_thread_that_had_fewest() {
+    async fn each_connection_stays_on_the_thread_with_the_fewest() {
         let workers = WorkerPool::start().expect("threads");
         let count = workers.0.workers.len();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let connections = TaskTracker::new();
-        let (told, mut threads) = mpsc::unbounded_channel();
+        let (report, mut threads) = mpsc::unbounded_channel();
         let mut clients = Vec::new();
         for _ in 0..2 * count {
             clients.push(TcpStream::connect(addr).await.expect("it listens"));
             let (stream, _) = listener.accept().await.expect("a connection");
-            let told = told.clone();
+            let report = report.clone();
             let serve = move |stream: TcpStream| async move {
                 let before = std::thread::current().id();
                 let _ = stream.readable().await;
-                let _ = told.send((before, std::thread::current().id()));
+                let _ = report.send((before, std::thread::current().id()));
             };
-            workers.serve(stream, &connections, serve).expect("it is taken");
+            workers.serve(stream, &connections, serve).expect("the worker takes it");
         }
         drop(clients);
         connections.close();
         connections.wait().await;
         let mut served = std::collections::HashMap::new();
         for _ in 0..2 * count {
-            let (before, after) = threads.recv().await.expect("one that was served");
+            let (before, after) = threads.recv().await.expect("one report for each connection");
             assert_eq!(before, after);
             *served.entry(after).or_insert(0) += 1;
         }

@@ -65,8 +65,8 @@ impl WriteTimeoutStream {
             self.timer = None;
             return progress;
         }
-        let patience = self.write_timeout;
-        let waiting = self.timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.write_timeout;
+        let waiting = self.timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(waiting.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -78,18 +78,18 @@ impl AsyncRead for WriteTimeoutStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, spin: keen, last_read: heard, .. } = self.get_mut();
+        let Self { stream, spin, last_read, .. } = self.get_mut();
         let before = buffer.filled().len();
         match Pin::new(&mut *stream).poll_read(cx, buffer) {
             Poll::Ready(read) => read?,
             Poll::Pending => match stream {
-                ClientStream::Plain(stream) if keen.try_spin_read(stream, cx, buffer) => {}
+                ClientStream::Plain(stream) if spin.try_spin_read(stream, cx, buffer) => {}
                 ClientStream::Plain(_) | ClientStream::Tls(_) => return Poll::Pending,
             },
         }
-        keen.note_arrival();
+        spin.note_arrival();
         if buffer.filled().len() > before {
-            *heard = Instant::now();
+            *last_read = Instant::now();
         }
         Poll::Ready(Ok(()))
     }

@@ -42,8 +42,8 @@ pub fn spin_read(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::
             return Ok(false);
         }
     }
-    let there = usize::try_from(ioctl_fionread(input)?).unwrap_or(usize::MAX);
-    let unfilled = buf.initialize_unfilled_to(there.min(buf.remaining()));
+    let available = usize::try_from(ioctl_fionread(input)?).unwrap_or(usize::MAX);
+    let unfilled = buf.initialize_unfilled_to(available.min(buf.remaining()));
     let read = rustix::io::read(input, unfilled)?;
     buf.advance(read);
     Ok(read > 0)
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
 
-    /// Where everything that comes comes soon, however busy the machine is.
+    /// A history that always spins, even on a busy machine.
     const QUICK: SpinHistory = SpinHistory {
         is_enabled: true,
         gap_max: Duration::from_secs(20),
@@ -102,24 +102,24 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn what_is_ready_runs_before_anything_is_looked_for() {
+    async fn ready_tasks_run_before_the_reader_spins() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
         let mut input = SpinningReader { input: receiver, waiting_since: None, history: QUICK };
         sender.writable().await.expect("it is open");
-        // On this one thread it can only be there in time if it was written before the look.
+        // On a single thread, the input can only arrive in time if the write runs before the spin.
         let writing = tokio::spawn(async move { sender.write_all(b"hello").await });
         let mut text = [0; 5];
         input.read_exact(&mut text).await.expect("it is sent");
         assert_eq!(&text, b"hello");
-        assert!(input.history.is_quick(), "it was found by looking");
+        assert!(input.history.is_quick(), "the spin found it");
         writing.await.expect("it does not panic").expect("it is taken");
     }
 
     #[tokio::test]
-    async fn what_is_not_found_by_looking_is_waited_for() {
+    async fn input_after_an_unsuccessful_spin_is_still_read() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
-        let rhythm = SpinHistory { gap_max: GAP_MAX, ..QUICK };
-        let mut input = SpinningReader { input: receiver, waiting_since: None, history: rhythm };
+        let history = SpinHistory { gap_max: GAP_MAX, ..QUICK };
+        let mut input = SpinningReader { input: receiver, waiting_since: None, history };
         let mut text = [0; 4];
         let nothing = tokio::time::timeout(20 * GAP_MAX, input.read(&mut text)).await;
         assert!(nothing.is_err() && !input.history.is_quick());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_is_read_next() {
+    async fn input_that_does_not_fit_is_read_next() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
         let quick = || SpinHistory { gap_max: 20 * GAP_MAX, ..QUICK };
         let mut input = SpinningReader { input: receiver, waiting_since: None, history: quick() };

@@ -11,15 +11,17 @@ use tokio_util::sync::CancellationToken;
 use toolgate_transports::http::HttpBounds;
 use toolgate_transports::http::websocket::{ClientGone, CloseReason};
 
-use crate::served::{ASKING, Goodbye, Server, bounds, echo, goodbye, read_head, soon, waits};
+use crate::served::{
+    ReceivedClose, Server, UPGRADE_HEADERS, bounds, close, echo, read_head, soon, waits,
+};
 
-/// What a client is told by a talker that ends with `close`.
-async fn told(close: CloseReason) -> Goodbye {
+/// Returns the close frame that a client receives if the conversation ends with `close`.
+async fn close_received(close: CloseReason) -> ReceivedClose {
     let server = Server::talking(bounds(), move |_| std::future::ready(close.clone())).await;
-    server.connect().await.hear_out().await.1
+    server.connect().await.receive_all().await.1
 }
 
-/// A server whose talkers report what they find once their client is gone.
+/// A server whose conversations report each message, and that their client is gone.
 async fn reporting() -> (Server, mpsc::Receiver<&'static str>) {
     let (report, reports) = mpsc::channel(8);
     let server = Server::talking(bounds(), move |mut socket| {
@@ -41,23 +43,29 @@ async fn reporting() -> (Server, mpsc::Receiver<&'static str>) {
 }
 
 #[tokio::test]
-async fn a_client_is_told_why_a_talk_ended() {
-    assert_eq!(told(CloseReason::normal()).await, goodbye(1000, ""));
-    assert_eq!(told(CloseReason::policy_violation("not you")).await, goodbye(1008, "not you"));
-    assert_eq!(told(CloseReason::internal_error("oh")).await, goodbye(1011, "oh"));
+async fn a_client_receives_the_reason_of_the_close() {
+    assert_eq!(close_received(CloseReason::normal()).await, close(1000, ""));
+    assert_eq!(
+        close_received(CloseReason::policy_violation("not you")).await,
+        close(1008, "not you")
+    );
+    assert_eq!(close_received(CloseReason::internal_error("oh")).await, close(1011, "oh"));
 }
 
 #[tokio::test]
-async fn a_long_reason_is_cut_between_letters() {
+async fn a_long_close_reason_is_cut_between_characters() {
     let reason = "ö".repeat(100);
-    assert_eq!(told(CloseReason::policy_violation(reason)).await, goodbye(1008, &"ö".repeat(61)));
+    assert_eq!(
+        close_received(CloseReason::policy_violation(reason)).await,
+        close(1008, &"ö".repeat(61))
+    );
 }
 
 #[tokio::test]
-async fn a_client_that_says_goodbye_is_answered_and_the_talk_ends() {
+async fn a_close_from_the_client_is_answered_and_ends_the_conversation() {
     let (server, mut reports) = reporting().await;
     let mut client = server.connect().await;
-    client.say("here").await;
+    client.send("here").await;
     assert_eq!(soon(reports.recv()).await, Some("came"));
     soon(client.0.close(None)).await.expect("closed");
     assert_eq!(soon(reports.recv()).await, Some("left"));
@@ -67,21 +75,21 @@ async fn a_client_that_says_goodbye_is_answered_and_the_talk_ends() {
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_ends_the_talk() {
+async fn a_lost_connection_ends_the_conversation() {
     let (server, mut reports) = reporting().await;
     let mut client = server.connect().await;
-    client.say("here").await;
+    client.send("here").await;
     assert_eq!(soon(reports.recv()).await, Some("came"));
     drop(client);
     assert_eq!(soon(reports.recv()).await, Some("left"));
 }
 
 #[tokio::test]
-async fn what_a_client_said_before_it_vanished_is_heard() {
+async fn messages_before_a_lost_connection_are_delivered() {
     let (server, mut reports) = reporting().await;
     let mut client = server.connect().await;
     for _ in 0..5 {
-        client.say("here").await;
+        client.send("here").await;
     }
     drop(client);
     for _ in 0..5 {
@@ -91,12 +99,12 @@ async fn what_a_client_said_before_it_vanished_is_heard() {
 }
 
 #[tokio::test]
-async fn a_talker_that_stays_after_its_client_left_is_dropped() {
+async fn a_conversation_that_outlasts_its_client_is_dropped() {
     let dropped = CancellationToken::new();
-    let tells = dropped.clone();
+    let on_drop = dropped.clone();
     let brief = HttpBounds { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, move |_socket| {
-        let guard = tells.clone().drop_guard();
+        let guard = on_drop.clone().drop_guard();
         async move {
             let _guard = guard;
             std::future::pending().await
@@ -104,17 +112,17 @@ async fn a_talker_that_stays_after_its_client_left_is_dropped() {
     })
     .await;
     let client = server.connect().await;
-    assert!(waits(dropped.cancelled()).await, "its client is there");
+    assert!(waits(dropped.cancelled()).await, "the client is still connected");
     drop(client);
     soon(dropped.cancelled()).await;
 }
 
 #[tokio::test]
-async fn a_talker_that_panics_closes_its_own_conversation_only() {
+async fn a_panic_closes_only_its_own_conversation() {
     let server = Server::talking(bounds(), |mut socket| async move {
         match socket.inbox.next().await {
-            Some(message) if message == "panic" => panic!("as the test wants"),
-            Some(message) => socket.outbox.try_send(message).expect("there"),
+            Some(message) if message == "panic" => panic!("the test requests a panic"),
+            Some(message) => socket.outbox.try_send(message).expect("the client is connected"),
             None => {}
         }
         CloseReason::normal()
@@ -122,25 +130,25 @@ async fn a_talker_that_panics_closes_its_own_conversation_only() {
     .await;
     let mut first = server.connect().await;
     let mut second = server.connect().await;
-    first.say("panic").await;
-    assert_eq!(first.hear_out().await.1, goodbye(1011, "the conversation failed here"));
-    second.say("hello").await;
-    assert_eq!(second.hear().await, "hello");
+    first.send("panic").await;
+    assert_eq!(first.receive_all().await.1, close(1011, "the conversation failed on the server"));
+    second.send("hello").await;
+    assert_eq!(second.receive().await, "hello");
 }
 
 #[tokio::test]
-async fn a_server_that_stops_says_so() {
+async fn a_stopping_server_sends_a_close() {
     let server = Server::talking(bounds(), echo).await;
     let mut client = server.connect().await;
-    client.say("hello").await;
-    assert_eq!(client.hear().await, "hello");
+    client.send("hello").await;
+    assert_eq!(client.receive().await, "hello");
     server.shutdown.cancel();
-    assert_eq!(client.hear_out().await, (vec![], goodbye(1001, "the server is stopping")));
+    assert_eq!(client.receive_all().await, (vec![], close(1001, "the server is stopping")));
     server.stop().await;
 }
 
 #[tokio::test]
-async fn who_talks_on_while_the_server_stops_is_cut() {
+async fn a_conversation_that_ignores_the_shutdown_is_cut() {
     let brief = HttpBounds { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, |_socket| std::future::pending()).await;
     let mut client = server.connect().await;
@@ -150,7 +158,7 @@ async fn who_talks_on_while_the_server_stops_is_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_say_goodbye_is_not_waited_for_long() {
+async fn a_client_that_sends_no_close_delays_the_shutdown_only_briefly() {
     let server = Server::talking(bounds(), echo).await;
     let mut client = server.connect_raw().await;
     let since = std::time::Instant::now();
@@ -163,20 +171,20 @@ async fn a_client_that_does_not_say_goodbye_is_not_waited_for_long() {
 }
 
 #[tokio::test]
-async fn a_websocket_takes_the_place_of_a_connection() {
+async fn a_websocket_occupies_a_connection_slot() {
     let server = Server::talking(HttpBounds { connections_max: 1, ..bounds() }, echo).await;
     let mut client = server.connect().await;
-    let mut second = server.send_head("GET /talk", ASKING).await;
-    assert!(waits(second.readable()).await, "there is room for one");
+    let mut second = server.send_head("GET /talk", UPGRADE_HEADERS).await;
+    assert!(waits(second.readable()).await, "there is only one slot");
     soon(client.0.close(None)).await.expect("closed");
     while soon(client.0.next()).await.is_some() {}
     assert!(read_head(&mut second).await.starts_with("HTTP/1.1 101 "));
 }
 
 #[tokio::test]
-async fn what_comes_with_the_request_is_heard() {
+async fn a_message_sent_with_the_request_is_delivered() {
     let server = Server::talking(bounds(), echo).await;
-    let head = format!("GET /talk HTTP/1.1\r\nhost: {}\r\n{ASKING}\r\n", server.addr);
+    let head = format!("GET /talk HTTP/1.1\r\nhost: {}\r\n{UPGRADE_HEADERS}\r\n", server.addr);
     let packet = [head.as_bytes(), b"\x81\x82\0\0\0\0hi"].concat();
     let mut client = TcpStream::connect(server.addr).await.expect("a connection");
     client.write_all(&packet).await.expect("sent");
@@ -187,7 +195,7 @@ async fn what_comes_with_the_request_is_heard() {
 }
 
 #[tokio::test]
-async fn a_close_while_messages_come_is_still_heard() {
+async fn a_close_is_received_although_the_client_still_sends() {
     let server =
         Server::talking(bounds(), |_| std::future::ready(CloseReason::policy_violation("enough")))
             .await;
@@ -197,5 +205,5 @@ async fn a_close_while_messages_come_is_still_heard() {
             break;
         }
     }
-    assert_eq!(client.hear_out().await.1, goodbye(1008, "enough"));
+    assert_eq!(client.receive_all().await.1, close(1008, "enough"));
 }

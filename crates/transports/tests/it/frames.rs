@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::served::{Goodbye, Server, bounds, echo, soon};
+use crate::served::{ReceivedClose, Server, bounds, echo, soon};
 
 const TEXT: u8 = 0x1;
 const BINARY: u8 = 0x2;
@@ -10,14 +10,14 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const LAST: u8 = 0x80;
 
-/// A frame whose first byte is `first`, masked with nothing.
+/// A frame with the first byte `first` and an all-zero mask.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = declared(first, payload.len());
     frame.extend(payload);
     frame
 }
 
-/// The beginning of a frame of `length` bytes.
+/// The header of a frame with `length` bytes.
 fn declared(first: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![first];
     match (u8::try_from(length), u16::try_from(length)) {
@@ -35,36 +35,38 @@ fn declared(first: u8, length: usize) -> Vec<u8> {
     frame
 }
 
-/// What a client is told that sends `bytes`; meanwhile and after that, another one is served.
-async fn told(bytes: &[u8]) -> Goodbye {
+/// Returns the close frame for a client that sends `bytes`. Another client stays connected.
+async fn close_received(bytes: &[u8]) -> ReceivedClose {
     let server = Server::talking(bounds(), echo).await;
     let mut other = server.connect().await;
     let mut client = server.connect_raw().await;
     client.write_all(bytes).await.expect("sent");
     let mut last = Vec::new();
     soon(client.read_to_end(&mut last)).await.expect("an end");
-    other.say("hello").await;
-    assert_eq!(other.hear().await, "hello");
+    other.send("hello").await;
+    assert_eq!(other.receive().await, "hello");
     match last.as_slice() {
-        [0x88, length, high, low, reason @ ..] if *length as usize == reason.len() + 2 => Goodbye {
-            code: u16::from_be_bytes([*high, *low]),
-            reason: String::from_utf8(reason.to_vec()).expect("text"),
-        },
-        other => panic!("this is no goodbye: {other:?}"),
+        [0x88, length, high, low, reason @ ..] if *length as usize == reason.len() + 2 => {
+            ReceivedClose {
+                code: u16::from_be_bytes([*high, *low]),
+                reason: String::from_utf8(reason.to_vec()).expect("text"),
+            }
+        }
+        other => panic!("this is not a close frame: {other:?}"),
     }
 }
 
 async fn code(bytes: &[u8]) -> u16 {
-    told(bytes).await.code
+    close_received(bytes).await.code
 }
 
 #[tokio::test]
-async fn a_frame_that_is_not_masked_breaks_the_rules() {
+async fn an_unmasked_frame_is_a_protocol_error() {
     assert_eq!(code(b"\x81\x02hi").await, 1002);
 }
 
 #[tokio::test]
-async fn reserved_bits_and_kinds_break_the_rules() {
+async fn reserved_bits_and_opcodes_are_a_protocol_error() {
     for bits in [0x40, 0x20, 0x10] {
         assert_eq!(code(&frame(LAST | bits | TEXT, b"hi")).await, 1002, "{bits}");
     }
@@ -74,20 +76,20 @@ async fn reserved_bits_and_kinds_break_the_rules() {
 }
 
 #[tokio::test]
-async fn control_frames_are_small_and_whole_or_break_the_rules() {
+async fn a_long_or_fragmented_control_frame_is_a_protocol_error() {
     assert_eq!(code(&frame(LAST | PING, &[b'x'; 126])).await, 1002);
     assert_eq!(code(&frame(PING, b"hi")).await, 1002);
 }
 
 #[tokio::test]
-async fn pieces_out_of_place_break_the_rules() {
+async fn a_misplaced_fragment_is_a_protocol_error() {
     assert_eq!(code(&frame(LAST, b"hi")).await, 1002);
     let twice = [frame(TEXT, b"h"), frame(LAST | TEXT, b"i")].concat();
     assert_eq!(code(&twice).await, 1002);
 }
 
 #[tokio::test]
-async fn a_goodbye_that_is_none_breaks_the_rules() {
+async fn an_invalid_close_frame_is_a_protocol_error() {
     assert_eq!(code(&frame(LAST | CLOSE, b"\x03")).await, 1002);
     for reserved in [0u16, 999, 1005, 1006, 1015] {
         let close = frame(LAST | CLOSE, &reserved.to_be_bytes());
@@ -96,7 +98,7 @@ async fn a_goodbye_that_is_none_breaks_the_rules() {
 }
 
 #[tokio::test]
-async fn text_that_is_not_utf_8_is_not_text() {
+async fn a_text_that_is_not_utf_8_is_refused() {
     let whole = frame(LAST | TEXT, b"\xc3(");
     let cut = frame(LAST | TEXT, b"\xc3");
     let begun = frame(TEXT, b"\xff");
@@ -107,14 +109,14 @@ async fn text_that_is_not_utf_8_is_not_text() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_refused_before_it_is_sent() {
-    let told = told(&declared(LAST | BINARY, 1 << 40)).await;
-    assert_eq!(told.code, 1009);
-    assert_eq!(told.reason, "a message may have 65536 bytes");
+async fn a_message_over_the_limit_is_refused_by_its_declared_length() {
+    let received = close_received(&declared(LAST | BINARY, 1 << 40)).await;
+    assert_eq!(received.code, 1009);
+    assert_eq!(received.reason, "a message may have at most 65536 bytes");
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_refused_while_it_is_sent() {
+async fn a_message_over_the_limit_is_refused_while_it_arrives() {
     assert_eq!(code(&frame(LAST | TEXT, &[b'x'; 200_000])).await, 1009);
     let pieces = [frame(TEXT, &[b'x'; 40_000]), frame(0, &[b'x'; 40_000])].concat();
     assert_eq!(code(&pieces).await, 1009);

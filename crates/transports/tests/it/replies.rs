@@ -1,4 +1,4 @@
-//! What requests are answered with: files and events.
+//! Responses with files and events.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +13,7 @@ use toolgate_transports::http::{HttpBounds, OutgoingResponse, ServerSentEvent};
 
 use crate::served::{Server, bounds, read_head, soon};
 
-/// A file of `length` letters, said to have `bytes`.
+/// A reply with a file of `length` letters and a declared length of `bytes`.
 fn file(length: usize, bytes: u64) -> Reply {
     let mut handle: File = tempfile::tempfile().expect("a file");
     handle.write_all(&letters(length)).expect("written");
@@ -30,7 +30,7 @@ fn letters(length: usize) -> Vec<u8> {
     (b'a'..=b'z').cycle().take(length).collect()
 }
 
-/// The head and the body of the answer to `line` where it is answered with `reply`.
+/// Returns the head and the body of a response to `line` with `reply`.
 async fn ask(line: &str, reply: Reply) -> (String, String) {
     let server = Server::start(bounds(), move |_| OutgoingResponse::Single(reply.clone())).await;
     let answer = server.ask(line, "").await;
@@ -38,11 +38,11 @@ async fn ask(line: &str, reply: Reply) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// What an answer of events is, byte for byte.
-async fn events(made: fn(Bytes) -> ServerSentEvent) -> String {
+/// Returns the bytes of a response with two events.
+async fn events(new_event: fn(Bytes) -> ServerSentEvent) -> String {
     let server = Server::start(bounds(), move |_| {
         OutgoingResponse::AnswerStream(
-            stream::iter(["{}", "[1]"]).map(Bytes::from).map(made).boxed(),
+            stream::iter(["{}", "[1]"]).map(Bytes::from).map(new_event).boxed(),
         )
     })
     .await;
@@ -52,7 +52,7 @@ async fn events(made: fn(Bytes) -> ServerSentEvent) -> String {
 }
 
 #[tokio::test]
-async fn a_file_is_sent_whole_with_its_length_and_kind() {
+async fn a_file_is_sent_with_its_length_and_media_type() {
     for length in [0, 1, 64 << 10, (64 << 10) + 1, 1_000_000] {
         let (head, body) = ask("GET /file", file(length, length as u64)).await;
         assert!(head.contains("content-type: image/png"), "{head}");
@@ -62,14 +62,14 @@ async fn a_file_is_sent_whole_with_its_length_and_kind() {
 }
 
 #[tokio::test]
-async fn of_a_file_that_grew_what_was_promised_is_sent() {
+async fn a_file_that_grew_is_sent_up_to_the_declared_length() {
     let (head, body) = ask("GET /file", file(100_000, 70_000)).await;
     assert!(head.contains("content-length: 70000"), "{head}");
     assert!(body.as_bytes() == letters(70_000));
 }
 
 #[tokio::test]
-async fn a_file_that_shrank_cuts_the_connection() {
+async fn a_file_that_shrank_aborts_the_connection() {
     for length in [0, 10, 100_000] {
         let server =
             Server::start(bounds(), move |_| OutgoingResponse::Single(file(length, 200_000))).await;
@@ -82,14 +82,14 @@ async fn a_file_that_shrank_cuts_the_connection() {
 }
 
 #[tokio::test]
-async fn a_reply_may_say_itself_what_its_file_is() {
+async fn a_content_type_of_the_reply_replaces_the_media_type_of_the_file() {
     let (head, _) = ask("GET /file", file(5, 5).with_header("content-type", "text/html")).await;
     assert!(head.contains("content-type: text/html"), "{head}");
     assert!(!head.contains("image/png"), "{head}");
 }
 
 #[tokio::test]
-async fn who_asks_for_the_head_of_a_file_gets_no_body() {
+async fn a_head_request_for_a_file_gets_no_body() {
     let (head, body) = ask("HEAD /file", file(100_000, 100_000)).await;
     assert!(head.contains("content-length: 100000"), "{head}");
     assert!(head.contains("content-type: image/png"), "{head}");
@@ -97,14 +97,14 @@ async fn who_asks_for_the_head_of_a_file_gets_no_body() {
 }
 
 #[tokio::test]
-async fn named_events_bear_their_name() {
+async fn named_events_include_their_name() {
     let all =
         "19\r\nevent: message\ndata: {}\n\n\r\n1A\r\nevent: message\ndata: [1]\n\n\r\n0\r\n\r\n";
     assert_eq!(events(ServerSentEvent::message).await, all);
 }
 
 #[tokio::test]
-async fn plain_events_are_nothing_but_their_message() {
+async fn plain_events_contain_only_data() {
     assert_eq!(
         events(ServerSentEvent::plain).await,
         "A\r\ndata: {}\n\n\r\nB\r\ndata: [1]\n\n\r\n0\r\n\r\n"
@@ -112,7 +112,7 @@ async fn plain_events_are_nothing_but_their_message() {
 }
 
 #[tokio::test]
-async fn quiet_events_say_that_they_live() {
+async fn a_quiet_event_stream_sends_keep_alive_comments() {
     let brief = HttpBounds { keep_alive: Duration::from_millis(20), ..bounds() };
     let server =
         Server::start(brief, |_| OutgoingResponse::AnswerStream(stream::pending().boxed())).await;
@@ -124,25 +124,25 @@ async fn quiet_events_say_that_they_live() {
 }
 
 #[tokio::test]
-async fn an_event_can_say_by_what_to_come_back_and_when() {
-    let made = |data| ServerSentEvent {
+async fn an_event_can_have_an_id_and_a_retry_delay() {
+    let new_event = |data| ServerSentEvent {
         id: Some("7-0".to_owned()),
         retry: Some(Duration::from_millis(1500)),
         ..ServerSentEvent::plain(data)
     };
     let all = "1e\r\nid: 7-0\nretry: 1500\ndata: {}\n\n\r\n1f\r\nid: 7-0\nretry: 1500\ndata: [1]\n\n\r\n0\r\n\r\n";
-    assert_eq!(events(made).await.to_lowercase(), all.to_lowercase());
+    assert_eq!(events(new_event).await.to_lowercase(), all.to_lowercase());
 }
 
 #[tokio::test]
-async fn requests_without_a_body_take_no_room_for_one_while_they_wait() {
+async fn waiting_requests_without_a_body_use_no_body_budget() {
     let server = Server::start(bounds(), |_| OutgoingResponse::Single(Reply::json("{}"))).await;
     let mut waiting = Vec::new();
     for _ in 0..20 {
         waiting.push(server.send_head("GET /never", "").await);
     }
     let json = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
-    let mut asking = server.send_head("POST /talk", json).await;
-    asking.write_all(b"2\r\n{}\r\n0\r\n\r\n").await.expect("sent");
-    assert!(read_head(&mut asking).await.starts_with("HTTP/1.1 200 "));
+    let mut posting = server.send_head("POST /talk", json).await;
+    posting.write_all(b"2\r\n{}\r\n0\r\n\r\n").await.expect("sent");
+    assert!(read_head(&mut posting).await.starts_with("HTTP/1.1 200 "));
 }

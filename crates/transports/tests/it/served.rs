@@ -1,4 +1,4 @@
-//! A server with a given room behind it, and clients for it.
+//! A server with a given application, and clients for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use toolgate_transports::http::{
     serve,
 };
 
-/// Bounds no test meets by chance.
+/// Bounds that no test reaches by accident.
 pub(crate) fn bounds() -> HttpBounds {
     HttpBounds {
         occupancy: toolgate_transports::http::OccupancyCounter::default(),
@@ -39,17 +39,17 @@ pub(crate) fn bounds() -> HttpBounds {
     }
 }
 
-/// What `future` comes to, which it must soon.
+/// Returns the result of `future`, which must complete within 20 s.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(20), future).await.expect("this takes far too long")
+    timeout(Duration::from_secs(20), future).await.expect("it completes within 20 s")
 }
 
-/// Whether `future` is far from its end.
+/// Returns `true` if `future` does not complete within 300 ms.
 pub(crate) async fn waits(future: impl Future) -> bool {
     timeout(Duration::from_millis(300), future).await.is_err()
 }
 
-/// A server on the loopback, where `/nowhere` is nothing and `/never` an answer that never comes.
+/// A server on loopback. It does not serve `/nowhere`, and never answers `/never`.
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
     pub(crate) shutdown: CancellationToken,
@@ -57,7 +57,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers every message with `answer`.
+    /// Starts a server that answers every message with `answer`.
     pub(crate) async fn start(
         bounds: HttpBounds,
         answer: impl Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync + 'static,
@@ -72,7 +72,7 @@ impl Server {
         Self { addr, shutdown, task }
     }
 
-    /// Has every client talk with `talk`.
+    /// Starts a server that runs `talk` for every client.
     pub(crate) async fn talking<Talking>(
         bounds: HttpBounds,
         talk: impl Fn(SocketHandle) -> Talking + Clone + Send + Sync + 'static,
@@ -89,7 +89,7 @@ impl Server {
         Client(client_async(url, stream).await.expect("a WebSocket").0)
     }
 
-    /// A connection with `head` sent over it, and the host it needs.
+    /// Opens a connection and sends `line`, the `Host` header and `headers`.
     pub(crate) async fn send_head(&self, line: &str, headers: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).await.expect("a connection");
         let head = format!("{line} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", self.addr);
@@ -97,15 +97,15 @@ impl Server {
         stream
     }
 
-    /// A WebSocket of which the client's frames are written by hand.
+    /// Opens a WebSocket over which the test writes raw frames.
     pub(crate) async fn connect_raw(&self) -> TcpStream {
-        let mut stream = self.send_head("GET /talk", ASKING).await;
+        let mut stream = self.send_head("GET /talk", UPGRADE_HEADERS).await;
         let head = read_head(&mut stream).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         stream
     }
 
-    /// The answer to a request, to the end of its connection.
+    /// Sends a request and returns everything until the connection closes.
     pub(crate) async fn ask(&self, line: &str, headers: &str) -> String {
         let mut stream = self.send_head(line, &format!("{headers}connection: close\r\n")).await;
         let mut answer = Vec::new();
@@ -119,11 +119,11 @@ impl Server {
     }
 }
 
-/// The headers with which a WebSocket is asked for.
-pub(crate) const ASKING: &str = "connection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
+/// The headers of a WebSocket request.
+pub(crate) const UPGRADE_HEADERS: &str = "connection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
     sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// The head of a response, lower-case.
+/// Reads the head of a response.
 pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -132,7 +132,7 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// A conversation held by `talk`.
+/// A response that runs the conversation `talk`.
 pub(crate) fn socket<Talking>(
     talk: impl FnOnce(SocketHandle) -> Talking + Send + 'static,
 ) -> OutgoingResponse
@@ -144,7 +144,7 @@ where
     })))
 }
 
-/// Says back what it hears.
+/// Echoes every message.
 pub(crate) async fn echo(mut socket: SocketHandle) -> CloseReason {
     loop {
         tokio::select! {
@@ -198,59 +198,59 @@ impl HttpApplication for Room {
     }
 }
 
-/// A client that keeps the rules.
+/// A client that follows the protocol.
 pub(crate) struct Client(pub(crate) WebSocketStream<TcpStream>);
 
-/// What a client hears at last.
+/// The close frame that a client received.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Goodbye {
+pub(crate) struct ReceivedClose {
     pub(crate) code: u16,
     pub(crate) reason: String,
 }
 
-pub(crate) fn goodbye(code: u16, reason: &str) -> Goodbye {
-    Goodbye { code, reason: reason.to_owned() }
+pub(crate) fn close(code: u16, reason: &str) -> ReceivedClose {
+    ReceivedClose { code, reason: reason.to_owned() }
 }
 
 impl Client {
-    pub(crate) async fn say(&mut self, text: &str) {
-        soon(self.0.send(Message::text(text))).await.expect("said");
+    pub(crate) async fn send(&mut self, text: &str) {
+        soon(self.0.send(Message::text(text))).await.expect("sent");
     }
 
-    /// The next text; pings are answered meanwhile.
-    pub(crate) async fn hear(&mut self) -> String {
+    /// Receives the next text. Pings are answered meanwhile.
+    pub(crate) async fn receive(&mut self) -> String {
         match self.next().await {
             Ok(text) => text,
-            Err(goodbye) => panic!("there is a text, not {goodbye:?}"),
+            Err(received_close) => panic!("expected a text, not {received_close:?}"),
         }
     }
 
-    /// What is said until goodbye, and that goodbye.
-    pub(crate) async fn hear_out(&mut self) -> (Vec<String>, Goodbye) {
+    /// Receives texts until the close. Returns both.
+    pub(crate) async fn receive_all(&mut self) -> (Vec<String>, ReceivedClose) {
         let mut texts = Vec::new();
         loop {
             match self.next().await {
                 Ok(text) => texts.push(text),
-                Err(goodbye) => return (texts, goodbye),
+                Err(received_close) => return (texts, received_close),
             }
         }
     }
 
-    async fn next(&mut self) -> Result<String, Goodbye> {
+    async fn next(&mut self) -> Result<String, ReceivedClose> {
         loop {
-            match soon(self.0.next()).await.expect("a goodbye").expect("a message") {
+            match soon(self.0.next()).await.expect("a close frame").expect("a message") {
                 Message::Text(text) => return Ok(text.to_string()),
                 Message::Close(Some(frame)) => {
                     let code = CloseCode::into(frame.code);
-                    let goodbye = Goodbye { code, reason: frame.reason.to_string() };
-                    // The connection ends as it should, too.
+                    let received_close = ReceivedClose { code, reason: frame.reason.to_string() };
+                    // The connection also ends properly.
                     while let Some(rest) = soon(self.0.next()).await {
                         assert!(rest.is_ok(), "{rest:?}");
                     }
-                    return Err(goodbye);
+                    return Err(received_close);
                 }
                 Message::Ping(_) | Message::Pong(_) => {}
-                other => panic!("there is a text, not {other:?}"),
+                other => panic!("expected a text, not {other:?}"),
             }
         }
     }

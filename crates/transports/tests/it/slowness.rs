@@ -1,4 +1,4 @@
-//! Clients that do not keep up, and those that must not suffer from them.
+//! Slow clients, and other clients that must not suffer from them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,87 +11,87 @@ use toolgate_contract::Reply;
 use toolgate_transports::http::websocket::{ClientGone, CloseReason, SocketHandle, SocketOutbox};
 use toolgate_transports::http::{HttpBounds, OutgoingResponse};
 
-use crate::served::{Client, Goodbye, Server, bounds, goodbye, soon};
+use crate::served::{Client, ReceivedClose, Server, bounds, close, soon};
 
-/// A server where everybody hears what the test says.
-struct Lectern {
+/// A server that hands each client's outbox to the test.
+struct BroadcastServer {
     server: Server,
-    audience: Arc<Mutex<Vec<SocketOutbox>>>,
+    outboxes: Arc<Mutex<Vec<SocketOutbox>>>,
 }
 
-impl Lectern {
+impl BroadcastServer {
     async fn start(bounds: HttpBounds) -> Self {
-        let audience = Arc::new(Mutex::new(Vec::new()));
-        let seats = audience.clone();
+        let outboxes = Arc::new(Mutex::new(Vec::new()));
+        let shared = outboxes.clone();
         let listen = move |mut socket: SocketHandle| {
-            let seats = seats.clone();
+            let shared = shared.clone();
             async move {
-                seats.lock().expect("seats").push(socket.outbox.clone());
-                socket.outbox.try_send("welcome".into()).expect("there");
+                shared.lock().expect("the lock").push(socket.outbox.clone());
+                socket.outbox.try_send("welcome".into()).expect("the client is connected");
                 while socket.inbox.next().await.is_some() {}
                 CloseReason::normal()
             }
         };
-        Self { server: Server::talking(bounds, listen).await, audience }
+        Self { server: Server::talking(bounds, listen).await, outboxes }
     }
 
-    /// A client, and how it is spoken to.
-    async fn seat(&self) -> (Client, SocketOutbox) {
+    /// Connects a client. Returns it and its outbox.
+    async fn connect_client(&self) -> (Client, SocketOutbox) {
         let mut client = self.server.connect().await;
-        assert_eq!(client.hear().await, "welcome");
-        (client, self.audience.lock().expect("seats").pop().expect("a seat"))
+        assert_eq!(client.receive().await, "welcome");
+        (client, self.outboxes.lock().expect("the lock").pop().expect("an outbox"))
     }
 }
 
-/// What a client that reads nothing is told at last, while one that reads misses nothing.
-async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> Goodbye {
+/// Returns the close frame for a client that reads nothing, while another one receives everything.
+async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> ReceivedClose {
     let bounds = HttpBounds { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
-    let lectern = Lectern::start(bounds).await;
-    let (mut slow, to_slow) = lectern.seat().await;
-    let (mut fast, to_fast) = lectern.seat().await;
-    let mut said = Vec::new();
+    let broadcast = BroadcastServer::start(bounds).await;
+    let (mut slow, to_slow) = broadcast.connect_client().await;
+    let (mut fast, to_fast) = broadcast.connect_client().await;
+    let mut sent_texts = Vec::new();
     let mut dropped = false;
-    while !dropped || said.len() < 200 {
-        assert!(said.len() < 5_000, "a client that reads nothing is still there");
-        let text = format!("{:060000}", said.len());
+    while !dropped || sent_texts.len() < 200 {
+        assert!(sent_texts.len() < 5_000, "the client that reads nothing is still connected");
+        let text = format!("{:060000}", sent_texts.len());
         dropped = to_slow.try_send(text.clone().into()) == Err(ClientGone);
-        to_fast.try_send(text.clone().into()).expect("there");
-        assert!(fast.hear().await == text);
-        said.push(text);
+        to_fast.try_send(text.clone().into()).expect("the client is connected");
+        assert!(fast.receive().await == text);
+        sent_texts.push(text);
     }
     soon(to_slow.wait_closed()).await;
-    let (heard, goodbye) = slow.hear_out().await;
-    assert!(said.starts_with(&heard), "what is heard is heard in order");
-    goodbye
+    let (received, received_close) = slow.receive_all().await;
+    assert!(sent_texts.starts_with(&received), "messages arrive in order");
+    received_close
 }
 
 #[tokio::test]
-async fn a_client_for_whom_too_many_messages_wait_is_dropped_and_the_others_are_not() {
-    let told = check(16, 1 << 30).await;
-    assert_eq!(told, goodbye(1013, "too slow: 16 messages were waiting"));
+async fn a_client_with_too_many_waiting_messages_is_dropped_and_others_stay() {
+    let received_close = check(16, 1 << 30).await;
+    assert_eq!(received_close, close(1013, "too slow: 16 messages were waiting"));
 }
 
 #[tokio::test]
-async fn a_client_for_whom_too_many_bytes_wait_is_dropped_and_the_others_are_not() {
-    let told = check(1 << 20, 600_000).await;
-    assert_eq!(told, goodbye(1013, "too slow: 10 messages were waiting"));
+async fn a_client_with_too_many_waiting_bytes_is_dropped_and_others_stay() {
+    let received_close = check(1 << 20, 600_000).await;
+    assert_eq!(received_close, close(1013, "too slow: 10 messages were waiting"));
 }
 
 #[tokio::test]
-async fn a_client_that_is_dropped_ends_its_talk_though_it_never_reads() {
+async fn dropping_a_client_that_never_reads_ends_its_conversation() {
     let minute = Duration::from_secs(60);
     let patient = HttpBounds { write_time_max: minute, drain: minute, ..bounds() };
-    let lectern = Lectern::start(patient).await;
-    let (_slow, to_slow) = lectern.seat().await;
+    let broadcast = BroadcastServer::start(patient).await;
+    let (_slow, to_slow) = broadcast.connect_client().await;
     while to_slow.try_send("x".repeat(60_000).into()).is_ok() {
         tokio::task::yield_now().await;
     }
-    // Nothing else would end before a minute.
-    lectern.server.stop().await;
+    // Without the drop, the server would wait for a minute.
+    broadcast.server.stop().await;
 }
 
 #[tokio::test]
-async fn an_answer_waits_for_a_slow_client() {
+async fn sending_waits_for_a_slow_client() {
     let narrow = HttpBounds { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
     let text = |n: usize| format!("{n:050000}");
     let server = Server::talking(narrow, move |socket| async move {
@@ -100,17 +100,17 @@ async fn an_answer_waits_for_a_slow_client() {
             async move { outbox.send(Bytes::from(text(n))).await }
         };
         for n in 0..400 {
-            sends(n).await.expect("there");
+            sends(n).await.expect("the client is connected");
         }
         CloseReason::normal()
     })
     .await;
-    let heard = server.connect().await.hear_out().await;
-    assert!(heard == ((0..400).map(text).collect(), goodbye(1000, "")));
+    let received = server.connect().await.receive_all().await;
+    assert!(received == ((0..400).map(text).collect(), close(1000, "")));
 }
 
 #[tokio::test]
-async fn answers_of_many_that_wait_all_arrive() {
+async fn messages_of_many_waiting_senders_all_arrive() {
     let narrow = HttpBounds { socket_waiting_messages: 1, ..bounds() };
     let server = Server::talking(narrow, move |socket| async move {
         let sends = (0..100).map(|n: usize| {
@@ -118,19 +118,19 @@ async fn answers_of_many_that_wait_all_arrive() {
             tokio::spawn(async move { outbox.send(n.to_string().into()).await })
         });
         for sent in sends.collect::<Vec<_>>() {
-            sent.await.expect("no panic").expect("there");
+            sent.await.expect("no panic").expect("the client is connected");
         }
         CloseReason::normal()
     })
     .await;
-    let (mut heard, told) = server.connect().await.hear_out().await;
-    heard.sort_by_key(|text| text.parse::<usize>().expect("a number"));
-    assert_eq!(heard, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
-    assert_eq!(told, goodbye(1000, ""));
+    let (mut received, received_close) = server.connect().await.receive_all().await;
+    received.sort_by_key(|text| text.parse::<usize>().expect("a number"));
+    assert_eq!(received, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(received_close, close(1000, ""));
 }
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_is_cut_in_the_end() {
+async fn a_client_that_reads_nothing_is_disconnected() {
     let impatient = HttpBounds { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(impatient, move |mut socket| {
@@ -145,18 +145,18 @@ async fn a_client_that_reads_nothing_is_cut_in_the_end() {
     })
     .await;
     let _client = server.connect().await;
-    soon(over.recv()).await.expect("the talk ends");
+    soon(over.recv()).await.expect("the conversation ends");
 }
 
 #[tokio::test]
-async fn a_client_that_stops_in_the_middle_of_a_message_is_cut() {
+async fn a_client_that_stops_within_a_message_is_disconnected() {
     let impatient = HttpBounds { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(impatient, move |mut socket| {
         let ended = ended.clone();
         async move {
             // More than sockets hold, and nothing after it.
-            socket.outbox.try_send("x".repeat(30 << 20).into()).expect("there");
+            socket.outbox.try_send("x".repeat(30 << 20).into()).expect("the client is connected");
             while socket.inbox.next().await.is_some() {}
             ended.send(()).await.expect("the test listens");
             CloseReason::normal()
@@ -164,11 +164,11 @@ async fn a_client_that_stops_in_the_middle_of_a_message_is_cut() {
     })
     .await;
     let _client = server.connect().await;
-    soon(over.recv()).await.expect("the talk ends");
+    soon(over.recv()).await.expect("the conversation ends");
 }
 
 #[tokio::test]
-async fn who_asks_and_does_not_read_is_cut_off_when_others_need_the_room() {
+async fn clients_that_do_not_read_are_disconnected_if_others_need_the_room() {
     const ANSWER: usize = 16 << 20;
     let whole = Bytes::from(vec![b' '; ANSWER]);
     let server =
@@ -181,10 +181,10 @@ async fn who_asks_and_does_not_read_is_cut_off_when_others_need_the_room() {
     }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let read = async |mut stream: TcpStream| {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // Who is cut off may hear so as an error.
-        let _ = soon(stream.read_to_end(&mut heard)).await;
-        heard.len()
+        let _ = soon(stream.read_to_end(&mut received)).await;
+        received.len()
     };
     assert!(read(ask().await).await > ANSWER, "who reads hears all");
     let mut cut_off = 0;

@@ -1,4 +1,4 @@
-//! Messages both ways, and what happens beside them.
+//! Messages in both directions, and pings between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,56 +12,56 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use toolgate_transports::http::HttpBounds;
 use toolgate_transports::http::websocket::CloseReason;
 
-use crate::served::{Server, bounds, echo, goodbye, soon, waits};
+use crate::served::{Server, bounds, close, echo, soon, waits};
 
 #[tokio::test]
-async fn what_is_said_is_heard() {
+async fn messages_are_echoed() {
     let server = Server::talking(bounds(), echo).await;
     let mut client = server.connect().await;
     for text in ["one", "", "zwölf", &"x".repeat(64 << 10)] {
-        client.say(text).await;
-        assert_eq!(client.hear().await, text);
+        client.send(text).await;
+        assert_eq!(client.receive().await, text);
     }
-    soon(client.0.send(Message::binary(&b"as bytes"[..]))).await.expect("said");
-    assert_eq!(client.hear().await, "as bytes");
+    soon(client.0.send(Message::binary(&b"as bytes"[..]))).await.expect("sent");
+    assert_eq!(client.receive().await, "as bytes");
 }
 
 #[tokio::test]
-async fn a_large_message_arrives_whole_and_others_in_their_order() {
+async fn a_large_message_arrives_complete_and_in_order() {
     let large = "x".repeat(3 << 20);
-    let said = large.clone();
+    let text = large.clone();
     let server = Server::talking(bounds(), move |socket| {
-        let large = said.clone();
+        let large = text.clone();
         async move {
-            socket.outbox.try_send("before".into()).expect("there");
-            socket.outbox.try_send(large.into()).expect("there");
+            socket.outbox.try_send("before".into()).expect("the client is connected");
+            socket.outbox.try_send(large.into()).expect("the client is connected");
             CloseReason::normal()
         }
     })
     .await;
-    let heard = server.connect().await.hear_out().await;
-    assert!(heard == (vec!["before".to_owned(), large], goodbye(1000, "")));
+    let received = server.connect().await.receive_all().await;
+    assert!(received == (vec!["before".to_owned(), large], close(1000, "")));
 }
 
 #[tokio::test]
-async fn a_message_in_pieces_is_one_even_with_a_ping_between_them() {
+async fn a_fragmented_message_is_joined_even_with_a_ping_between() {
     let server = Server::talking(bounds(), echo).await;
     let mut client = server.connect().await;
     let piece = |bytes: &'static [u8], code, last| {
         Message::Frame(Frame::message(bytes, OpCode::Data(code), last))
     };
-    // The letter is cut in two.
+    // The `ö` is split between two fragments.
     client.0.feed(piece(b"zw\xc3", Data::Text, false)).await.expect("sent");
     client.0.feed(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
     client.0.feed(piece(b"\xb6l", Data::Continue, false)).await.expect("sent");
     client.0.send(piece(b"f", Data::Continue, true)).await.expect("sent");
     let pong = soon(client.0.next()).await.expect("a pong").expect("a pong");
     assert_eq!(pong, Message::Pong(Bytes::from_static(b"there?")));
-    assert_eq!(client.hear().await, "zwölf");
+    assert_eq!(client.receive().await, "zwölf");
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_while_the_talker_is_busy() {
+async fn a_ping_is_answered_while_the_conversation_is_busy() {
     let done = Arc::new(Notify::new());
     let work = done.clone();
     let server = Server::talking(bounds(), move |socket| {
@@ -74,16 +74,16 @@ async fn a_ping_is_answered_while_the_talker_is_busy() {
     })
     .await;
     let mut client = server.connect().await;
-    client.say("work").await;
+    client.send("work").await;
     client.0.send(Message::Ping(Bytes::from_static(b"1"))).await.expect("sent");
     let pong = soon(client.0.next()).await.expect("a pong").expect("a pong");
     assert_eq!(pong, Message::Pong(Bytes::from_static(b"1")));
     done.notify_one();
-    assert_eq!(client.hear_out().await, (vec![], goodbye(1000, "")));
+    assert_eq!(client.receive_all().await, (vec![], close(1000, "")));
 }
 
 #[tokio::test]
-async fn who_waits_for_a_message_in_vain_misses_none() {
+async fn no_message_is_lost_if_waiting_for_it_is_cancelled() {
     let server = Server::talking(bounds(), |mut socket| async move {
         loop {
             tokio::select! {
@@ -99,38 +99,38 @@ async fn who_waits_for_a_message_in_vain_misses_none() {
     .await;
     let mut client = server.connect().await;
     for n in 0..200 {
-        client.say(&n.to_string()).await;
-        assert_eq!(client.hear().await, n.to_string());
+        client.send(&n.to_string()).await;
+        assert_eq!(client.receive().await, n.to_string());
     }
 }
 
 #[tokio::test]
-async fn nothing_more_is_read_while_the_talker_has_enough_to_read() {
+async fn reading_stops_while_the_inbox_is_full() {
     let go = Arc::new(Notify::new());
-    let gone = go.clone();
+    let notify = go.clone();
     let server = Server::talking(bounds(), move |socket| {
-        let go = gone.clone();
+        let go = notify.clone();
         async move {
             go.notified().await;
             echo(socket).await
         }
     })
     .await;
-    let (mut says, mut hears) = server.connect().await.0.split();
+    let (mut writer, mut reader) = server.connect().await.0.split();
     // Far more than sockets hold.
     let texts = || (0..400).map(|n| format!("{n:060000}"));
     let mut saying = tokio::spawn(async move {
         for text in texts() {
-            says.send(Message::text(text)).await.expect("said");
+            writer.send(Message::text(text)).await.expect("sent");
         }
     });
-    assert!(waits(&mut saying).await, "24 MB were taken from a client whom nobody reads");
+    assert!(waits(&mut saying).await, "24 MB were read although the conversation reads nothing");
     go.notify_one();
     for text in texts() {
-        let message = soon(hears.next()).await.expect("a message").expect("a message");
+        let message = soon(reader.next()).await.expect("a message").expect("a message");
         assert!(message == Message::text(text));
     }
-    soon(saying).await.expect("all was said");
+    soon(saying).await.expect("everything was sent");
 }
 
 #[tokio::test]
@@ -142,12 +142,12 @@ async fn a_quiet_client_that_answers_pings_stays() {
         let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
         assert!(message.is_ping(), "{message:?}");
     }
-    client.say("still there").await;
-    assert_eq!(client.hear().await, "still there");
+    client.send("still there").await;
+    assert_eq!(client.receive().await, "still there");
 }
 
 #[tokio::test]
-async fn a_client_that_answers_no_ping_is_given_up() {
+async fn a_client_that_answers_no_pings_is_dropped() {
     let keep_alive = Duration::from_millis(60);
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, move |mut socket| {
@@ -162,17 +162,17 @@ async fn a_client_that_answers_no_ping_is_given_up() {
     .await;
     let since = std::time::Instant::now();
     let _silent = server.connect_raw().await;
-    soon(over.recv()).await.expect("the talk ends");
+    soon(over.recv()).await.expect("the conversation ends");
     assert!(since.elapsed() >= keep_alive * 3, "{:?}", since.elapsed());
 }
 
 #[tokio::test]
-async fn a_client_whom_nobody_reads_is_not_blamed_for_silence() {
+async fn a_client_that_is_not_read_does_not_count_as_silent() {
     let keep_alive = Duration::from_millis(300);
     let go = Arc::new(Notify::new());
-    let gone = go.clone();
+    let notify = go.clone();
     let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, move |socket| {
-        let go = gone.clone();
+        let go = notify.clone();
         async move {
             go.notified().await;
             echo(socket).await
@@ -181,15 +181,15 @@ async fn a_client_whom_nobody_reads_is_not_blamed_for_silence() {
     .await;
     let mut client = server.connect().await;
     for n in 0..20 {
-        client.say(&n.to_string()).await;
+        client.send(&n.to_string()).await;
     }
-    // Its answers are not read either.
+    // Its pongs are not read either.
     for _ in 0..5 {
         let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
         assert!(message.is_ping(), "{message:?}");
     }
     go.notify_one();
     for n in 0..20 {
-        assert_eq!(client.hear().await, n.to_string());
+        assert_eq!(client.receive().await, n.to_string());
     }
 }

@@ -1,11 +1,11 @@
-//! Who gets a WebSocket, and what the others are told.
+//! WebSocket requests and their refusals.
 
 use toolgate_contract::{FrameHead, Reply};
 use toolgate_transports::http::OutgoingResponse;
 
-use crate::served::{ASKING, Server, bounds, echo, read_head, socket};
+use crate::served::{Server, UPGRADE_HEADERS, bounds, echo, read_head, socket};
 
-/// The answer to `line` with `headers`, where a WebSocket is granted to who asks for one.
+/// Returns the response head to `line` with `headers` from a server that accepts WebSockets.
 async fn check(line: &str, headers: &str) -> String {
     let server = Server::start(bounds(), |incoming| match incoming.upgrade {
         true => socket(echo),
@@ -21,13 +21,13 @@ fn status(head: &str) -> &str {
 }
 
 fn without(header: &str) -> String {
-    let kept = ASKING.split_inclusive("\r\n").filter(|line| !line.starts_with(header));
-    kept.collect()
+    let lines = UPGRADE_HEADERS.split_inclusive("\r\n").filter(|line| !line.starts_with(header));
+    lines.collect()
 }
 
 #[tokio::test]
-async fn who_asks_for_a_websocket_gets_one() {
-    let head = check("GET /talk", ASKING).await;
+async fn a_websocket_request_is_accepted() {
+    let head = check("GET /talk", UPGRADE_HEADERS).await;
     assert_eq!(status(&head), "101");
     assert!(head.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{head}");
     assert!(head.contains("upgrade: websocket\r\n"), "{head}");
@@ -36,7 +36,7 @@ async fn who_asks_for_a_websocket_gets_one() {
 }
 
 #[tokio::test]
-async fn another_version_is_told_which_is_spoken() {
+async fn another_version_is_refused_with_the_supported_one() {
     let headers = without("sec-websocket-version");
     for version in ["", "sec-websocket-version: 8\r\n", "sec-websocket-version: 8, 13\r\n"] {
         let head = check("GET /talk", &format!("{headers}{version}")).await;
@@ -46,7 +46,7 @@ async fn another_version_is_told_which_is_spoken() {
 }
 
 #[tokio::test]
-async fn a_request_without_one_good_key_is_malformed() {
+async fn a_request_without_exactly_one_valid_key_is_malformed() {
     let headers = without("sec-websocket-key");
     let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     for key in ["", "sec-websocket-key: short\r\n", &format!("{key}{key}")] {
@@ -55,36 +55,36 @@ async fn a_request_without_one_good_key_is_malformed() {
 }
 
 #[tokio::test]
-async fn what_does_not_ask_for_a_websocket_is_a_request() {
+async fn a_request_without_the_upgrade_headers_is_plain_http() {
     for header in ["connection", "upgrade"] {
         assert_eq!(status(&check("GET /talk", &without(header)).await), "200", "{header}");
     }
-    let json = format!("{ASKING}content-type: application/json\r\ncontent-length: 0\r\n");
+    let json = format!("{UPGRADE_HEADERS}content-type: application/json\r\ncontent-length: 0\r\n");
     assert_eq!(status(&check("POST /talk", &json).await), "200");
-    assert_eq!(status(&check("DELETE /talk", ASKING).await), "200");
+    assert_eq!(status(&check("DELETE /talk", UPGRADE_HEADERS).await), "200");
 }
 
 #[tokio::test]
-async fn a_page_from_elsewhere_gets_no_websocket() {
-    let foreign = format!("{ASKING}origin: http://evil.example\r\n");
+async fn a_foreign_page_gets_no_websocket() {
+    let foreign = format!("{UPGRADE_HEADERS}origin: http://evil.example\r\n");
     assert_eq!(status(&check("GET /talk", &foreign).await), "403");
-    let null = format!("{ASKING}origin: null\r\n");
+    let null = format!("{UPGRADE_HEADERS}origin: null\r\n");
     assert_eq!(status(&check("GET /talk", &null).await), "403");
 }
 
 #[tokio::test]
 async fn a_foreign_host_gets_no_websocket() {
-    let second = format!("{ASKING}host: evil.example\r\n");
+    let second = format!("{UPGRADE_HEADERS}host: evil.example\r\n");
     assert_eq!(status(&check("GET /talk", &second).await), "400");
 }
 
 #[tokio::test]
-async fn where_nothing_is_served_there_is_no_websocket() {
-    assert_eq!(status(&check("GET /nowhere", ASKING).await), "404");
+async fn an_unknown_path_gets_no_websocket() {
+    assert_eq!(status(&check("GET /nowhere", UPGRADE_HEADERS).await), "404");
 }
 
 #[tokio::test]
-async fn the_room_may_refuse_and_its_status_is_heard() {
+async fn the_application_may_refuse_with_its_own_status() {
     for refused in [401, 404] {
         let server = Server::start(bounds(), move |incoming| {
             assert!(incoming.upgrade);
@@ -93,7 +93,7 @@ async fn the_room_may_refuse_and_its_status_is_heard() {
             )
         })
         .await;
-        let mut stream = server.send_head("GET /talk", ASKING).await;
+        let mut stream = server.send_head("GET /talk", UPGRADE_HEADERS).await;
         let head = read_head(&mut stream).await;
         assert_eq!(status(&head), refused.to_string());
         assert!(head.contains("www-authenticate: Bearer"), "{head}");
@@ -101,14 +101,14 @@ async fn the_room_may_refuse_and_its_status_is_heard() {
 }
 
 #[tokio::test]
-async fn a_conversation_nobody_asked_for_is_a_fault_of_the_server() {
+async fn a_websocket_that_was_not_requested_is_an_internal_error() {
     let server = Server::talking(bounds(), echo).await;
     let answer = server.ask("GET /talk", "").await;
     assert_eq!(status(&answer), "500");
 }
 
 #[tokio::test]
-async fn the_room_is_told_the_path_and_the_query_as_they_came() {
+async fn the_application_gets_the_path_and_query_unchanged() {
     let server = Server::start(bounds(), |incoming| {
         let FrameHead::Http { method, path, query, .. } = &incoming.frame.head else {
             panic!("this is HTTP")

@@ -47,11 +47,11 @@ impl CheckTime {
 impl CheckedPins {
     /// Locks the checked tools, cleared if they no longer hold in `turn`.
     pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
-        let mut seen = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.since.is_some_and(|since| !since.is_valid_in(turn)) {
-            *seen = CheckedTools::default();
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked.since.is_some_and(|since| !since.is_valid_in(turn)) {
+            *checked = CheckedTools::default();
         }
-        seen
+        checked
     }
 
     /// Returns true if the tool `name` matched its pin and `pinned` has not changed since.
@@ -61,18 +61,19 @@ impl CheckedPins {
         name: &str,
         pinned: impl FnOnce() -> Option<PinPolicy>,
     ) -> bool {
-        let mut seen = self.lock_current(turn);
-        if !seen.names.contains(name) {
+        let mut checked = self.lock_current(turn);
+        if !checked.names.contains(name) {
             return false;
         }
-        if seen.pins.as_ref().is_some_and(|(_, looked)| looked.elapsed() >= PINS_CHECK_INTERVAL) {
+        if checked.pins.as_ref().is_some_and(|(_, looked)| looked.elapsed() >= PINS_CHECK_INTERVAL)
+        {
             let is_same =
-                |now: PinPolicy| seen.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&now));
+                |now: PinPolicy| checked.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&now));
             if !pinned().is_some_and(is_same) {
-                *seen = CheckedTools::default();
+                *checked = CheckedTools::default();
                 return false;
             }
-            if let Some((_, looked)) = &mut seen.pins {
+            if let Some((_, looked)) = &mut checked.pins {
                 *looked = Instant::now();
             }
         }

@@ -25,14 +25,14 @@ impl SkillIndex {
     /// Indexes the skills in `listing` of the upstream `name`.
     pub(crate) fn from_listing(name: &str, listing: &UpstreamListing) -> Self {
         let mut all = Vec::new();
-        let mut told = 0;
+        let mut logged = 0;
         for entry in &listing.skills {
             match accept_skill(entry) {
                 Ok(skill) => all.push(skill),
-                Err(why) if told < INVALID_LOGGED_MAX => {
-                    told += 1;
+                Err(why) if logged < INVALID_LOGGED_MAX => {
+                    logged += 1;
                     let uri = entry["uri"].as_str().unwrap_or_default();
-                    tracing::warn!("a skill of the upstream `{name}`, {uri:?}, is left out: {why}");
+                    tracing::warn!("the skill {uri:?} of the upstream `{name}` is left out: {why}");
                 }
                 Err(_) => {}
             }
@@ -42,8 +42,8 @@ impl SkillIndex {
         let mut files = HashMap::new();
         for (at, skill) in all.iter().enumerate() {
             files.insert(skill.uri.clone(), at);
-            if let SkillFiles::All(of) = &skill.files {
-                files.extend(of.iter().map(|file| (file.uri.clone(), at)));
+            if let SkillFiles::All(list) = &skill.files {
+                files.extend(list.iter().map(|file| (file.uri.clone(), at)));
             }
         }
         Self { all, files }
@@ -113,22 +113,23 @@ pub(crate) fn is_in_folder(skill: &Skill, uri: &str) -> bool {
 pub(crate) fn accept_skill(entry: &Value) -> Result<Skill, String> {
     let skill = parse_skill(entry).ok_or("a URI, a front matter or a list of files is missing")?;
     let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
-    let folder =
-        folder.filter(|_| is_normal_form(&skill.uri)).ok_or("its URI is no `…/NAME/SKILL.md`")?;
+    let folder = folder
+        .filter(|_| is_normal_form(&skill.uri))
+        .ok_or("its URI is not of the form `…/NAME/SKILL.md`")?;
     let (_, path) = folder.split_once("://").ok_or("its URI has no scheme")?;
     let name = path.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || skill.front_matter.get("name").and_then(Value::as_str) != Some(name) {
-        return Err(format!("its name is not `{name}`, as its folder is called"));
+        return Err(format!("its name is not `{name}`, the name of its folder"));
     }
     if let SkillFiles::All(files) = &skill.files {
         let mut seen = HashSet::new();
         for SkillFile { uri, digest, .. } in files {
             if !is_in_folder(&skill, uri) || !is_normal_form(uri) || !seen.insert(uri) {
-                return Err(format!("its file {uri:?} is not in its folder, or is there twice"));
+                return Err(format!("its file {uri:?} is outside its folder or listed twice"));
             }
             let hex = digest.strip_prefix("sha256:").unwrap_or_default();
             if hex.len() != 64 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-                return Err(format!("the digest of its file {uri:?} is none"));
+                return Err(format!("the digest of its file {uri:?} is invalid"));
             }
         }
         if !seen.contains(&skill.uri) {
@@ -176,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_of_the_innermost_skill_in_whose_folder_it_is() {
+    fn a_file_belongs_to_the_innermost_skill_around_it() {
         let skills = vec![
             entry("skill://a/SKILL.md", "a", &["skill://a/SKILL.md", "skill://a/x.md"]),
             entry("skill://a/b/SKILL.md", "b", &["skill://a/b/SKILL.md"]),
         ];
-        let shelved = SkillIndex::from_listing(
+        let index = SkillIndex::from_listing(
             "up",
             &UpstreamListing { skills, ..UpstreamListing::default() },
         );
-        let of = |uri| shelved.skill_of(uri).map(|skill| skill.uri.as_str());
+        let skill_of = |uri| index.skill_of(uri).map(|skill| skill.uri.as_str());
         for (uri, expected) in [
             ("skill://a/x.md", Some("skill://a/SKILL.md")),
             ("skill://a/y/z.md", Some("skill://a/SKILL.md")),
@@ -195,14 +196,14 @@ mod tests {
             ("skill://", None),
             ("other://a/x.md", None),
         ] {
-            assert_eq!(of(uri), expected, "{uri}");
+            assert_eq!(skill_of(uri), expected, "{uri}");
         }
-        assert!(shelved.has_file("skill://a/x.md") && !shelved.has_file("skill://a/y.md"));
-        assert!(shelved.has_scheme("SKILL://x") && !shelved.has_scheme("other://x"));
+        assert!(index.has_file("skill://a/x.md") && !index.has_file("skill://a/y.md"));
+        assert!(index.has_scheme("SKILL://x") && !index.has_scheme("other://x"));
     }
 
     #[test]
-    fn what_a_client_would_refuse_is_no_skill() {
+    fn a_skill_that_a_client_would_refuse_is_invalid() {
         let good = "skill://a/SKILL.md";
         assert!(accept_skill(&entry(good, "a", &[good])).is_ok());
         for (uri, name, files) in [
@@ -218,15 +219,15 @@ mod tests {
         ] {
             assert!(accept_skill(&entry(uri, name, &files)).is_err(), "{uri} {files:?}");
         }
-        let mut odd = entry(good, "a", &[good]);
-        odd["resources"][0]["digest"] = json!("sha256:0");
-        assert!(accept_skill(&odd).is_err());
-        odd["resources"] = json!("dynamic");
-        assert!(accept_skill(&odd).is_ok());
+        let mut invalid = entry(good, "a", &[good]);
+        invalid["resources"][0]["digest"] = json!("sha256:0");
+        assert!(accept_skill(&invalid).is_err());
+        invalid["resources"] = json!("dynamic");
+        assert!(accept_skill(&invalid).is_ok());
     }
 
     #[test]
-    fn a_uri_is_plain_that_nobody_would_write_otherwise() {
+    fn a_uri_with_another_spelling_is_not_in_normal_form() {
         for uri in ["skill://a/b%20c.md", "skill://a/SKILL.md", "git+x://a"] {
             assert!(is_normal_form(uri), "{uri}");
         }

@@ -23,14 +23,16 @@ impl UriOwnership {
         let own = resource_uris(listing).chain(uri_templates(listing)).chain(skill_uris(listing));
         let own: BTreeSet<_> = own.map(str::to_owned).collect();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut told = 0;
-        for (other, theirs) in all.iter().filter(|(other, _)| *other != name) {
-            for uri in own.intersection(theirs).take(CONFLICTS_LOGGED_MAX.saturating_sub(told)) {
+        let mut logged = 0;
+        for (other, other_uris) in all.iter().filter(|(other, _)| *other != name) {
+            for uri in
+                own.intersection(other_uris).take(CONFLICTS_LOGGED_MAX.saturating_sub(logged))
+            {
                 let first = other.as_str().min(name);
                 tracing::warn!(
-                    "the upstreams `{other}` and `{name}` both have {uri:?}: it is read of `{first}`"
+                    "the upstreams `{other}` and `{name}` both have {uri:?}; `{first}` serves it"
                 );
-                told += 1;
+                logged += 1;
             }
         }
         match own.is_empty() {
@@ -40,22 +42,22 @@ impl UriOwnership {
     }
 }
 
-/// Returns how surely `uri` belongs to the upstream with `listing` and the skills `shelved`, if it
+/// Returns how surely `uri` belongs to the upstream with `listing` and the skills `skills`, if it
 /// may at all.
 pub(crate) fn claim_of_uri(
     listing: &UpstreamListing,
-    shelved: &SkillIndex,
+    skills: &SkillIndex,
     uri: &str,
 ) -> Option<UriClaim> {
     let schemes = || resource_uris(listing).chain(uri_templates(listing)).filter_map(own_scheme);
-    if resource_uris(listing).any(|one| one == uri) || shelved.has_file(uri) {
+    if resource_uris(listing).any(|one| one == uri) || skills.has_file(uri) {
         Some(UriClaim::Listed)
-    } else if shelved.skill_of(uri).is_some() {
+    } else if skills.skill_of(uri).is_some() {
         // A skill's folder holds only files of that skill.
         Some(UriClaim::Inside)
     } else if uri_templates(listing).any(|template| matches_template(template, uri)) {
         Some(UriClaim::Template)
-    } else if schemes().any(|scheme| uri.starts_with(scheme)) || shelved.has_own_scheme(uri) {
+    } else if schemes().any(|scheme| uri.starts_with(scheme)) || skills.has_own_scheme(uri) {
         Some(UriClaim::Scheme)
     } else {
         None
@@ -102,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_template_fits_what_it_is_filled_with_and_without_a_variable_itself_alone(
+        fn a_template_matches_its_expansions_and_a_plain_one_only_itself(
             start in "[a-z]{1,5}:[a-z/{}]{0,5}", value in any::<String>(), other in any::<String>(),
         ) {
             let plain = start.replace(['{', '}'], "");
@@ -110,13 +112,13 @@ mod tests {
             let template = format!("{plain}{{+v}}/x");
             prop_assert!(matches_template(&template, &filled));
             prop_assert_eq!(matches_template(&plain, &other), plain == other);
-            // Whatever it is.
+            // Any pair of texts can be compared.
             let _ = matches_template(&start, &other) || matches_template(&other, &start);
         }
     }
 
     #[test]
-    fn what_is_listed_is_surer_than_a_template_and_that_than_a_scheme() {
+    fn a_listed_uri_is_a_stronger_claim_than_a_template_or_a_scheme() {
         let skill = |folder: &str, name: &str| {
             let uri = format!("{folder}/SKILL.md");
             json!({ "uri": uri, "frontmatter": { "name": name }, "resources": "dynamic" })
@@ -130,7 +132,7 @@ mod tests {
             skills: vec![skill("https://x/s", "s"), skill("skill://t", "t")],
             ..UpstreamListing::default()
         };
-        let shelved = SkillIndex::from_listing("up", &listing);
+        let skills = SkillIndex::from_listing("up", &listing);
         for (uri, expected) in [
             ("skill://t/SKILL.md", Some(UriClaim::Listed)),
             ("skill://t/a/b", Some(UriClaim::Inside)),
@@ -145,7 +147,7 @@ mod tests {
             ("https://x/2", None),
             ("docs://1", None),
         ] {
-            assert_eq!(claim_of_uri(&listing, &shelved, uri), expected, "{uri}");
+            assert_eq!(claim_of_uri(&listing, &skills, uri), expected, "{uri}");
         }
     }
 }

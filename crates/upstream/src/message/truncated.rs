@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_by_its_own_id_wherever_that_stands() {
+    fn the_id_of_an_answer_is_found_at_the_start_or_the_end() {
         let long = "x".repeat(10_000);
         for text in [
             format!(r#"{{"jsonrpc":"2.0", "id" : 7,"result":{{"id":8,"a":"{long}"}}}}"#),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_or_said_is_nobodys_answer() {
+    fn requests_and_other_text_are_not_answers() {
         let long = "x".repeat(10_000);
         for text in [
             format!(r#"{{"id":7,"method":"ping","params":{{"a":"{long}"}}}}"#),
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_id_of_an_answer_is_found_beside_any_result(
+        fn the_id_of_an_answer_is_found_next_to_any_result(
             id in any::<u64>(), key in "(id|[a-z\"\\\\{}:,]{0,4})", inner in any::<u64>(),
         ) {
             let mut result = json!({ "deep": [{ "id": inner }] });
@@ -209,7 +209,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_can_be_looked_at(text in "[{}\\[\\]\",:a0\\\\ ]{0,40}") {
+        fn any_text_can_be_scanned(text in "[{}\\[\\]\",:a0\\\\ ]{0,40}") {
             let _ = kind_of_message(text.as_bytes());
             let _ = id_at_end(text.as_bytes());
         }

@@ -39,10 +39,14 @@ impl OAuthAccess {
     ) -> Result<Self, String> {
         settings.check()?;
         let Some(url) = &settings.url else {
-            return Err(format!("the upstream `{name}` is a program, which nobody signs in at"));
+            return Err(format!(
+                "the upstream `{name}` is a program; only an upstream with a `url` has a sign-in"
+            ));
         };
         if settings.has_authorization() {
-            return Err(format!("the upstream `{name}` is said `headers.Authorization`"));
+            return Err(format!(
+                "the upstream `{name}` uses `headers.Authorization` instead of OAuth"
+            ));
         }
         let url = crate::settings::fill_variables(url, |name| world.variable(name))?;
         let at = (name, &*url, settings.private_network);
@@ -63,19 +67,19 @@ impl OAuthAccess {
     pub async fn sign_in<'a>(
         &'a self,
         redirect: &str,
-        told: &mut StepCallback<'_>,
+        callback: &mut StepCallback<'_>,
     ) -> Result<PendingSignIn<'a>, String> {
         let credentials = &self.credentials;
         if credentials.settings.grant != OAuthGrant::AuthorizationCode {
             return Err(format!(
-                "`{}` is let in by itself, as `oauth.grant` says; `toolgate doctor oauth {0}` \
-                 shows how that goes",
+                "`{}` needs no sign-in, because `oauth.grant` is not `authorization_code`; check \
+                 it with `toolgate doctor oauth {0}`",
                 credentials.upstream
             ));
         }
-        let begun = self.begin_sign_in(redirect, &mut StepReporter(Some(told))).await;
+        let begun = self.begin_sign_in(redirect, &mut StepReporter(Some(callback))).await;
         begun
-            .map(|asked| PendingSignIn { access: self, sign_in: asked })
+            .map(|sign_in| PendingSignIn { access: self, sign_in })
             .map_err(|why| escape_line(&why))
     }
 
@@ -101,18 +105,18 @@ impl OAuthAccess {
     pub async fn sign_out(&self) -> Result<bool, String> {
         let credentials = &self.credentials;
         // Without the lock, a server that renews the tokens meanwhile would store them again.
-        let _held = credentials.lock_stored().await?;
-        let was = credentials.stored().is_some();
+        let _lock = credentials.lock_stored().await?;
+        let was_signed_in = credentials.stored().is_some();
         credentials.world.keep_secret(&credentials.storage_key(), None)?;
-        Ok(was)
+        Ok(was_signed_in)
     }
 
     /// Performs each step of authorization and reports it. Returns true if all succeeded.
-    pub async fn examine(&self, told: &mut StepCallback<'_>) -> bool {
-        let steps = &mut StepReporter(Some(told));
+    pub async fn examine(&self, callback: &mut StepCallback<'_>) -> bool {
+        let steps = &mut StepReporter(Some(callback));
         let outcome = self.examine_steps(steps).await;
         if let Err(why) = &outcome {
-            steps.report("being let in", &Err(why.clone()));
+            steps.report("authorization", &Err(why.clone()));
         }
         outcome.is_ok()
     }
@@ -122,37 +126,37 @@ impl OAuthAccess {
         let found = self.discover(steps).await?;
         found.server.check_pkce(credentials.settings.grant)?;
         if credentials.settings.grant != OAuthGrant::AuthorizationCode {
-            let mut asking = TokenRequestState {
+            let mut state = TokenRequestState {
                 scopes_wanted: found.scopes.clone(),
                 ..TokenRequestState::default()
             };
-            asking.server = Some(found);
+            state.server = Some(found);
             if credentials.settings.grant == OAuthGrant::TokenExchange {
-                let said = "each caller's is exchanged as they call; here is this server's own";
-                steps.report("the token of a caller", &Ok(said.to_owned()));
+                let note = "exchanged during each call; this checks the server's own token";
+                steps.report("callers' tokens", &Ok(note.to_owned()));
             }
-            credentials.request_token(&mut asking, steps).await?;
+            credentials.request_token(&mut state, steps).await?;
             return Ok(());
         }
-        let kept = credentials.stored();
-        let tokens = kept.as_ref().and_then(|kept| kept.tokens.as_ref());
-        let Some(tokens) = tokens else { return Err(credentials.sign_in("nobody is signed in")) };
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.found.server != found.server) {
+        let stored = credentials.stored();
+        let tokens = stored.as_ref().and_then(|stored| stored.tokens.as_ref());
+        let Some(tokens) = tokens else { return Err(credentials.sign_in("not signed in")) };
+        if let Some(stored) = stored.as_ref().filter(|stored| stored.found.server != found.server) {
             let now = &found.server.issuer;
-            let then = &kept.found.server.issuer;
+            let then = &stored.found.server.issuer;
             if now != then {
-                let why = format!("the authorization server was `{then}` and is `{now}`");
+                let why = format!("the authorization server changed from `{then}` to `{now}`");
                 return Err(credentials.sign_in(&why));
             }
         }
         if tokens.is_valid() {
-            steps.report("a token", &Ok(describe_tokens(tokens)));
+            steps.report("token", &Ok(describe_tokens(tokens)));
             return Ok(());
         }
-        steps.report("a token", &Ok("it is over, and renewed now".to_owned()));
+        steps.report("token", &Ok("expired; renewing it".to_owned()));
         let renewed = credentials.stored_or_renewed(None).await;
-        let told = renewed.as_ref().map(|_| "renewed".to_owned()).map_err(Clone::clone);
-        steps.report("another token", &told);
+        let outcome = renewed.as_ref().map(|_| "renewed".to_owned()).map_err(Clone::clone);
+        steps.report("renewed token", &outcome);
         renewed.map(drop)
     }
 
@@ -160,18 +164,20 @@ impl OAuthAccess {
     async fn discover(&self, steps: &mut StepReporter<'_>) -> Result<DiscoveredServer, String> {
         let UpstreamCredentials { fetcher, url, settings, .. } = &self.credentials;
         let probed = fetcher.probe(url, self.transport).await;
-        let told = match &probed {
-            Ok((401, Some(said))) => Ok(format!("`{url}` answers 401: {said}")),
-            Ok((401, None)) => Ok(format!("`{url}` answers 401, and nothing of who gives tokens")),
-            Ok((status, _)) if (200..300).contains(status) => {
-                Ok(format!("`{url}` answers {status} without a token"))
+        let outcome = match &probed {
+            Ok((401, Some(header))) => Ok(format!("`{url}` answered 401: {header}")),
+            Ok((401, None)) => {
+                Ok(format!("`{url}` answered 401 without a `WWW-Authenticate` header"))
             }
-            Ok((status, _)) => Ok(format!("`{url}` answers {status} without a token")),
+            Ok((status, _)) if (200..300).contains(status) => {
+                Ok(format!("`{url}` answered {status} without a token"))
+            }
+            Ok((status, _)) => Ok(format!("`{url}` answered {status} without a token")),
             Err(why) => Err(why.clone()),
         };
-        steps.report("the upstream", &told);
-        let (_, said) = probed?;
-        let challenge = said.map(|said| BearerChallenge::parse(&said)).unwrap_or_default();
+        steps.report("upstream", &outcome);
+        let (_, header) = probed?;
+        let challenge = header.map(|header| BearerChallenge::parse(&header)).unwrap_or_default();
         discovery::discover(fetcher, url, &challenge, settings, steps).await
     }
 
@@ -204,39 +210,38 @@ impl OAuthAccess {
         before: Option<StoredSignIn>,
         steps: &mut StepReporter<'_>,
     ) -> Result<OAuthClient, String> {
-        let UpstreamCredentials { settings, credential: proof, fetcher, upstream, .. } =
-            &self.credentials;
+        let UpstreamCredentials { settings, credential, fetcher, upstream, .. } = &self.credentials;
         let server = &found.server;
         let is_document = |id: &str| id.starts_with("https://");
         // A server that does not support client metadata documents may still register us, unless we
         // have to prove our identity.
         let known = settings.client_id.as_ref().filter(|id| {
             !is_document(id)
-                || !matches!(proof, ClientCredential::Nothing)
+                || !matches!(credential, ClientCredential::Nothing)
                 || server.client_id_metadata_document_supported
                 || server.registration_endpoint.is_none()
         });
         let Some(id) = known else {
             // A registration is bound to the redirect URL, whose port differs each time.
             let client = OAuthClient::register(fetcher, server, redirect, scopes).await;
-            let told = client.as_ref().map(|client| format!("registered as `{}`", client.id));
-            steps.report("who we are", &told.map_err(Clone::clone));
+            let outcome = client.as_ref().map(|client| format!("registered as `{}`", client.id));
+            steps.report("client", &outcome.map_err(Clone::clone));
             return client;
         };
-        let then = before.as_ref().map(|kept| &kept.found.server.issuer);
+        let then = before.as_ref().map(|stored| &stored.found.server.issuer);
         if let Some(then) = then.filter(|then| **then != server.issuer)
             && settings.issuer.is_none()
             && !is_document(id)
         {
             return Err(format!(
-                "the authorization server was `{then}` and is `{}`, and what we are known as at \
-                 one is not said to the other. If that is meant, run `toolgate logout {upstream}` \
-                 first",
+                "the authorization server changed from `{then}` to `{}`, and the client id is not \
+                 sent to another server. If the change is intended, run `toolgate logout \
+                 {upstream}` first",
                 server.issuer
             ));
         }
-        steps.report("who we are", &Ok(format!("`{id}`")));
-        Ok(OAuthClient::with_id(server, id.clone(), proof))
+        steps.report("client", &Ok(format!("`{id}`")));
+        Ok(OAuthClient::with_id(server, id.clone(), credential))
     }
 }
 
@@ -258,13 +263,13 @@ impl PendingSignIn<'_> {
     ///
     /// Returns the reason if authorization failed or the tokens cannot be stored.
     pub async fn finish(self, query: &str) -> Result<String, String> {
-        let Self { access: OAuthAccess { credentials, .. }, sign_in: asked } = self;
-        let back = asked.exchange_code(&credentials.fetcher, query).await;
-        let (found, client, tokens) = back.map_err(|why| escape_line(&why))?;
-        let told = escape_line(&describe_tokens(&tokens));
-        let _held = credentials.lock_stored().await?;
+        let Self { access: OAuthAccess { credentials, .. }, sign_in } = self;
+        let exchanged = sign_in.exchange_code(&credentials.fetcher, query).await;
+        let (found, client, tokens) = exchanged.map_err(|why| escape_line(&why))?;
+        let description = escape_line(&describe_tokens(&tokens));
+        let _lock = credentials.lock_stored().await?;
         let tokens: Option<OAuthTokens> = Some(tokens);
         credentials.store(&StoredSignIn { found, client, tokens, wanted: Vec::new() })?;
-        Ok(told)
+        Ok(description)
     }
 }

@@ -41,8 +41,8 @@ impl SigningKey {
         // Environment variables often hold the lines joined by `\n`.
         let pem = pem.replace("\\n", "\n");
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
-            "`oauth.client_key` is no private key in PEM (PKCS #8, which begins with `-----BEGIN \
-             PRIVATE KEY-----`); `openssl pkcs8 -topk8 -nocrypt` makes it one"
+            "`oauth.client_key` is not a private key in PEM (PKCS #8, starting with `-----BEGIN \
+             PRIVATE KEY-----`); convert it with `openssl pkcs8 -topk8 -nocrypt`"
                 .to_owned()
         })?;
         let der = der.secret_pkcs8_der();
@@ -56,7 +56,7 @@ impl SigningKey {
                 Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(SigningKeyPair::Ed25519)
             });
         let pair = pair.ok_or(
-            "`oauth.client_key` is of no kind that is known: P-256 or P-384 with its public key, \
+            "`oauth.client_key` is of an unsupported kind; use P-256 or P-384 with its public key, \
              Ed25519, or RSA of 2,048 to 4,096 bits",
         )?;
         Ok(Self { pair, id })
@@ -100,10 +100,10 @@ impl SigningKey {
             SigningKeyPair::P384(_) => "ES384",
             SigningKeyPair::Ed25519(_) => "EdDSA",
             SigningKeyPair::Rsa(_) => {
-                let takes = server.token_endpoint_auth_signing_alg_values_supported.as_deref();
-                let takes = takes.unwrap_or_default();
-                let takes = |wanted: &str| takes.iter().any(|one| one == wanted);
-                if takes("PS256") && !takes("RS256") { "PS256" } else { "RS256" }
+                let listed = server.token_endpoint_auth_signing_alg_values_supported.as_deref();
+                let listed = listed.unwrap_or_default();
+                let supports = |wanted: &str| listed.iter().any(|one| one == wanted);
+                if supports("PS256") && !supports("RS256") { "PS256" } else { "RS256" }
             }
         }
     }
@@ -150,16 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_signed_for_one_server_for_a_minute_and_once() {
-        let of = &ECDSA_P256_SHA256_FIXED_SIGNING;
+    fn an_assertion_is_signed_for_one_server_and_valid_once_for_a_minute() {
+        let curve = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let random = SystemRandom::new();
-        let der = EcdsaKeyPair::generate_pkcs8(of, &random).expect("a key");
+        let der = EcdsaKeyPair::generate_pkcs8(curve, &random).expect("a key");
         let in_one_line = pem(der.as_ref()).replace('\n', "\\n");
-        let key = SigningKey::read(&in_one_line, Some("first".to_owned())).expect("it is one");
-        let shown = key.sign_assertion("it", &server(), 100).expect("it signs");
-        let (signed, signature) = shown.rsplit_once('.').expect("three parts");
+        let key = SigningKey::read(&in_one_line, Some("first".to_owned())).expect("a valid key");
+        let assertion = key.sign_assertion("it", &server(), 100).expect("it signs");
+        let (signed, signature) = assertion.rsplit_once('.').expect("three parts");
         let signature = URL_SAFE_NO_PAD.decode(signature).expect("base 64");
-        let public = EcdsaKeyPair::from_pkcs8(of, der.as_ref(), &random).expect("a key");
+        let public = EcdsaKeyPair::from_pkcs8(curve, der.as_ref(), &random).expect("a key");
         UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, public.public_key())
             .verify(signed.as_bytes(), &signature)
             .expect("it is signed by the key");
@@ -172,22 +172,26 @@ mod tests {
         assert_eq!(claims("aud"), "https://login.example");
         assert_eq!([claims("iat"), claims("exp")], [100, 160]);
         let again = key.sign_assertion("it", &server(), 100).expect("it signs");
-        assert_ne!(shown.split('.').nth(1), again.split('.').nth(1), "each has an id of its own");
+        assert_ne!(
+            assertion.split('.').nth(1),
+            again.split('.').nth(1),
+            "each assertion has its own id"
+        );
     }
 
     #[test]
-    fn a_key_of_each_kind_is_known_and_what_is_none_is_not_told() {
+    fn a_key_of_each_kind_is_accepted_and_an_invalid_one_is_not_quoted() {
         let random = SystemRandom::new();
         let p384 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &random);
         let edwards = Ed25519KeyPair::generate_pkcs8(&random);
         for (der, algorithm) in [(p384, "ES384"), (edwards, "EdDSA")] {
             let key =
-                SigningKey::read(&pem(der.expect("a key").as_ref()), None).expect("it is one");
+                SigningKey::read(&pem(der.expect("a key").as_ref()), None).expect("a valid key");
             assert_eq!(key.algorithm(&server()), algorithm);
             assert!(key.sign_assertion("it", &server(), 0).is_ok());
         }
-        for none in ["hunter2", &pem(b"hunter2")] {
-            let why = SigningKey::read(none, None).err().expect("it is none");
+        for invalid in ["hunter2", &pem(b"hunter2")] {
+            let why = SigningKey::read(invalid, None).err().expect("it is invalid");
             assert!(why.contains("`oauth.client_key`") && !why.contains("hunter2"), "{why}");
         }
     }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_challenge_is_read_among_others() {
+    fn a_bearer_challenge_is_found_among_others() {
         let text = r#"Basic realm="a, b", Bearer error="insufficient_scope", scope="a b",
             resource_metadata="https://x.example/a\"b""#;
         let read = BearerChallenge::parse(text);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_another_scheme_are_not_taken_for_a_bearer_s() {
+    fn parameters_of_another_scheme_are_ignored() {
         let read = BearerChallenge::parse(r#"Bearer, Digest scope="a", resource_metadata="b""#);
         assert_eq!(read, BearerChallenge::default());
         assert_eq!(BearerChallenge::parse("bearer scope=a").scopes, ["a"]);
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_can_be_read(text in ".{0,200}") {
+        fn any_text_can_be_parsed(text in ".{0,200}") {
             BearerChallenge::parse(&text);
         }
     }

@@ -80,9 +80,8 @@ pub(crate) async fn discover(
             Some(server) => server,
             None if settings.issuer.is_some() => return Err(no_metadata(&issuer)),
             None => {
-                let said = "nothing is published there; asked at /authorize and /token, as \
-                            2025-03-26 has it";
-                steps.report("the authorization server", &Ok(said.to_owned()));
+                let note = "no metadata; using /authorize and /token, the defaults of 2025-03-26";
+                steps.report("authorization server", &Ok(note.to_owned()));
                 default_endpoints(&origin)
             }
         };
@@ -97,7 +96,7 @@ pub(crate) async fn discover(
         Some(wanted) => authorization_servers
             .iter()
             .find(|it| is_same_issuer(it, wanted))
-            .ok_or("the upstream does not name the authorization server that `oauth.issuer` says"),
+            .ok_or("the upstream does not name the authorization server in `oauth.issuer`"),
     };
     let issuer = issuer.map_err(|why| format!("{why}; it names {authorization_servers:?}"))?;
     let found =
@@ -106,7 +105,7 @@ pub(crate) async fn discover(
 }
 
 fn no_metadata(issuer: &str) -> String {
-    format!("`{issuer}` publishes nothing of itself, neither by RFC 8414 nor by OpenID Connect")
+    format!("`{issuer}` publishes no metadata, neither by RFC 8414 nor by OpenID Connect")
 }
 
 /// Fetches the protected resource metadata of the upstream at `url`, if it has any.
@@ -116,39 +115,37 @@ async fn fetch_resource_metadata(
     challenge: &BearerChallenge,
     steps: &mut StepReporter<'_>,
 ) -> Result<Option<ResourceMetadata>, String> {
-    let at = match &challenge.resource_metadata {
+    let places = match &challenge.resource_metadata {
         Some(named) => vec![named.clone()],
         None => well_known(url, "oauth-protected-resource")?,
     };
-    for place in at {
+    for place in places {
         let read = async {
-            let said = fetcher.get(&place).await?;
-            if !said.status.is_success() && challenge.resource_metadata.is_none() {
+            let response = fetcher.get(&place).await?;
+            if !response.status.is_success() && challenge.resource_metadata.is_none() {
                 return Ok(None);
             }
-            if !said.status.is_success() {
-                return Err(format!("`{place}` answers {}", said.status));
+            if !response.status.is_success() {
+                return Err(format!("`{place}` answered {}", response.status));
             }
-            let read: ResourceMetadata = said.json().map_err(|why| format!("`{place}`: {why}"))?;
+            let read: ResourceMetadata =
+                response.json().map_err(|why| format!("`{place}`: {why}"))?;
             if !covers(&read.resource, url) {
-                return Err(format!(
-                    "`{place}` describes `{}`, which is another than `{url}`",
-                    read.resource
-                ));
+                return Err(format!("`{place}` describes `{}` instead of `{url}`", read.resource));
             }
             Ok(Some(read))
         };
         let read = read.await;
-        let told = match &read {
+        let outcome = match &read {
             Ok(Some(read)) => Ok(format!(
-                "`{place}`: for `{}`, by {}",
+                "`{place}`: for `{}`, from {}",
                 read.resource,
                 read.authorization_servers.join(", ")
             )),
-            Ok(None) => Ok(format!("`{place}`: nothing")),
+            Ok(None) => Ok(format!("`{place}`: no metadata")),
             Err(why) => Err(why.clone()),
         };
-        steps.report("who gives tokens", &told);
+        steps.report("resource metadata", &outcome);
         if let Some(read) = read? {
             return Ok(Some(read));
         }
@@ -170,23 +167,23 @@ async fn fetch_server_metadata(
         places.push(appended);
     }
     for place in places {
-        let said = fetcher.get(&place).await;
-        let read = said.and_then(|said| match said.status.is_success() {
+        let response = fetcher.get(&place).await;
+        let read = response.and_then(|response| match response.status.is_success() {
             false => Ok(None),
             true => {
                 let read: AuthorizationServer =
-                    said.json().map_err(|why| format!("`{place}`: {why}"))?;
+                    response.json().map_err(|why| format!("`{place}`: {why}"))?;
                 check_metadata(fetcher, &read, issuer)
                     .map_err(|why| format!("`{place}`: {why}"))?;
                 Ok(Some(read))
             }
         });
-        let told = match &read {
+        let outcome = match &read {
             Ok(Some(_)) => Ok(format!("`{place}`")),
-            Ok(None) => Ok(format!("`{place}`: nothing")),
+            Ok(None) => Ok(format!("`{place}`: no metadata")),
             Err(why) => Err(why.clone()),
         };
-        steps.report("the authorization server", &told);
+        steps.report("authorization server", &outcome);
         if let Some(read) = read? {
             return Ok(Some(read));
         }
@@ -201,7 +198,7 @@ fn check_metadata(
     issuer: &str,
 ) -> Result<(), String> {
     if !is_same_issuer(&server.issuer, issuer) {
-        return Err(format!("it is `{}`, not `{issuer}`", server.issuer));
+        return Err(format!("its issuer is `{}`, not `{issuer}`", server.issuer));
     }
     if server.token_endpoint.is_empty() {
         return Err("it has no `token_endpoint`".to_owned());
@@ -223,7 +220,7 @@ impl AuthorizationServer {
         match self.code_challenge_methods_supported.iter().any(|method| method == "S256") {
             true => Ok(()),
             false => Err(format!(
-                "`{}` does not say that it has PKCE with S256, without which nobody signs in",
+                "`{}` does not declare PKCE with S256, which a sign-in requires",
                 self.issuer
             )),
         }
@@ -245,9 +242,9 @@ fn default_endpoints(origin: &str) -> AuthorizationServer {
 }
 
 fn origin(url: &str) -> Result<String, String> {
-    let uri: Uri = url.parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
+    let uri: Uri = url.parse().map_err(|err| format!("`{url}` is not a URL: {err}"))?;
     let scheme = uri.scheme_str().unwrap_or("https");
-    let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
+    let authority = uri.authority().ok_or_else(|| format!("`{url}` has no host"))?;
     Ok(format!("{scheme}://{authority}"))
 }
 
@@ -290,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_looked_for_under_the_path_and_at_the_root() {
+    fn a_document_is_looked_up_under_the_path_and_at_the_root() {
         let at = |url| well_known(url, "x").expect("a URL");
         assert_eq!(at("https://a.example"), ["https://a.example/.well-known/x"]);
         assert_eq!(
@@ -300,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_covers_what_lies_below_it_and_nothing_else() {
+    fn a_resource_covers_only_urls_below_it() {
         for resource in ["https://a.example", "https://a.example/", "https://a.example/mcp"] {
             assert!(covers(resource, "https://a.example/mcp"), "{resource}");
         }
@@ -310,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn issuers_are_compared_as_they_are_written() {
+    fn issuers_are_compared_as_written() {
         assert!(is_same_issuer("https://a.example", "https://a.example/"));
         assert!(is_same_issuer("https://a.example/b", "https://a.example/b"));
         for other in ["https://a.example/b/", "https://A.example/b", "https://a.example:443/b"] {

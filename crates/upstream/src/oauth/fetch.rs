@@ -65,9 +65,9 @@ impl OAuthFetcher {
     ) -> Result<Self, String> {
         let host = |url| Ok::<_, String>(parse_address(url, private_network)?.0.host);
         let mut hosts = vec![host(url)?];
-        let is_near = is_this_machine(&hosts[0]);
+        let is_upstream_local = is_this_machine(&hosts[0]);
         hosts.extend(issuer.map(host).transpose()?);
-        Ok(Self { world, private_network, is_upstream_local: is_near, hosts })
+        Ok(Self { world, private_network, is_upstream_local, hosts })
     }
 
     /// Checks that secrets may be sent to `url`.
@@ -78,9 +78,11 @@ impl OAuthFetcher {
         let (place, _) = parse_address(url, self.private_network)?;
         match (is_this_machine(&place.host), place.secure) {
             (true, _) if !self.is_upstream_local => {
-                Err(format!("`{url}` is on this machine, where the upstream is not"))
+                Err(format!("`{url}` is on this machine, but the upstream is not"))
             }
-            (false, false) => Err(format!("`{url}` is not encrypted; it must be `https`")),
+            (false, false) => {
+                Err(format!("`{url}` is not encrypted; it must start with `https://`"))
+            }
             (true, _) | (false, true) => Ok(()),
         }
     }
@@ -134,7 +136,7 @@ impl OAuthFetcher {
                 self.send_head(method, url, "application/json", None, body).await?;
             Ok((head.status.as_u16(), challenges(&head.headers)))
         };
-        let late = |_| Err(format!("it does not answer within {} s", REQUEST_TIMEOUT.as_secs()));
+        let late = |_| Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs()));
         let probed = tokio::time::timeout(REQUEST_TIMEOUT, probed).await.unwrap_or_else(late);
         probed.map_err(|why| format!("`{url}`: {why}"))
     }
@@ -148,10 +150,10 @@ impl OAuthFetcher {
         body: Bytes,
     ) -> Result<FetchedResponse, String> {
         self.check(url)?;
-        let asked = self.send_and_read(method, url, kind, authorization, body);
-        let late = |_| Err(format!("it does not answer within {} s", REQUEST_TIMEOUT.as_secs()));
-        let said = tokio::time::timeout(REQUEST_TIMEOUT, asked).await.unwrap_or_else(late);
-        said.map_err(|why| format!("`{url}`: {why}"))
+        let exchange = self.send_and_read(method, url, kind, authorization, body);
+        let late = |_| Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs()));
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or_else(late);
+        response.map_err(|why| format!("`{url}`: {why}"))
     }
 
     async fn send_and_read(
@@ -166,7 +168,7 @@ impl OAuthFetcher {
             self.send_head(method, url, kind, authorization, body).await?;
         let body = Limited::new(body, BYTES_MAX).collect().await.map_err(|err| err.to_string())?;
         if head.status.is_redirection() {
-            return Err(format!("it leads elsewhere ({}), which is not followed", head.status));
+            return Err(format!("it redirects ({}), and redirects are not followed", head.status));
         }
         Ok(FetchedResponse { status: head.status, body: body.to_bytes() })
     }
@@ -184,7 +186,7 @@ impl OAuthFetcher {
         let (mut place, uri) = parse_address(url, self.private_network)?;
         // A host that the settings do not name must not resolve to this machine.
         place.may_be_local &= self.is_upstream_local || self.hosts.contains(&place.host);
-        let plain = HeaderValue::from_static;
+        let fixed = HeaderValue::from_static;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -192,15 +194,15 @@ impl OAuthFetcher {
         let host = uri.authority().map_or("", |authority| authority.as_str());
         let headers = request.headers_mut();
         headers.insert(HOST, HeaderValue::try_from(host).map_err(|err| err.to_string())?);
-        headers.insert(ACCEPT, plain("application/json, text/event-stream;q=0.5"));
-        headers.insert(USER_AGENT, plain(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(ACCEPT, fixed("application/json, text/event-stream;q=0.5"));
+        headers.insert(USER_AGENT, fixed(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
         if !kind.is_empty() {
-            headers.insert(CONTENT_TYPE, plain(kind));
+            headers.insert(CONTENT_TYPE, fixed(kind));
         }
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
         let stream = self.world.dial(&place).await?;
-        let shaken = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = shaken.map_err(|err| err.to_string())?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|err| err.to_string())?;
         let connection = AbortOnDropHandle::new(tokio::spawn(async move {
             // A failure reaches the reader of the response.
             let _ = connection.await;
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
     use crate::world::{self, NetworkAddress, ProgramToStart, RunningProgram};
 
-    /// Nothing is there; why says whether a name might have led to this machine.
+    /// A world where every connection fails. The error shows if a local address was allowed.
     struct Nowhere;
 
     impl UpstreamWorld for Nowhere {
@@ -243,7 +245,7 @@ mod tests {
             &'a self,
             place: &'a NetworkAddress,
         ) -> BoxFuture<'a, Result<Box<dyn world::ByteStream>, String>> {
-            Box::pin(async { Err(format!("near: {}", place.may_be_local)) })
+            Box::pin(async { Err(format!("may be local: {}", place.may_be_local)) })
         }
 
         fn variable(&self, _: &str) -> Option<String> {
@@ -271,8 +273,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_name_but_those_that_were_configured_leads_to_this_machine() {
-        for (upstream, asked, near) in [
+    async fn only_configured_hosts_may_resolve_to_this_machine() {
+        for (upstream, url, may_be_local) in [
             ("https://a.example/mcp", "https://b.example/token", false),
             ("https://a.example/mcp", "https://a.example/token", true),
             ("https://a.example/mcp", "https://c.example/token", true),
@@ -281,17 +283,17 @@ mod tests {
             let fetcher =
                 OAuthFetcher::new(Arc::new(Nowhere), upstream, Some("https://c.example"), true)
                     .expect("a URL");
-            let why = fetcher.get(asked).await.map(drop).expect_err("nothing is there");
-            assert!(why.ends_with(&format!("near: {near}")), "{why}");
+            let why = fetcher.get(url).await.map(drop).expect_err("no connection");
+            assert!(why.ends_with(&format!("may be local: {may_be_local}")), "{why}");
         }
     }
 
     #[test]
-    fn an_upstream_far_away_names_nothing_that_is_not_encrypted_or_on_this_machine() {
-        let of = |url| OAuthFetcher::new(Arc::new(Nowhere), url, None, true).expect("a URL");
-        let far = of("https://a.example/mcp");
-        let near = of("http://127.0.0.1:1/mcp");
-        assert!(far.check("https://b.example/token").is_ok());
+    fn urls_of_a_remote_upstream_must_be_encrypted_and_not_local() {
+        let fetcher = |url| OAuthFetcher::new(Arc::new(Nowhere), url, None, true).expect("a URL");
+        let remote = fetcher("https://a.example/mcp");
+        let local = fetcher("http://127.0.0.1:1/mcp");
+        assert!(remote.check("https://b.example/token").is_ok());
         for refused in [
             "http://b.example/token",
             "http://127.0.0.1/token",
@@ -304,10 +306,10 @@ mod tests {
             "https://[::ffff:0.0.0.0]/token",
             "ftp://b.example",
         ] {
-            assert!(far.check(refused).is_err(), "{refused}");
+            assert!(remote.check(refused).is_err(), "{refused}");
         }
-        assert!(near.check("http://127.0.0.1:2/token").is_ok());
-        assert!(near.check("http://[::ffff:127.0.0.1]:2/token").is_ok());
-        assert!(near.check("http://b.example/token").is_err());
+        assert!(local.check("http://127.0.0.1:2/token").is_ok());
+        assert!(local.check("http://[::ffff:127.0.0.1]:2/token").is_ok());
+        assert!(local.check("http://b.example/token").is_err());
     }
 }

@@ -34,11 +34,12 @@ impl SignInAttempt {
 
     /// Returns the URL of the page that the person opens.
     pub(crate) fn page_url(&self) -> String {
-        let at = self.found.server.authorization_endpoint.as_deref().unwrap_or_default();
+        let endpoint = self.found.server.authorization_endpoint.as_deref().unwrap_or_default();
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
-        let (base, query) = at.split_once('?').map_or((at, ""), |(base, query)| (base, query));
-        let mut said = form_urlencoded::Serializer::new(query.to_owned());
-        said.extend_pairs([
+        let (base, query) =
+            endpoint.split_once('?').map_or((endpoint, ""), |(base, query)| (base, query));
+        let mut serializer = form_urlencoded::Serializer::new(query.to_owned());
+        serializer.extend_pairs([
             ("response_type", "code"),
             ("client_id", &self.client.id),
             ("redirect_uri", &self.redirect),
@@ -48,13 +49,13 @@ impl SignInAttempt {
             ("resource", &self.found.resource),
         ]);
         if !self.scopes.is_empty() {
-            said.append_pair("scope", &self.scopes.join(" "));
+            serializer.append_pair("scope", &self.scopes.join(" "));
         }
         if self.scopes.iter().any(|scope| scope == "offline_access") {
             // OpenID Connect grants a refresh token only with explicit consent.
-            said.append_pair("prompt", "consent");
+            serializer.append_pair("prompt", "consent");
         }
-        format!("{base}?{}", said.finish())
+        format!("{base}?{}", serializer.finish())
     }
 
     /// Exchanges the code in `query` for tokens.
@@ -71,9 +72,9 @@ impl SignInAttempt {
             ("code_verifier", &self.verifier),
             ("resource", &self.found.resource),
         ];
-        let asked =
+        let response =
             tokens::request_tokens(fetcher, &self.found.server, &self.client, &fields, &[]).await;
-        let mut tokens = asked.map_err(|denied| denied.reason)?;
+        let mut tokens = response.map_err(|denied| denied.reason)?;
         if tokens.scopes.is_empty() {
             // A missing scope means that the requested scopes were granted.
             tokens.scopes = self.scopes;
@@ -83,30 +84,33 @@ impl SignInAttempt {
 
     /// Returns the code in `query` after checking its state and issuer.
     fn code_in(&self, query: &str) -> Result<String, String> {
-        let said = |wanted: &str| {
+        let parameter = |wanted: &str| {
             let mut all = form_urlencoded::parse(query.as_bytes());
             all.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
         };
-        if said("state").as_deref() != Some(&self.state) {
+        if parameter("state").as_deref() != Some(&self.state) {
             return Err(
-                "what came back answers nothing that was asked (its `state` is another)".to_owned()
+                "the response does not belong to this sign-in (its `state` differs)".to_owned()
             );
         }
         let server = &self.found.server;
-        match said("iss") {
+        match parameter("iss") {
             Some(issuer) if issuer != server.issuer => {
-                return Err(format!("`{issuer}` answers, not `{}`", server.issuer));
+                return Err(format!("the response is from `{issuer}`, not `{}`", server.issuer));
             }
             None if server.authorization_response_iss_parameter_supported => {
-                return Err(format!("it is not said that `{}` answers (`iss`)", server.issuer));
+                return Err(format!(
+                    "the response does not name `{}` as its issuer (`iss`)",
+                    server.issuer
+                ));
             }
             Some(_) | None => {}
         }
-        if let Some(error) = said("error") {
-            let more = said("error_description").map(|more| format!(": {more}"));
-            return Err(format!("nobody is let in: {error}{}", more.unwrap_or_default()));
+        if let Some(error) = parameter("error") {
+            let more = parameter("error_description").map(|more| format!(": {more}"));
+            return Err(format!("the sign-in was refused: {error}{}", more.unwrap_or_default()));
         }
-        said("code").ok_or_else(|| "no code came back".to_owned())
+        parameter("code").ok_or_else(|| "the response has no code".to_owned())
     }
 
     /// Returns true if `query` carries the state of this sign-in.
@@ -129,11 +133,11 @@ mod tests {
     use super::super::tokens::ClientCredential;
     use super::*;
 
-    fn asked(says_who: bool) -> SignInAttempt {
+    fn attempt(sends_issuer: bool) -> SignInAttempt {
         let server = AuthorizationServer {
             issuer: "https://a.example".to_owned(),
             authorization_endpoint: Some("https://a.example/authorize?x=1".to_owned()),
-            authorization_response_iss_parameter_supported: says_who,
+            authorization_response_iss_parameter_supported: sends_issuer,
             ..AuthorizationServer::default()
         };
         let client = OAuthClient::with_id(&server, "it".to_owned(), &ClientCredential::Nothing);
@@ -144,21 +148,21 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_to_what_was_asked_by_who_was_asked_has_a_code() {
-        let one = asked(false);
+    fn a_code_is_accepted_only_with_the_right_state_and_issuer() {
+        let one = attempt(false);
         let with = |more: &str| one.code_in(&format!("state={}&{more}", one.state));
         assert_eq!(with("code=x"), Ok("x".to_owned()));
         assert_eq!(with("code=x&iss=https://a.example"), Ok("x".to_owned()));
         assert!(with("code=x&iss=https://a.example/").is_err());
         assert!(with("error=access_denied").is_err_and(|why| why.contains("access_denied")));
         assert!(one.code_in("code=x").is_err() && one.code_in("code=x&state=y").is_err());
-        let strict = asked(true);
+        let strict = attempt(true);
         assert!(strict.code_in(&format!("state={}&code=x", strict.state)).is_err());
     }
 
     #[test]
-    fn the_page_keeps_what_its_address_had_and_shows_a_hash_of_the_verifier() {
-        let one = asked(false);
+    fn the_page_url_keeps_its_query_and_has_only_a_hash_of_the_verifier() {
+        let one = attempt(false);
         let page = one.page_url();
         assert!(page.starts_with("https://a.example/authorize?x=1&response_type=code&"), "{page}");
         assert!(page.contains("resource=https%3A%2F%2Fb.example%2Fmcp"), "{page}");

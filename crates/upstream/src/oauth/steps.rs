@@ -11,12 +11,12 @@ pub(crate) struct StepReporter<'a>(pub(crate) Option<&'a mut StepCallback<'a>>);
 
 impl StepReporter<'_> {
     /// Reports a step.
-    pub(crate) fn report(&mut self, what: &str, outcome: &Result<String, String>) {
-        if let Some(told) = &mut self.0 {
+    pub(crate) fn report(&mut self, step: &str, outcome: &Result<String, String>) {
+        if let Some(callback) = &mut self.0 {
             // Parts of the text come from other servers, and it goes to a terminal.
             let outcome =
-                outcome.as_ref().map(|said| escape_line(said)).map_err(|why| escape_line(why));
-            told(what, &outcome);
+                outcome.as_ref().map(|text| escape_line(text)).map_err(|why| escape_line(why));
+            callback(step, &outcome);
         }
     }
 }

@@ -93,10 +93,11 @@ impl OAuthClient {
         redirect: &str,
         scopes: &[String],
     ) -> Result<Self, String> {
-        let Some(at) = &server.registration_endpoint else {
+        let Some(endpoint) = &server.registration_endpoint else {
             return Err(format!(
-                "`{}` registers nobody who asks: register toolgate there, with the redirect URI \
-                 `http://127.0.0.1/callback`, and say what it is known as in `oauth.client_id`",
+                "`{}` has no client registration: register toolgate there by hand, with the \
+                 redirect URI `http://127.0.0.1/callback`, and set its client id in \
+                 `oauth.client_id`",
                 server.issuer
             ));
         };
@@ -107,7 +108,7 @@ impl OAuthClient {
         } else {
             ClientAuthMethod::for_server(server, true)
         };
-        let mut asked = json!({
+        let mut request = json!({
             "client_name": "toolgate",
             "application_type": "native",
             "redirect_uris": [redirect],
@@ -116,14 +117,17 @@ impl OAuthClient {
             "token_endpoint_auth_method": shows,
         });
         if !scopes.is_empty() {
-            asked["scope"] = scopes.join(" ").into();
+            request["scope"] = scopes.join(" ").into();
         }
-        let said = fetcher.post_json(at, &asked).await?;
-        if !said.status.is_success() {
-            return Err(format!("`{at}` does not register us: {}", error_in_body(&said.body)));
+        let response = fetcher.post_json(endpoint, &request).await?;
+        if !response.status.is_success() {
+            return Err(format!(
+                "`{endpoint}` did not register toolgate: {}",
+                error_in_body(&response.body)
+            ));
         }
         let registered: RegistrationResponse =
-            said.json().map_err(|why| format!("`{at}`: {why}"))?;
+            response.json().map_err(|why| format!("`{endpoint}`: {why}"))?;
         let secret = registered.client_secret.filter(|secret| !secret.is_empty());
         let shows = registered.token_endpoint_auth_method.unwrap_or_else(|| match shows {
             ClientAuthMethod::Nothing if secret.is_some() => {
@@ -134,8 +138,8 @@ impl OAuthClient {
         let registered = Self { id: registered.client_id, secret, shows, key: None };
         if registered.lacks_its_key() {
             return Err(format!(
-                "`{at}` registers us as a client that signs, with a key that nobody has: register \
-                 toolgate there, and say `oauth.client_id` and `oauth.client_key`"
+                "`{endpoint}` registered a client that needs a signing key: register toolgate \
+                 there by hand, and set `oauth.client_id` and `oauth.client_key`"
             ));
         }
         Ok(registered)
@@ -183,7 +187,7 @@ impl OAuthTokens {
     /// Returns the `Authorization` header.
     pub(crate) fn header(&self) -> Result<HeaderValue, String> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.access));
-        let mut value = value.map_err(|_| "the token cannot be said in a header".to_owned())?;
+        let mut value = value.map_err(|_| "the token cannot be sent in a header".to_owned())?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -236,7 +240,7 @@ pub(crate) async fn request_tokens(
         (_, ClientAuthMethod::Signed) => {
             let denied = |why| TokenDenied { is_grant_invalid: false, reason: why };
             let key = client.key.as_ref();
-            let key = key.ok_or_else(|| denied("`oauth.client_key` is gone".to_owned()))?;
+            let key = key.ok_or_else(|| denied("`oauth.client_key` is missing".to_owned()))?;
             assertion = key.sign_assertion(&client.id, server, now()).map_err(denied)?;
             fields.extend([
                 ("client_id", &*client.id),
@@ -245,10 +249,10 @@ pub(crate) async fn request_tokens(
             ]);
         }
         (Some(secret), ClientAuthMethod::Basic) => {
-            let said = |text: &str| -> String {
+            let encode = |text: &str| -> String {
                 form_urlencoded::byte_serialize(text.as_bytes()).collect()
             };
-            let both = STANDARD.encode(format!("{}:{}", said(&client.id), said(secret)));
+            let both = STANDARD.encode(format!("{}:{}", encode(&client.id), encode(secret)));
             authorization = HeaderValue::try_from(format!("Basic {both}")).ok();
         }
         (Some(secret), ClientAuthMethod::Post) => {
@@ -256,22 +260,25 @@ pub(crate) async fn request_tokens(
         }
         (_, ClientAuthMethod::Nothing) | (None, _) => fields.push(("client_id", &client.id)),
     }
-    let said = fetcher.post_form(&server.token_endpoint, authorization, &fields).await;
-    let said = said.map_err(|why| TokenDenied { is_grant_invalid: false, reason: why })?;
-    if !said.status.is_success() {
-        let refusal: Result<OAuthErrorBody, _> = said.json();
-        let is_over = refusal.is_ok_and(|refusal| refusal.error == "invalid_grant");
-        let why =
-            format!("`{}` gives no token: {}", server.token_endpoint, error_in_body(&said.body));
-        return Err(TokenDenied { is_grant_invalid: is_over, reason: why });
+    let response = fetcher.post_form(&server.token_endpoint, authorization, &fields).await;
+    let response = response.map_err(|why| TokenDenied { is_grant_invalid: false, reason: why })?;
+    if !response.status.is_success() {
+        let refusal: Result<OAuthErrorBody, _> = response.json();
+        let is_grant_invalid = refusal.is_ok_and(|refusal| refusal.error == "invalid_grant");
+        let why = format!(
+            "`{}` issued no token: {}",
+            server.token_endpoint,
+            error_in_body(&response.body)
+        );
+        return Err(TokenDenied { is_grant_invalid, reason: why });
     }
-    let odd = |why: String| TokenDenied {
+    let invalid = |why: String| TokenDenied {
         is_grant_invalid: false,
-        reason: format!("`{}` answers with no token: {why}", server.token_endpoint),
+        reason: format!("`{}` answered without a valid token: {why}", server.token_endpoint),
     };
-    let response: TokenResponse = said.json().map_err(odd)?;
+    let response: TokenResponse = response.json().map_err(invalid)?;
     if !response.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(odd(format!("its `token_type` is `{}`", response.token_type)));
+        return Err(invalid(format!("its `token_type` is `{}`", response.token_type)));
     }
     let scopes = response.scope.map(|all| all.split_whitespace().map(str::to_owned).collect());
     Ok(OAuthTokens {
@@ -291,7 +298,7 @@ fn error_in_body(body: &[u8]) -> String {
         Err(_) => {
             let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
             match text.trim() {
-                "" => "it does not say why".to_owned(),
+                "" => "it gave no reason".to_owned(),
                 text => text.to_owned(),
             }
         }
@@ -311,8 +318,8 @@ mod tests {
     }
 
     #[test]
-    fn a_client_shows_who_it_is_as_the_server_wants_it() {
-        let shows = |methods, secret: bool| {
+    fn a_client_authenticates_by_a_method_that_the_server_supports() {
+        let method = |methods, secret: bool| {
             let proof = if secret {
                 ClientCredential::Secret("b".to_owned())
             } else {
@@ -321,21 +328,21 @@ mod tests {
             let client = OAuthClient::with_id(&server(methods), "a".into(), &proof);
             serde_json::to_value(client).expect("JSON")["shows"].clone()
         };
-        assert_eq!(shows(None, true), "client_secret_basic");
-        assert_eq!(shows(Some(&["client_secret_post"]), true), "client_secret_post");
+        assert_eq!(method(None, true), "client_secret_basic");
+        assert_eq!(method(Some(&["client_secret_post"]), true), "client_secret_post");
         assert_eq!(
-            shows(Some(&["client_secret_post", "client_secret_basic"]), true),
+            method(Some(&["client_secret_post", "client_secret_basic"]), true),
             "client_secret_basic"
         );
-        assert_eq!(shows(None, false), "none");
+        assert_eq!(method(None, false), "none");
     }
 
     #[test]
-    fn a_refusal_is_told_as_it_is_said() {
+    fn a_refusal_is_reported_without_control_characters() {
         assert_eq!(error_in_body(br#"{"error":"a","error_description":"b"}"#), "a: b");
         assert_eq!(error_in_body(b"<html>"), "<html>");
-        assert_eq!(error_in_body(b" "), "it does not say why");
-        let acts = br#"{"error":"a","error_description":"\u001b]0;b\u0007\u202e"}"#;
-        assert_eq!(error_in_body(acts), "a: \\u{1b}]0;b\\u{7}\\u{202e}");
+        assert_eq!(error_in_body(b" "), "it gave no reason");
+        let unsafe_text = br#"{"error":"a","error_description":"\u001b]0;b\u0007\u202e"}"#;
+        assert_eq!(error_in_body(unsafe_text), "a: \\u{1b}]0;b\\u{7}\\u{202e}");
     }
 }

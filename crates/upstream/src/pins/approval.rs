@@ -86,7 +86,7 @@ impl PinPolicy {
             }
             (Err(why), PinReaction::Block) => {
                 let withheld =
-                    |judged: ServedTool| ServedTool { withheld: Some(why.clone()), ..judged };
+                    |tool: ServedTool| ServedTool { withheld: Some(why.clone()), ..tool };
                 return tools.iter().map(as_it_is).map(withheld).collect();
             }
         };
@@ -111,15 +111,15 @@ impl PinPolicy {
             (Ok(Some(lock)), PinReaction::Shadow | PinReaction::Block) => lock,
         };
         match lock.upstreams.get(name) {
-            Some(accepted) if accepted.instructions.as_deref() != now => {
+            Some(pins) if pins.instructions.as_deref() != now => {
                 let until = match self.on_change {
-                    PinReaction::Block => "; until then clients are not told them",
+                    PinReaction::Block => "; until then they are not sent to clients",
                     PinReaction::Allow | PinReaction::Shadow => "",
                 };
                 Err(format!(
-                    "the instructions of the upstream `{name}` are not as they were pinned: \
-                     `toolgate pins diff {name}` shows them, `toolgate pins accept {name}` agrees \
-                     to them{until}"
+                    "the instructions of the upstream `{name}` differ from their pin: `toolgate \
+                     pins diff {name}` shows the change, `toolgate pins accept {name}` approves \
+                     it{until}"
                 ))
             }
             Some(_) | None => Ok(()),
@@ -135,7 +135,7 @@ impl PinPolicy {
         let as_it_is = ServedTool { entry: entry.clone(), withheld: None };
         let now = ToolDefinition::from_entry(entry)?;
         let name = &now.name;
-        // Each entry is judged alone, even if another has the same name.
+        // Each entry is checked alone, even if another has the same name.
         let Some(change) = ToolDefinitionChange::between(pinned.get(name), &now) else {
             return Some(as_it_is);
         };
@@ -143,12 +143,12 @@ impl PinPolicy {
         let what = match change {
             ToolDefinitionChange::Added(_) => "is new".to_owned(),
             ToolDefinitionChange::Removed | ToolDefinitionChange::Changed(_) => {
-                format!("is not as it was pinned ({class})")
+                format!("differs from its pin ({class})")
             }
         };
         let why = format!(
             "`{name}` of the upstream `{upstream}` {what}: `toolgate pins diff {upstream}` shows \
-             it, `toolgate pins accept {upstream}` agrees to it"
+             it, `toolgate pins accept {upstream}` approves it"
         );
         match (self.on_change, pinned.get(name)) {
             (PinReaction::Allow, _) => Some(as_it_is),
@@ -157,11 +157,11 @@ impl PinPolicy {
                 Some(as_it_is)
             }
             (PinReaction::Block, None) => {
-                tracing::warn!("{why}; until then it is not served");
+                tracing::warn!("{why}; until then it is not listed");
                 None
             }
             (PinReaction::Block, Some(pinned)) => {
-                tracing::warn!("{why}; until then it is not called");
+                tracing::warn!("{why}; until then calls are refused");
                 Some(ServedTool { entry: pinned.to_entry(), withheld: Some(why) })
             }
         }

@@ -77,7 +77,7 @@ impl ToolDefinitionChange {
                 find_instruction_like(&[], now, &mut all);
                 all
             }
-            Self::Removed => vec![one(DifferenceClass::Breaking, "is gone")],
+            Self::Removed => vec![one(DifferenceClass::Breaking, "was removed")],
             Self::Changed(both) => differences(&both[0], &both[1]),
         }
     }
@@ -102,11 +102,11 @@ impl UpstreamChanges {
     /// Compares an upstream with its pins. Returns `None` if they are equal.
     pub fn between(before: &UpstreamPins, now: &UpstreamPins) -> Option<Self> {
         let both = [before, now].map(|it| it.instructions.clone());
-        let became = Self {
+        let changes = Self {
             instructions: (both[0] != both[1]).then_some(both),
             tools: tool_changes(&before.tools, now.tools.values()),
         };
-        (became.instructions.is_some() || !became.tools.is_empty()).then_some(became)
+        (changes.instructions.is_some() || !changes.tools.is_empty()).then_some(changes)
     }
 }
 
@@ -135,9 +135,9 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
     let mut cosmetic = |at: &str, before: &Option<String>, now: &Option<String>| {
         let what = match (before, now) {
             _ if before == now => return,
-            (None, _) => "is said now",
-            (_, None) => "is said no more",
-            _ => "says something else",
+            (None, _) => "was added",
+            (_, None) => "was removed",
+            _ => "changed",
         };
         all.push(PinDifference {
             class: DifferenceClass::Cosmetic,
@@ -160,7 +160,7 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
     if before.meta != now.meta {
         // Metadata may name a page that is shown, or who may call the tool.
         let at = "meta".to_owned();
-        let what = "is another".to_owned();
+        let what = "changed".to_owned();
         all.push(PinDifference {
             class: DifferenceClass::Breaking,
             location: at,
@@ -170,7 +170,7 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
     find_instruction_like(&texts_of(before), now, &mut all);
     if all.is_empty() {
         let at = "tool".to_owned();
-        let what = "says the same in another way".to_owned();
+        let what = "is written differently".to_owned();
         all.push(PinDifference {
             class: DifferenceClass::Cosmetic,
             location: at,
@@ -184,18 +184,18 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
 /// Compares the behaviour hints. A riskier hint is breaking, because policy relied on it. A milder
 /// hint widens the calls that rules allow.
 fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<PinDifference>) {
-    for (hint, unsaid, worse) in [
+    for (hint, default, worse) in [
         ("readOnlyHint", false, false),
         ("destructiveHint", true, true),
         ("idempotentHint", false, false),
         ("openWorldHint", true, true),
     ] {
-        let of = |it: &ToolDefinition| {
-            let said = it.annotations.as_ref().and_then(|all| all.get(hint)?.as_bool());
-            said.unwrap_or(unsaid)
+        let value_of = |it: &ToolDefinition| {
+            let value = it.annotations.as_ref().and_then(|all| all.get(hint)?.as_bool());
+            value.unwrap_or(default)
         };
-        let was = of(before);
-        let is = of(now);
+        let was = value_of(before);
+        let is = value_of(now);
         if was != is {
             let class =
                 if is == worse { DifferenceClass::Breaking } else { DifferenceClass::Widening };
@@ -203,13 +203,13 @@ fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<Pi
             all.push(PinDifference {
                 class,
                 location: at,
-                description: format!("was {was} and is {is}"),
+                description: format!("changed from {was} to {is}"),
             });
         }
     }
     let known = all.iter().any(|difference| difference.location.starts_with("annotations/"));
     if before.annotations != now.annotations && !known {
-        let what = "are others".to_owned();
+        let what = "changed".to_owned();
         all.push(PinDifference {
             class: DifferenceClass::Cosmetic,
             location: "annotations".into(),

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_is_shown() {
+    fn control_and_invisible_characters_are_escaped() {
         assert_eq!(escape_line("a\u{1b}]0;x\u{7}\r\n"), "a\\u{1b}]0;x\\u{7}\\r\\n");
         assert_eq!(
             escape_line("\u{202e}\u{200b}\u{e0041}\u{feff}"),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_joined_emoji_is_seen() {
+    fn a_joiner_is_invisible_unless_it_joins_emoji() {
         assert_eq!(first_invisible("👩\u{200d}🔬\r\n"), None);
         assert_eq!(first_invisible("ig\u{200d}nore"), Some('\u{200d}'));
     }

@@ -14,16 +14,16 @@ const CONTEXT_LINES: usize = 2;
 ///
 /// Each tool has its differences and a line diff of the changed texts. Control characters are
 /// escaped.
-pub fn render_changes(upstream: &str, became: &UpstreamChanges) -> String {
-    let mut all: Vec<_> = became.tools.iter().collect();
+pub fn render_changes(upstream: &str, changes: &UpstreamChanges) -> String {
+    let mut all: Vec<_> = changes.tools.iter().collect();
     all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
     let mut text = String::new();
-    if let Some([was, is]) = &became.instructions {
+    if let Some([was, is]) = &changes.instructions {
         // Instructions always address the model.
         let class =
             if is.is_some() { DifferenceClass::InstructionLike } else { DifferenceClass::Cosmetic };
         _ = writeln!(text, "{upstream}: {}", class.as_str());
-        let [was, is] = [was, is].map(|said| said.as_deref().unwrap_or_default());
+        let [was, is] = [was, is].map(|text| text.as_deref().unwrap_or_default());
         write_line_diff(&mut text, "instructions", was, is);
         text.push('\n');
     }

@@ -82,26 +82,31 @@ impl SchemaComparison<'_> {
         self.add(class, at, what);
     }
 
-    fn compare_schemas(&mut self, at: &str, before: &Value, now: &Value, deep: usize) {
+    fn compare_schemas(&mut self, at: &str, before: &Value, now: &Value, depth: usize) {
         if before == now {
             return;
         }
         let (Value::Object(before), Value::Object(now)) = (before, now) else {
-            return match (takes_any(before), takes_any(now)) {
-                (true, _) => self.add_stricter(at, "took anything"),
-                (_, true) => self.add_looser(at, "takes anything"),
-                _ => self.add(DifferenceClass::Breaking, at, "is another"),
+            return match (accepts_any(before), accepts_any(now)) {
+                (true, _) => self.add_stricter(at, "accepted any value"),
+                (_, true) => self.add_looser(at, "accepts any value now"),
+                _ => self.add(DifferenceClass::Breaking, at, "changed"),
             };
         };
-        if deep >= DEPTH_MAX {
-            return self.add(DifferenceClass::Breaking, at, "is another");
+        if depth >= DEPTH_MAX {
+            return self.add(DifferenceClass::Breaking, at, "changed");
         }
-        let words: BTreeSet<_> = before.keys().chain(now.keys()).collect();
-        for word in words {
-            let was = before.get(word);
-            let is = now.get(word);
+        let keywords: BTreeSet<_> = before.keys().chain(now.keys()).collect();
+        for keyword in keywords {
+            let was = before.get(keyword);
+            let is = now.get(keyword);
             if was != is {
-                self.compare_keyword(&format!("{at}/{}", escaped(word)), word, [was, is], deep);
+                self.compare_keyword(
+                    &format!("{at}/{}", escaped(keyword)),
+                    keyword,
+                    [was, is],
+                    depth,
+                );
             }
         }
     }
@@ -109,43 +114,45 @@ impl SchemaComparison<'_> {
     fn compare_keyword(
         &mut self,
         at: &str,
-        word: &str,
+        keyword: &str,
         [was, is]: [Option<&Value>; 2],
-        deep: usize,
+        depth: usize,
     ) {
-        match word {
-            _ if ANNOTATION_KEYWORDS.contains(&word) => {
-                self.add(DifferenceClass::Cosmetic, at, "says something else");
+        match keyword {
+            _ if ANNOTATION_KEYWORDS.contains(&keyword) => {
+                self.add(DifferenceClass::Cosmetic, at, "changed");
             }
-            _ if SCHEMA_MAP_KEYWORDS.contains(&word) => self.compare_named(at, word, was, is, deep),
+            _ if SCHEMA_MAP_KEYWORDS.contains(&keyword) => {
+                self.compare_named(at, keyword, was, is, depth)
+            }
             "required" => self.compare_required(at, was, is),
             "type" => self.compare_choices(at, allowed_types(was), allowed_types(is)),
             "enum" | "const" => {
-                self.compare_choices(at, allowed_values(word, was), allowed_values(word, is));
+                self.compare_choices(at, allowed_values(keyword, was), allowed_values(keyword, is));
             }
             "additionalProperties" | "unevaluatedProperties" => {
-                self.compare_additional(at, was, is, deep);
+                self.compare_additional(at, was, is, depth);
             }
-            _ if LOWER_BOUND_KEYWORDS.contains(&word) => {
+            _ if LOWER_BOUND_KEYWORDS.contains(&keyword) => {
                 self.compare_bound(at, was, is, |was, is| is > was);
             }
-            _ if UPPER_BOUND_KEYWORDS.contains(&word) => {
+            _ if UPPER_BOUND_KEYWORDS.contains(&keyword) => {
                 self.compare_bound(at, was, is, |was, is| is < was);
             }
             _ => match (was, is) {
-                (Some(was), Some(is)) if SCHEMA_KEYWORDS.contains(&word) => {
-                    self.compare_schemas(at, was, is, deep + 1);
+                (Some(was), Some(is)) if SCHEMA_KEYWORDS.contains(&keyword) => {
+                    self.compare_schemas(at, was, is, depth + 1);
                 }
                 (Some(Value::Array(was)), Some(Value::Array(is)))
-                    if SCHEMA_LIST_KEYWORDS.contains(&word) && was.len() == is.len() =>
+                    if SCHEMA_LIST_KEYWORDS.contains(&keyword) && was.len() == is.len() =>
                 {
                     for (index, (was, is)) in was.iter().zip(is).enumerate() {
-                        self.compare_schemas(&format!("{at}/{index}"), was, is, deep + 1);
+                        self.compare_schemas(&format!("{at}/{index}"), was, is, depth + 1);
                     }
                 }
-                (None, _) if word != "default" => self.add_stricter(at, "is asked for now"),
-                (_, None) if word != "default" => self.add_looser(at, "is asked for no more"),
-                _ => self.add(DifferenceClass::Breaking, at, "is another"),
+                (None, _) if keyword != "default" => self.add_stricter(at, "was added"),
+                (_, None) if keyword != "default" => self.add_looser(at, "was removed"),
+                _ => self.add(DifferenceClass::Breaking, at, "changed"),
             },
         }
     }
@@ -153,25 +160,25 @@ impl SchemaComparison<'_> {
     fn compare_named(
         &mut self,
         at: &str,
-        word: &str,
+        keyword: &str,
         was: Option<&Value>,
         is: Option<&Value>,
-        deep: usize,
+        depth: usize,
     ) {
         let all: BTreeSet<_> = member_names(was).chain(member_names(is)).collect();
         for name in all {
             let at = format!("{at}/{}", escaped(&name));
             match (was.and_then(|was| was.get(&name)), is.and_then(|is| is.get(&name))) {
-                (Some(was), Some(is)) => self.compare_schemas(&at, was, is, deep + 1),
+                (Some(was), Some(is)) => self.compare_schemas(&at, was, is, depth + 1),
                 // `required` reports whether the property is mandatory.
-                (None, Some(_)) if word == "properties" => {
+                (None, Some(_)) if keyword == "properties" => {
                     self.add(DifferenceClass::Widening, &at, "is new");
                 }
-                (Some(_), None) if word == "properties" => {
-                    self.add(DifferenceClass::Breaking, &at, "is gone");
+                (Some(_), None) if keyword == "properties" => {
+                    self.add(DifferenceClass::Breaking, &at, "was removed");
                 }
                 // The references to the definition differ, too.
-                _ => self.add(DifferenceClass::Widening, &at, "came or went"),
+                _ => self.add(DifferenceClass::Widening, &at, "was added or removed"),
             }
         }
     }
@@ -182,10 +189,10 @@ impl SchemaComparison<'_> {
         let was = was.unwrap_or_default();
         let is = is.unwrap_or_default();
         for name in is.difference(&was) {
-            self.add_stricter(at, format!("{name} has to be there"));
+            self.add_stricter(at, format!("{name} is required now"));
         }
         for name in was.difference(&is) {
-            self.add_looser(at, format!("{name} need not be there"));
+            self.add_looser(at, format!("{name} is not required any more"));
         }
     }
 
@@ -197,8 +204,8 @@ impl SchemaComparison<'_> {
         is: Option<BTreeSet<String>>,
     ) {
         match (was, is) {
-            (None, _) => self.add_stricter(at, "is asked for now"),
-            (_, None) => self.add_looser(at, "is asked for no more"),
+            (None, _) => self.add_stricter(at, "was added"),
+            (_, None) => self.add_looser(at, "was removed"),
             (Some(was), Some(is)) => {
                 let list = |all: Vec<&String>| {
                     all.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -206,10 +213,10 @@ impl SchemaComparison<'_> {
                 let less = was.difference(&is).collect::<Vec<_>>();
                 let more = is.difference(&was).collect::<Vec<_>>();
                 if !less.is_empty() {
-                    self.add_stricter(at, format!("is no more {}", list(less)));
+                    self.add_stricter(at, format!("no longer allows {}", list(less)));
                 }
                 if !more.is_empty() {
-                    self.add_looser(at, format!("may be {}", list(more)));
+                    self.add_looser(at, format!("now also allows {}", list(more)));
                 }
             }
         }
@@ -221,15 +228,17 @@ impl SchemaComparison<'_> {
         at: &str,
         was: Option<&Value>,
         is: Option<&Value>,
-        deep: usize,
+        depth: usize,
     ) {
         let any = Value::Bool(true);
         let was = was.unwrap_or(&any);
         let is = is.unwrap_or(&any);
         match (was, is) {
-            (Value::Bool(false), _) => self.add_looser(at, "others are taken now"),
-            (_, Value::Bool(false)) => self.add_stricter(at, "others are taken no more"),
-            _ => self.compare_schemas(at, was, is, deep + 1),
+            (Value::Bool(false), _) => self.add_looser(at, "other properties are allowed now"),
+            (_, Value::Bool(false)) => {
+                self.add_stricter(at, "other properties are not allowed any more")
+            }
+            _ => self.compare_schemas(at, was, is, depth + 1),
         }
     }
 
@@ -243,15 +252,15 @@ impl SchemaComparison<'_> {
         let number = |value: Option<&Value>| value.and_then(Value::as_f64);
         match (was, number(was), is, number(is)) {
             (_, Some(before), _, Some(now)) => {
-                let what = format!("was {before} and is {now}");
+                let what = format!("changed from {before} to {now}");
                 match tighter(before, now) {
                     true => self.add_stricter(at, what),
                     false => self.add_looser(at, what),
                 }
             }
-            (None, ..) => self.add_stricter(at, "is asked for now"),
-            (_, _, None, _) => self.add_looser(at, "is asked for no more"),
-            _ => self.add(DifferenceClass::Breaking, at, "is another"),
+            (None, ..) => self.add_stricter(at, "was added"),
+            (_, _, None, _) => self.add_looser(at, "was removed"),
+            _ => self.add(DifferenceClass::Breaking, at, "changed"),
         }
     }
 }
@@ -261,7 +270,7 @@ fn member_names(of: Option<&Value>) -> impl Iterator<Item = String> {
     of.and_then(Value::as_object).into_iter().flat_map(|all| all.keys().cloned())
 }
 
-fn takes_any(schema: &Value) -> bool {
+fn accepts_any(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
@@ -280,8 +289,8 @@ fn allowed_types(of: Option<&Value>) -> Option<BTreeSet<String>> {
     Some(types)
 }
 
-fn allowed_values(word: &str, of: Option<&Value>) -> Option<BTreeSet<String>> {
-    match (word, of?) {
+fn allowed_values(keyword: &str, of: Option<&Value>) -> Option<BTreeSet<String>> {
+    match (keyword, of?) {
         ("const", one) => Some(BTreeSet::from([one.to_string()])),
         (_, Value::Array(several)) => Some(several.iter().map(Value::to_string).collect()),
         _ => None,

@@ -105,15 +105,15 @@ impl CutPlan {
         let most = budget.text_bytes.max(UNCUT_BYTES_MAX);
         let structured = output.structured && !budget.is_schema_promised;
         let value = if structured { json_bytes(&output.value) } else { 0 };
-        let beside = output.content.iter().filter_map(text_of).map(str::len);
-        let texts = output.text.body.len() + beside.sum::<usize>();
+        let blocks = output.content.iter().filter_map(text_of).map(str::len);
+        let texts = output.text.body.len() + blocks.sum::<usize>();
         let embedded = output.content.iter().filter_map(embedded_text).map(str::len);
         let mut left = texts + value + embedded.sum::<usize>();
         if budget.text_bytes == 0 || left <= most {
             return None;
         }
-        let said = if structured { text_repeats_value(output) } else { None };
-        let mut parts = match said {
+        let text_type = if structured { text_repeats_value(output) } else { None };
+        let mut parts = match text_type {
             Some(_) => vec![(texts + value, TextPart::Texts)],
             None => vec![(texts, TextPart::Texts), (value, TextPart::Structured)],
         };
@@ -130,7 +130,7 @@ impl CutPlan {
             left -= bytes - stays;
             cut.push(part);
         }
-        Some(Self { parts: cut, merges_embedded: left > most, text_type: said })
+        Some(Self { parts: cut, merges_embedded: left > most, text_type })
     }
 
     fn cuts(&self, part: &TextPart) -> bool {
@@ -220,7 +220,7 @@ impl ResultCutter<'_> {
         let tail = &text[text.ceil_char_boundary(text.len() - TAIL_BYTES)..];
         let head = piece(&text, 0, HEAD_BYTES);
         let left_out = text.len() - head.len() - tail.len();
-        let shown = format!("{head}\n[… {left_out} bytes are left out here …]\n{tail}");
+        let shown = format!("{head}\n[… {left_out} bytes omitted …]\n{tail}");
         let read_on = head.len();
         let spec = self.store(media_type, StoredData::Text(text.into()))?;
         self.notes.push(read_on_note(what, &spec, read_on));
@@ -255,7 +255,7 @@ impl ResultCutter<'_> {
             let spec = self.store(media.media_type, StoredData::Bytes(media.bytes.clone()))?;
             let what = shortened_name(media.uri.unwrap_or(media.media_type));
             self.notes.push(format!(
-                "`{what}` has {bytes} bytes and is at {} for an hour, to be read as a resource.",
+                "`{what}` has {bytes} bytes and is stored for an hour; read it as the resource {}.",
                 spec.uri
             ));
             let spec =
@@ -265,12 +265,12 @@ impl ResultCutter<'_> {
         Ok(())
     }
 
-    fn store(&self, media_type: &str, whole: StoredData) -> Result<ResourceSpec, ToolError> {
+    fn store(&self, media_type: &str, data: StoredData) -> Result<ResourceSpec, ToolError> {
         // No valid media type is this long.
         let media_type = if media_type.len() > NAME_MAX { OCTETS } else { media_type };
         let spec =
             ResourceSpec::new("", format!("result of {}", self.tool)).with_media_type(media_type);
-        self.results.store(self.caller, spec, whole)
+        self.results.store(self.caller, spec, data)
     }
 }
 
@@ -331,18 +331,18 @@ fn text_repeats_value(output: &ToolOutput) -> Option<&'static str> {
     }
     let value = &output.value;
     let body = &output.text.body;
-    let held = value.as_object().filter(|fields| fields.len() == 1);
-    let held = held.and_then(|fields| fields.values().next());
-    if held.and_then(Value::as_str) == Some(body) {
+    let only_field = value.as_object().filter(|fields| fields.len() == 1);
+    let only_field = only_field.and_then(|fields| fields.values().next());
+    if only_field.and_then(Value::as_str) == Some(body) {
         return Some(PLAIN);
     }
-    let said: Value = serde_json::from_str(body).ok()?;
-    (said == *value || Some(&said) == held).then_some(JSON)
+    let parsed: Value = serde_json::from_str(body).ok()?;
+    (parsed == *value || Some(&parsed) == only_field).then_some(JSON)
 }
 
 /// Returns the part of an upstream's own name that is repeated.
-fn shortened_name(said: &str) -> &str {
-    piece(said, 0, NAME_MAX)
+fn shortened_name(name: &str) -> &str {
+    piece(name, 0, NAME_MAX)
 }
 
 fn append(text: &mut String, more: &str) {
@@ -358,7 +358,7 @@ fn read_on_note(what: &str, spec: &ResourceSpec, from: usize) -> String {
     let uri = &spec.uri;
     let id = id_in_uri(spec);
     format!(
-        "{what} has {bytes} bytes and is at {uri} for an hour. Read on with results_read and the id \
-         `{id}`: an `offset` from {from}, or what to `find`."
+        "{what} has {bytes} bytes and is stored at {uri} for an hour. To read on, call \
+         results_read with the id `{id}` and an `offset` from {from}, or a text to `find`."
     )
 }

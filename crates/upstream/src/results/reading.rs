@@ -65,8 +65,8 @@ pub(super) struct ResultMatch {
 impl Tool for ReadResult {
     const NAME: &'static str = "results.read";
     const TITLE: &'static str = "Read a long result";
-    const DESCRIPTION: &'static str = "Reads on in a result that was too long to be given at once, or \
-                                 finds a text in it. The result's id stands in its note.";
+    const DESCRIPTION: &'static str = "Read on in a result that was too long to return at once, or \
+                                 find text in it. Its note has the id.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ResultReadInput;
@@ -83,15 +83,15 @@ impl Tool for ReadResult {
             (spec, StoredData::Bytes(_)) => {
                 let media_type = spec.media_type.as_deref().unwrap_or("binary");
                 let message =
-                    format!("it is {media_type}, no text: read the resource {}", spec.uri);
+                    format!("it is {media_type}, not text: read the resource {}", spec.uri);
                 return Err(ToolError::invalid("/id", message));
             }
         };
         let total = text.len();
         if let Some(find) = find.filter(|find| !find.is_empty()) {
-            let looked = spawn_blocking(move || (find_matches(&text, offset, &find), text)).await;
+            let searched = spawn_blocking(move || (find_matches(&text, offset, &find), text)).await;
             let (places, text) =
-                looked.map_err(|err| ToolError::with_cause("the search broke off", err))?;
+                searched.map_err(|err| ToolError::with_cause("the search was aborted", err))?;
             let next = places.get(MATCHES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
             let found = places.into_iter();
             let found = found
@@ -107,9 +107,9 @@ impl Tool for ReadResult {
     fn decode_utf8(output: &ResultPart) -> ResultText {
         let ResultPart { total, text, next, found } = output;
         let body = match (text, found) {
-            (Some(text), _) if text.is_empty() => format!("Nothing more: it has {total} bytes."),
+            (Some(text), _) if text.is_empty() => format!("No more: the result has {total} bytes."),
             (None, Some(found)) if found.is_empty() => {
-                format!("That is not in it, from `offset` on; it has {total} bytes.")
+                format!("Not found from `offset` on; the result has {total} bytes.")
             }
             (Some(text), _) => text.clone(),
             (None, Some(found)) => {
@@ -120,44 +120,44 @@ impl Tool for ReadResult {
         };
         match next {
             Some(next) => ResultText::from_body(body)
-                .with_note(format!("Go on at `offset` {next} of {total}.")),
+                .with_note(format!("Continue at `offset` {next} of {total}.")),
             None => ResultText::from_body(body),
         }
     }
 }
 
-/// Finds at most [`MATCHES_MAX`] matches of `sought` in `text` from the byte `from` on, ignoring
+/// Finds at most [`MATCHES_MAX`] matches of `pattern` in `text` from the byte `from` on, ignoring
 /// case. Returns their byte ranges.
 ///
 /// Runs in linear time (Knuth, Morris, Pratt).
-pub(super) fn find_matches(text: &str, from: usize, sought: &str) -> Vec<(usize, usize)> {
-    let sought: Vec<char> = sought.chars().flat_map(char::to_lowercase).collect();
+pub(super) fn find_matches(text: &str, from: usize, pattern: &str) -> Vec<(usize, usize)> {
+    let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
     // Failure table of Knuth, Morris and Pratt.
-    let mut again = vec![0; sought.len()];
+    let mut failure = vec![0; pattern.len()];
     let mut places = Vec::new();
-    let mut starts = VecDeque::with_capacity(sought.len());
-    let step = |again: &[usize], mut have: usize, next: char| {
-        while have > 0 && sought[have] != next {
-            have = again[have - 1];
+    let mut starts = VecDeque::with_capacity(pattern.len());
+    let step = |failure: &[usize], mut matched: usize, next: char| {
+        while matched > 0 && pattern[matched] != next {
+            matched = failure[matched - 1];
         }
-        if sought[have] == next { have + 1 } else { 0 }
+        if pattern[matched] == next { matched + 1 } else { 0 }
     };
-    for at in 1..sought.len() {
-        again[at] = step(&again, again[at - 1], sought[at]);
+    for at in 1..pattern.len() {
+        failure[at] = step(&failure, failure[at - 1], pattern[at]);
     }
     let from = text.floor_char_boundary(from.min(text.len()));
-    let mut have = 0;
+    let mut matched = 0;
     for (at, letter) in text[from..].char_indices() {
         let at = from + at;
         for small in letter.to_lowercase() {
-            if starts.len() == sought.len() {
+            if starts.len() == pattern.len() {
                 starts.pop_front();
             }
             starts.push_back(at);
-            have = step(&again, have, small);
-            if have == sought.len() {
+            matched = step(&failure, matched, small);
+            if matched == pattern.len() {
                 places.push((starts[0], at + letter.len_utf8()));
-                have = 0;
+                matched = 0;
                 starts.clear();
                 if places.len() == MATCHES_MAX {
                     return places;

@@ -43,7 +43,7 @@ impl ResourceSource for StoredResults {
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
-        let about = "A result, or a part of one, that was too long to be given at once.";
+        let about = "A result, or a part of one, that was too long to return at once.";
         vec![ResourceTemplate::new("result://{id}", "result").with_description(about)]
     }
 
@@ -53,9 +53,9 @@ impl ResourceSource for StoredResults {
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            let (spec, whole) = self.results.find(&ctx.caller, uri)?;
+            let (spec, data) = self.results.find(&ctx.caller, uri)?;
             let media_type = spec.media_type.unwrap_or_default();
-            Ok(vec![match whole {
+            Ok(vec![match data {
                 StoredData::Text(text) => ResourceContents::text(uri, media_type, &*text),
                 StoredData::Bytes(bytes) => ResourceContents::bytes(uri, media_type, bytes),
             }])

@@ -1,4 +1,4 @@
-//! What is cut of an answer, and what is read of what was kept.
+//! Results are cut, and stored results are read.
 
 use std::time::{Duration, Instant};
 
@@ -19,32 +19,32 @@ fn ctx(name: &str) -> ToolContext {
     ToolContext::detached(Caller::with_key(name), Instant::now() + Duration::from_secs(5))
 }
 
-/// Ann's answer, cut.
+/// Cuts `output` for the caller Ann.
 fn cut(results: &ResultStore, output: ToolOutput, budget: ResultBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
-    results.cut(&ctx("ann"), &tool, output, budget).expect("it is kept")
+    results.cut(&ctx("ann"), &tool, output, budget).expect("it is stored")
 }
 
-/// An answer that has no structured value.
-fn shows(body: impl Into<String>, content: Vec<ContentBlock>) -> ToolOutput {
+/// Returns a result without a structured value.
+fn unstructured(body: impl Into<String>, content: Vec<ContentBlock>) -> ToolOutput {
     let output = ToolOutput::new(Value::Null, ResultText::from_body(body), CallEnding::Done);
     ToolOutput { structured: false, content, ..output }
 }
 
-fn gives(value: Value, body: impl Into<String>) -> ToolOutput {
+fn structured(value: Value, body: impl Into<String>) -> ToolOutput {
     ToolOutput::new(value, ResultText::from_body(body), CallEnding::Done)
 }
 
 fn long() -> ToolOutput {
     let lines: Vec<_> = (0..5000).map(|at| format!("line {at} é")).collect();
-    shows(lines.join("\n"), Vec::new())
+    unstructured(lines.join("\n"), Vec::new())
 }
 
 fn rows(count: usize) -> Value {
     (0..count).map(|at| json!({ "name": format!("row {at}"), "is": [at, null] })).collect()
 }
 
-/// The URIs that a result links to.
+/// Returns the URIs that a result links to.
 fn links(output: &ToolOutput) -> Vec<String> {
     let link = |one: &ContentBlock| match &one.shown {
         ContentBody::Link(spec) => Some(spec.uri.clone()),
@@ -53,15 +53,15 @@ fn links(output: &ToolOutput) -> Vec<String> {
     output.content.iter().filter_map(link).collect()
 }
 
-/// What Ann has at `uri`.
-async fn kept(results: &ResultStore, uri: &str) -> ResourceContents {
+/// Reads what is stored for Ann at `uri`.
+async fn stored(results: &ResultStore, uri: &str) -> ResourceContents {
     let resources = results.resources();
     let ctx = ctx("ann");
-    let mut read = resources.read(&ctx, uri).await.expect("it is kept");
+    let mut read = resources.read(&ctx, uri).await.expect("it is stored");
     read.remove(0)
 }
 
-/// The text that Ann has at `uri`, and its media type.
+/// Reads the text that is stored for Ann at `uri`, with its media type.
 async fn text(results: &ResultStore, uri: &str) -> (String, String) {
     let ResourceContents { media_type, held, .. } = kept(results, uri).await;
     let ResourceData::Text(text) = held else { panic!("{held:?}") };
@@ -74,7 +74,7 @@ async fn read(results: &ResultStore, input: Value) -> Result<ResultPart, ToolErr
 }
 
 #[tokio::test]
-async fn a_long_result_is_cut_and_read_on_to_its_end() {
+async fn a_long_result_is_cut_and_can_be_read_to_its_end() {
     let results = ResultStore::default();
     let whole = long().text.body;
     let output = cut(&results, long(), BUDGET);
@@ -95,7 +95,7 @@ async fn a_long_result_is_cut_and_read_on_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_is_sought_is_found_with_where_to_read_on() {
+async fn a_search_ignores_case_and_returns_the_offset() {
     let results = ResultStore::default();
     let output = cut(&results, long(), BUDGET);
     let input = json!({ "id": links(&output)[0], "find": "LINE 4321" });
@@ -105,11 +105,11 @@ async fn what_is_sought_is_found_with_where_to_read_on() {
 }
 
 #[tokio::test]
-async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
+async fn each_match_in_a_long_line_is_returned_with_the_text_around_it() {
     let results = ResultStore::default();
     let items: Vec<_> = (0..2000).map(|at| json!({ "name": format!("Äpfel {at}é") })).collect();
     let whole = json!(items).to_string();
-    let output = cut(&results, shows(whole.clone(), Vec::new()), BUDGET);
+    let output = cut(&results, unstructured(whole.clone(), Vec::new()), BUDGET);
     let mut offset = 0;
     let mut all = Vec::new();
     loop {
@@ -132,7 +132,7 @@ async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
 }
 
 #[tokio::test]
-async fn nobody_reads_the_result_of_another() {
+async fn a_result_is_visible_to_its_own_caller_only() {
     let results = ResultStore::default();
     let picture = vec![ContentBlock::image("image/png", vec![7; 2000])];
     let output = cut(&results, ToolOutput { content: picture, ..long() }, BUDGET);
@@ -147,13 +147,13 @@ async fn nobody_reads_the_result_of_another() {
 }
 
 #[tokio::test]
-async fn a_structured_value_that_was_not_promised_is_kept_as_json_and_no_longer_structured() {
+async fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
     let results = ResultStore::default();
     let value = json!({ "rows": rows(400), "count": 400 });
     let pretty = serde_json::to_string_pretty(&value).expect("JSON");
-    // Its JSON as the server writes it, and no text at all.
+    // The text is the value as JSON, or empty.
     for (body, expected) in [(pretty.as_str(), pretty.clone()), ("", value.to_string())] {
-        let output = cut(&results, gives(value.clone(), body), BUDGET);
+        let output = cut(&results, structured(value.clone(), body), BUDGET);
         assert_eq!((output.structured, &output.value), (false, &Value::Null));
         assert!(output.text.body.starts_with(&expected[..4000]) && output.text.body.len() < 7000);
         let [uri] = &links(&output)[..] else { panic!("{output:?}") };
@@ -163,7 +163,7 @@ async fn a_structured_value_that_was_not_promised_is_kept_as_json_and_no_longer_
 }
 
 #[tokio::test]
-async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
+async fn a_text_that_is_the_only_field_of_the_value_is_stored_once() {
     let results = ResultStore::default();
     let lines = long().text.body;
     let list = rows(400);
@@ -171,7 +171,7 @@ async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
         (json!({ "result": lines }), lines.clone(), "text/plain"),
         (json!({ "result": list }), list.to_string(), "application/json"),
     ] {
-        let output = cut(&results, gives(value, body.clone()), BUDGET);
+        let output = cut(&results, structured(value, body.clone()), BUDGET);
         assert!(!output.structured && output.text.body.len() < 7000);
         let [uri] = &links(&output)[..] else { panic!("{output:?}") };
         assert_eq!(text(&results, uri).await, (body, media_type.to_owned()));
@@ -179,42 +179,42 @@ async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
 }
 
 #[tokio::test]
-async fn of_a_text_and_a_value_that_say_different_things_the_longer_is_cut() {
+async fn the_longer_part_is_cut_when_text_and_value_differ() {
     let results = ResultStore::default();
     let value = json!({ "rows": rows(400) });
-    let output = cut(&results, gives(value.clone(), "400 rows."), BUDGET);
+    let output = cut(&results, structured(value.clone(), "400 rows."), BUDGET);
     assert!(!output.structured && output.text.body.starts_with("400 rows.\n{\"rows\":"));
     let json = text(&results, &links(&output)[0]).await;
     assert_eq!(json, (value.to_string(), "application/json".to_owned()));
-    let said = gives(json!({ "count": 5000 }), long().text.body);
-    let output = cut(&results, said, BUDGET);
+    let long_text = structured(json!({ "count": 5000 }), long().text.body);
+    let output = cut(&results, long_text, BUDGET);
     assert_eq!((output.structured, output.value), (true, json!({ "count": 5000 })));
     assert!(output.text.body.len() < 7000);
 }
 
 #[test]
-fn what_was_promised_stays_structured_and_whole() {
+fn a_value_with_a_promised_schema_is_not_cut() {
     let results = ResultStore::default();
     let promised = ResultBudget { is_schema_promised: true, ..BUDGET };
     let value = json!({ "rows": rows(400) });
-    let output = cut(&results, gives(value.clone(), "400 rows."), promised);
+    let output = cut(&results, structured(value.clone(), "400 rows."), promised);
     assert_eq!((output.structured, output.value), (true, value.clone()));
     assert_eq!((output.text, output.content), (ResultText::from_body("400 rows."), Vec::new()));
-    // Its text is cut as any.
-    let output = cut(&results, gives(value.clone(), value.to_string()), promised);
+    // Its text is cut like any other.
+    let output = cut(&results, structured(value.clone(), value.to_string()), promised);
     assert_eq!((output.structured, output.value), (true, value));
     assert!(output.text.body.len() < 7000);
 }
 
 #[tokio::test]
-async fn of_texts_that_are_embedded_the_largest_are_kept_as_what_they_are() {
+async fn the_largest_embedded_text_is_stored_with_its_media_type() {
     let results = ResultStore::default();
     let embedded = |name: &str, bytes| {
         let text = name.repeat(bytes);
         ContentBlock::resource(ResourceContents::text(format!("x:{name}"), "text/csv", text))
     };
     let content = vec![embedded("a", 7000), embedded("b", 9000), embedded("c", 100)];
-    let output = cut(&results, shows("three files", content.clone()), BUDGET);
+    let output = cut(&results, unstructured("three files", content.clone()), BUDGET);
     assert_eq!(output.text.body, "three files");
     assert_eq!((&output.content[0], &output.content[2]), (&content[0], &content[2]));
     let ContentBody::Link(link) = &output.content[1].shown else { panic!("{output:?}") };
@@ -225,12 +225,12 @@ async fn of_texts_that_are_embedded_the_largest_are_kept_as_what_they_are() {
 }
 
 #[tokio::test]
-async fn many_short_texts_that_are_embedded_are_one_with_the_text() {
+async fn many_short_embedded_texts_are_merged_into_the_text() {
     let results = ResultStore::default();
     let row =
         |at| ResourceContents::text(format!("x:{at}"), "text/plain", format!("row {at} is here"));
     let content = (0..1000).map(|at| ContentBlock::resource(row(at))).collect();
-    let output = cut(&results, shows("A thousand:", content), BUDGET);
+    let output = cut(&results, unstructured("A thousand:", content), BUDGET);
     let [uri] = &links(&output)[..] else { panic!("{output:?}") };
     assert_eq!(output.content.len(), 1);
     let (whole, _) = text(&results, uri).await;
@@ -239,8 +239,7 @@ async fn many_short_texts_that_are_embedded_are_one_with_the_text() {
 }
 
 #[tokio::test]
-async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest_is_within_bounds()
-{
+async fn the_largest_media_are_replaced_by_links_until_the_rest_fits() {
     let results = ResultStore::default();
     let file = ResourceContents::bytes("x:it", "application/pdf", vec![3; 7000]);
     let content = vec![
@@ -251,7 +250,7 @@ async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest
         ContentBlock::image("image/gif", vec![4; 3000]),
     ];
     let budget = ResultBudget { media_bytes: 10_100, ..BUDGET };
-    let output = cut(&results, shows("", content.clone()), budget);
+    let output = cut(&results, unstructured("", content.clone()), budget);
     for at in [0, 3, 4] {
         assert_eq!(output.content[at], content[at]);
     }
@@ -259,7 +258,7 @@ async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest
     for (uri, media_type, data) in
         [(sound, "audio/wav", vec![2; 8000]), (file, "application/pdf", vec![3; 7000])]
     {
-        assert_eq!(kept(&results, uri).await, ResourceContents::bytes(uri, media_type, data));
+        assert_eq!(stored(&results, uri).await, ResourceContents::bytes(uri, media_type, data));
         let why = read(&results, json!({ "id": uri })).await.err().expect("no text").message;
         assert!(why.contains(media_type) && why.contains(uri.as_str()), "{why}");
     }
@@ -268,11 +267,11 @@ async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest
 }
 
 #[test]
-fn what_is_short_or_has_no_bounds_is_left_as_it_is() {
+fn a_result_that_is_short_or_unlimited_is_unchanged() {
     let results = ResultStore::default();
     let picture = || vec![ContentBlock::image("image/png", vec![1; 2000])];
     let value = json!({ "rows": rows(20) });
-    let short = ToolOutput { content: picture(), ..gives(value.clone(), value.to_string()) };
+    let short = ToolOutput { content: picture(), ..structured(value.clone(), value.to_string()) };
     let wide = ResultBudget { media_bytes: 2000, ..BUDGET };
     for (output, budget) in [(ToolOutput { content: picture(), ..long() }, ALL), (short, wide)] {
         let body = output.text.body.clone();
@@ -285,26 +284,26 @@ fn what_is_short_or_has_no_bounds_is_left_as_it_is() {
 }
 
 #[test]
-fn pictures_that_are_kept_take_the_place_of_older_results() {
+fn stored_images_replace_older_results() {
     let results = ResultStore::default();
     let bytes = STORE_BYTES_MAX / 2 - 1024;
-    let picture = || shows("", vec![ContentBlock::image("image/png", vec![0; bytes])]);
+    let picture = || unstructured("", vec![ContentBlock::image("image/png", vec![0; bytes])]);
     let uris = [0; 3].map(|_| links(&cut(&results, picture(), BUDGET)).remove(0));
     let is_there = |uri: &String| results.find(&Caller::with_key("ann"), uri).is_ok();
     assert_eq!(uris.each_ref().map(is_there), [false, true, true]);
 }
 
 #[test]
-fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
+fn a_result_of_very_many_parts_is_short_once_it_is_cut() {
     let embedded = |at: usize| {
         let uri = format!("file:///{at}/{}", "x".repeat(4000));
         let text = "y".repeat(7000);
         ContentBlock::resource(ResourceContents::text(uri, "text/plain", text))
     };
     let results = ResultStore::default();
-    let many = shows("", (0..2000).map(embedded).collect());
+    let many = unstructured("", (0..2000).map(embedded).collect());
     let cut = cut(&results, many, BUDGET);
-    let said = |one: &ContentBlock| match &one.shown {
+    let size = |one: &ContentBlock| match &one.shown {
         ContentBody::Link(spec) => spec.uri.len() + spec.about.as_ref().map_or(0, String::len),
         ContentBody::Resource(ResourceContents { uri, held: ResourceData::Text(text), .. }) => {
             uri.len() + text.len()
@@ -312,27 +311,27 @@ fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
         other => panic!("{other:?}"),
     };
     let note = cut.text.note.as_ref().map_or(0, String::len);
-    let all = cut.text.body.len() + note + cut.content.iter().map(said).sum::<usize>();
+    let all = cut.text.body.len() + note + cut.content.iter().map(size).sum::<usize>();
     assert!(all < 64 << 10, "{all} bytes are left");
 }
 
 #[test]
-fn what_an_upstream_says_of_what_is_kept_counts_too() {
+fn names_and_media_types_count_towards_the_store_limit() {
     let results = ResultStore::default();
     for _ in 0..100 {
         let uri = "u".repeat(1 << 20);
         let media_type = Some("m".repeat(1 << 20));
-        let held = ResourceData::Text("y".repeat(20_000));
+        let data = ResourceData::Text("y".repeat(20_000));
         let one = ContentBlock::resource(ResourceContents {
             uri,
             media_type,
-            held,
+            held: data,
             meta: MetaFields::new(),
         });
-        drop(cut(&results, shows("", vec![one]), BUDGET));
+        drop(cut(&results, unstructured("", vec![one]), BUDGET));
     }
     let all = results.lock();
-    let said = |one: &super::StoredResult| one.spec.media_type.as_ref().map_or(0, String::len);
-    assert!(all.kept.iter().map(said).sum::<usize>() < 10_000);
+    let size = |one: &super::StoredResult| one.spec.media_type.as_ref().map_or(0, String::len);
+    assert!(all.kept.iter().map(size).sum::<usize>() < 10_000);
     assert_eq!(all.bytes, all.kept.iter().map(super::StoredResult::bytes).sum::<usize>());
 }

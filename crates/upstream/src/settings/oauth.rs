@@ -58,37 +58,37 @@ impl OAuthSettings {
     /// Returns the invalid setting and the fix.
     pub(crate) fn check(&self) -> Result<(), String> {
         let needs_client = self.grant != OAuthGrant::AuthorizationCode;
-        let has_proof = self.client_secret.is_some() || self.client_key.is_some();
-        if needs_client && (self.client_id.is_none() || !has_proof) {
-            return Err("`oauth.grant` says that this server is let in by itself: say \
+        let has_credential = self.client_secret.is_some() || self.client_key.is_some();
+        if needs_client && (self.client_id.is_none() || !has_credential) {
+            return Err("`oauth.grant` makes toolgate authenticate by itself: set \
                         `oauth.client_id`, and `oauth.client_secret` or `oauth.client_key`"
                 .to_owned());
         }
         if self.client_secret.is_some() && self.client_key.is_some() {
-            return Err(
-                "of `oauth.client_secret` and `oauth.client_key` one shows who we are: say \
-                        one"
-                .to_owned(),
-            );
-        }
-        if self.client_key_id.is_some() && self.client_key.is_none() {
-            return Err("`oauth.client_key_id` is of no key: say `oauth.client_key`".to_owned());
-        }
-        // Secrets and tokens must not go to a server that only the upstream names.
-        let is_meant = self.client_secret.is_some() || needs_client;
-        if is_meant && self.issuer.is_none() {
-            return Err("the upstream would say who is told `oauth.client_secret` and tokens of \
-                        callers, and who gives tokens to this server: say the authorization server \
-                        that is meant in `oauth.issuer`"
+            return Err("`oauth.client_secret` and `oauth.client_key` are both set: set only one"
                 .to_owned());
         }
-        if has_proof && self.client_id.is_none() {
-            return Err("`oauth.client_secret` or `oauth.client_key` is nobody's: say \
+        if self.client_key_id.is_some() && self.client_key.is_none() {
+            return Err("`oauth.client_key_id` needs a key: set `oauth.client_key`".to_owned());
+        }
+        // Secrets and tokens must not go to a server that only the upstream names.
+        let sends_secrets = self.client_secret.is_some() || needs_client;
+        if sends_secrets && self.issuer.is_none() {
+            return Err(
+                "set the authorization server in `oauth.issuer`: without it, the upstream \
+                        would choose which server gets `oauth.client_secret` and callers' tokens"
+                    .to_owned(),
+            );
+        }
+        if has_credential && self.client_id.is_none() {
+            return Err("`oauth.client_secret` and `oauth.client_key` need a client: set \
                         `oauth.client_id`"
                 .to_owned());
         }
         if self.audience.is_some() && self.grant != OAuthGrant::TokenExchange {
-            return Err("`oauth.audience` is said in a token exchange alone".to_owned());
+            return Err(
+                "`oauth.audience` only applies to `oauth.grant = \"token_exchange\"`".to_owned()
+            );
         }
         Ok(())
     }
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_secret_names_the_authorization_server_that_is_told_it() {
-        let known = || OAuthSettings {
+    fn a_client_secret_requires_an_issuer() {
+        let settings = || OAuthSettings {
             client_id: Some("a".to_owned()),
             client_secret: Some("b".to_owned()),
             ..OAuthSettings::default()
@@ -110,31 +110,33 @@ mod tests {
             OAuthGrant::ClientCredentials,
             OAuthGrant::TokenExchange,
         ] {
-            let why = OAuthSettings { grant, ..known() }.check().expect_err("it names none");
+            let why = OAuthSettings { grant, ..settings() }.check().expect_err("no issuer");
             assert!(why.contains("`oauth.issuer`"), "{why}");
             let issuer = Some("https://login.example".to_owned());
-            assert_eq!(OAuthSettings { grant, issuer, ..known() }.check(), Ok(()));
+            assert_eq!(OAuthSettings { grant, issuer, ..settings() }.check(), Ok(()));
         }
-        assert_eq!(OAuthSettings { client_secret: None, ..known() }.check(), Ok(()));
+        assert_eq!(OAuthSettings { client_secret: None, ..settings() }.check(), Ok(()));
     }
 
     #[test]
-    fn who_is_let_in_without_a_person_names_the_authorization_server_also_with_a_key() {
-        let known = |grant| OAuthSettings {
+    fn a_grant_without_a_person_requires_an_issuer_even_with_a_key() {
+        let settings = |grant| OAuthSettings {
             grant,
             client_id: Some("a".to_owned()),
             client_key: Some("${KEY}".to_owned()),
             ..OAuthSettings::default()
         };
-        assert_eq!(known(OAuthGrant::AuthorizationCode).check(), Ok(()));
+        assert_eq!(settings(OAuthGrant::AuthorizationCode).check(), Ok(()));
         for grant in [OAuthGrant::ClientCredentials, OAuthGrant::TokenExchange] {
-            let why = known(grant).check().expect_err("it names none");
+            let why = settings(grant).check().expect_err("no issuer");
             assert!(why.contains("`oauth.issuer`"), "{why}");
             let issuer = Some("https://login.example".to_owned());
-            assert_eq!(OAuthSettings { issuer, ..known(grant) }.check(), Ok(()));
+            assert_eq!(OAuthSettings { issuer, ..settings(grant) }.check(), Ok(()));
         }
-        let both =
-            OAuthSettings { client_secret: Some("b".to_owned()), ..known(OAuthGrant::default()) };
-        assert!(both.check().is_err_and(|why| why.contains("say one")));
+        let both = OAuthSettings {
+            client_secret: Some("b".to_owned()),
+            ..settings(OAuthGrant::default())
+        };
+        assert!(both.check().is_err_and(|why| why.contains("set only one")));
     }
 }

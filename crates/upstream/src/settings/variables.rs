@@ -16,7 +16,9 @@ pub(crate) fn fill_variables(
         let Some((name, more)) = after.split_once('}') else { break };
         filled.push_str(before);
         let value = variable(name);
-        filled.push_str(&value.ok_or_else(|| format!("the variable `{name}` is not set"))?);
+        filled.push_str(
+            &value.ok_or_else(|| format!("the environment variable `{name}` is not set"))?,
+        );
         rest = more;
     }
     filled.push_str(rest);
@@ -28,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_stand_where_they_are_named() {
+    fn variables_are_replaced_by_their_values() {
         let set = |name: &str| (name == "A").then(|| "1".to_owned());
         assert_eq!(fill_variables("x${A}y${A}", set), Ok("x1y1".to_owned()));
         assert_eq!(fill_variables("$A ${A", set), Ok("$A ${A".to_owned()));

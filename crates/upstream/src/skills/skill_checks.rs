@@ -17,18 +17,18 @@ impl Upstream {
         uri: &str,
     ) -> Result<Option<Skill>, ToolError> {
         let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-        let said = match self.call(ctx, CallRequest::new("skills/get", uri, params)).await {
-            Ok(said) => said,
+        let answer = match self.call(ctx, CallRequest::new("skills/get", uri, params)).await {
+            Ok(answer) => answer,
             Err(ToolError { fault: ToolFault::NotFound, .. }) => return Ok(None),
             Err(err) => return Err(err),
         };
-        let skill = accept_skill(&said["skill"]).and_then(|skill| match skill.uri == uri {
+        let skill = accept_skill(&answer["skill"]).and_then(|skill| match skill.uri == uri {
             true => Ok(skill),
-            false => Err(format!("it is `{}`", skill.uri)),
+            false => Err(format!("its URI is `{}`", skill.uri)),
         });
         let skill = skill.map_err(|why| {
             let message =
-                format!("what the upstream `{}` has at `{uri}` is no skill: {why}", self.name);
+                format!("the upstream `{}` has no valid skill at `{uri}`: {why}", self.name);
             ToolError::new(ToolFault::Failed, message)
         })?;
         self.fetched_skills.remember(skill.clone());
@@ -40,7 +40,7 @@ impl Upstream {
         match is_normal_form(uri.trim_end_matches('/')) || !self.skill_index().has_scheme(uri) {
             true => Ok(()),
             false => Err(ToolError::not_found(format!(
-                "`{uri}` can be written otherwise; it is read as the skill writes it"
+                "`{uri}` is not in normal form; use the URI in the skill's list of files"
             ))),
         }
     }
@@ -54,25 +54,29 @@ impl Upstream {
         uri: &str,
         contents: &[ResourceContents],
     ) -> Result<(), ToolError> {
-        let shelved = self.skill_index();
-        let listed = shelved.skill_of(uri);
-        let got = self.fetched_skills.skill_of(uri);
-        let Some(known) = listed.or(got.as_ref()) else {
-            let of_skills =
-                |one: &ResourceContents| one.uri != uri && shelved.skill_of(&one.uri).is_some();
-            return match contents.iter().find(|one| of_skills(one)) {
-                Some(one) => Err(self.skill_mismatch(uri, &one.uri, "it is a file of a skill")),
+        let index = self.skill_index();
+        let listed = index.skill_of(uri);
+        let fetched = self.fetched_skills.skill_of(uri);
+        let Some(known) = listed.or(fetched.as_ref()) else {
+            let is_skill_file =
+                |one: &ResourceContents| one.uri != uri && index.skill_of(&one.uri).is_some();
+            return match contents.iter().find(|one| is_skill_file(one)) {
+                Some(one) => Err(self.skill_mismatch(
+                    uri,
+                    &one.uri,
+                    "the answer contains a file of that skill",
+                )),
                 None => Ok(()),
             };
         };
-        let is_as_said = |skill: &Skill| self.check_contents(skill, uri, contents);
-        let Err(why) = is_as_said(known) else { return Ok(()) };
-        if got.as_ref().is_some_and(|got| is_as_said(got).is_ok()) {
+        let matches = |skill: &Skill| self.check_contents(skill, uri, contents);
+        let Err(why) = matches(known) else { return Ok(()) };
+        if fetched.as_ref().is_some_and(|fetched| matches(fetched).is_ok()) {
             return Ok(());
         }
         // The skill may have changed since.
         let now = self.fetch_skill(ctx, &known.uri).await?;
-        if now.is_some_and(|now| is_as_said(&now).is_ok()) {
+        if now.is_some_and(|now| matches(&now).is_ok()) {
             self.refresh();
             return Ok(());
         }
@@ -81,8 +85,8 @@ impl Upstream {
 
     fn skill_mismatch(&self, uri: &str, skill: &str, why: &str) -> ToolError {
         let message = format!(
-            "`{uri}` of the upstream `{}` is not what its skill `{skill}` says, and is not to be \
-             used: {why}",
+            "`{uri}` of the upstream `{}` does not match its skill `{skill}` and must not be used: \
+             {why}",
             self.name
         );
         ToolError::new(ToolFault::Failed, message)
@@ -95,19 +99,19 @@ impl Upstream {
         uri: &str,
         contents: &[ResourceContents],
     ) -> Result<(), String> {
-        let [ResourceContents { uri: of, held, .. }] = contents else {
-            return Err(format!("it was answered with {} contents", contents.len()));
+        let [ResourceContents { uri: answered, held: data, .. }] = contents else {
+            return Err(format!("the answer has {} contents instead of 1", contents.len()));
         };
-        if of != uri {
-            return Err(format!("it was answered with `{of}`"));
+        if answered != uri {
+            return Err(format!("the answer contains `{answered}`"));
         }
-        let bytes = match held {
+        let bytes = match data {
             ResourceData::Text(text) => text.as_bytes(),
             ResourceData::Bytes(blob) => &blob.0,
         };
         if let SkillFiles::All(files) = &skill.files {
             let file = files.iter().find(|file| file.uri == uri);
-            let file = file.ok_or("it is none of its files")?;
+            let file = file.ok_or("it is not among the files of the skill")?;
             if bytes.len() as u64 != file.bytes {
                 return Err(format!("it has {} bytes, not {}", bytes.len(), file.bytes));
             }
@@ -120,14 +124,14 @@ impl Upstream {
             return Ok(());
         }
         let text = str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-        let said = self.world.front_matter(text)?;
-        let keys = || said.keys().chain(skill.front_matter.keys());
-        let is_same = |key: &str| match (said.get(key), skill.front_matter.get(key)) {
+        let front_matter = self.world.front_matter(text)?;
+        let keys = || front_matter.keys().chain(skill.front_matter.keys());
+        let is_same = |key: &str| match (front_matter.get(key), skill.front_matter.get(key)) {
             (Some(one), Some(other)) => is_same_value(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
         match keys().find(|key| !is_same(key)) {
-            Some(key) => Err(format!("its front matter says another `{key}`")),
+            Some(key) => Err(format!("its front matter has a different `{key}`")),
             None => Ok(()),
         }
     }
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_equal_however_they_are_written_and_nothing_else_is_that_differs() {
+    fn numbers_are_equal_in_any_notation_and_other_values_are_compared_exactly() {
         let one = json!({ "a": [1, { "b": 2.0 }], "c": "x" });
         assert!(is_same_value(&one, &json!({ "c": "x", "a": [1.0, { "b": 2 }] })));
         for other in [
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_written_as_skills_write_it() {
+    fn a_digest_has_the_form_that_skills_use() {
         let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(digest(b""), empty);
     }

@@ -35,7 +35,7 @@ enum Spinner {
     /// single-threaded runtime, because each poll would wake another thread.
     Waiter,
     /// The task that reads from the connection, on request.
-    Reader { told: Notify, is_wanted: AtomicBool },
+    Reader { signal: Notify, is_wanted: AtomicBool },
 }
 
 impl AnswerSpin {
@@ -48,7 +48,7 @@ impl AnswerSpin {
 
     /// Creates a spinner for transports on which the reader spins, [on request](Self::is_wanted).
     pub(super) fn for_reader() -> Self {
-        let spinner = Spinner::Reader { told: Notify::new(), is_wanted: AtomicBool::new(false) };
+        let spinner = Spinner::Reader { signal: Notify::new(), is_wanted: AtomicBool::new(false) };
         Self { spinner, ..Self::new() }
     }
 
@@ -71,15 +71,15 @@ impl AnswerSpin {
         let mut answer = pin!(answer);
         if self.fast_answers.load(Ordering::Relaxed) >= FAST_ANSWERS_MIN {
             match &self.spinner {
-                Spinner::Reader { told, is_wanted } => {
+                Spinner::Reader { signal, is_wanted } => {
                     is_wanted.store(true, Ordering::Release);
-                    told.notify_one();
+                    signal.notify_one();
                 }
                 Spinner::Waiter => {
                     while begun.elapsed() < SPIN_TIME {
-                        let looked =
+                        let polled =
                             std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
-                        match looked {
+                        match polled {
                             Poll::Ready(answer) => return answer,
                             Poll::Pending => tokio::task::yield_now().await,
                         }
@@ -97,11 +97,11 @@ impl AnswerSpin {
 
     /// Waits until the reader is asked to spin.
     pub(super) async fn wait_wanted(&self) {
-        let Spinner::Reader { told, is_wanted } = &self.spinner else {
+        let Spinner::Reader { signal, is_wanted } = &self.spinner else {
             return std::future::pending().await;
         };
         loop {
-            told.notified().await;
+            signal.notified().await;
             if is_wanted.swap(false, Ordering::AcqRel) {
                 return;
             }
@@ -142,49 +142,49 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nothing_is_looked_for_where_that_would_wake_another_thread() {
-        let brisk = AnswerSpin {
+    async fn a_waiter_does_not_spin_on_a_multi_threaded_runtime() {
+        let answer_spin = AnswerSpin {
             is_multiprocessor: true,
             fast_answers: AtomicU32::new(FAST_ANSWERS_MIN),
             spinner: Spinner::Waiter,
         };
-        brisk.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
+        answer_spin.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
         assert_eq!(
-            brisk.fast_answers.load(Ordering::Relaxed),
+            answer_spin.fast_answers.load(Ordering::Relaxed),
             FAST_ANSWERS_MIN,
-            "it was only waited for"
+            "the waiter did not spin"
         );
     }
 
     #[tokio::test]
-    async fn answers_are_looked_for_once_several_came_soon_and_until_one_does_not() {
-        let brisk = AnswerSpin { is_multiprocessor: true, ..AnswerSpin::new() };
-        let soon = || brisk.fast_answers.load(Ordering::Relaxed);
+    async fn spinning_starts_after_several_fast_answers_and_ends_after_a_slow_one() {
+        let answer_spin = AnswerSpin { is_multiprocessor: true, ..AnswerSpin::new() };
+        let fast_answers = || answer_spin.fast_answers.load(Ordering::Relaxed);
         for at in 0..FAST_ANSWERS_MIN {
-            assert_eq!(soon(), at);
-            brisk.wait(true, async {}).await;
+            assert_eq!(fast_answers(), at);
+            answer_spin.wait(true, async {}).await;
         }
-        brisk.wait(false, tokio::time::sleep(SPIN_TIME * 2)).await;
-        assert_eq!(soon(), FAST_ANSWERS_MIN, "what is not alone says nothing");
-        brisk.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
-        assert_eq!(soon(), 0);
+        answer_spin.wait(false, tokio::time::sleep(SPIN_TIME * 2)).await;
+        assert_eq!(fast_answers(), FAST_ANSWERS_MIN, "a request that is not alone is not counted");
+        answer_spin.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
+        assert_eq!(fast_answers(), 0);
     }
 
     #[tokio::test]
-    async fn whoever_reads_is_told_to_look_and_not_once_it_has_read() {
-        let brisk = AnswerSpin::for_fast_reader();
+    async fn the_reader_is_asked_to_spin_until_it_has_read() {
+        let answer_spin = AnswerSpin::for_fast_reader();
         let is_wanted = async || {
-            let now = tokio::time::timeout(Duration::ZERO, brisk.wait_wanted());
+            let now = tokio::time::timeout(Duration::ZERO, answer_spin.wait_wanted());
             now.await.is_ok()
         };
-        assert!(!is_wanted().await, "nothing is waited for");
-        brisk.wait(true, tokio::task::yield_now()).await;
+        assert!(!is_wanted().await, "no request waits");
+        answer_spin.wait(true, tokio::task::yield_now()).await;
         assert!(is_wanted().await);
-        assert!(!is_wanted().await, "it was told once");
-        brisk.wait(true, tokio::task::yield_now()).await;
-        brisk.record_data();
+        assert!(!is_wanted().await, "the request is consumed");
+        answer_spin.wait(true, tokio::task::yield_now()).await;
+        answer_spin.record_data();
         assert!(!is_wanted().await);
-        brisk.wait(false, tokio::task::yield_now()).await;
-        assert!(!is_wanted().await, "several may be meant");
+        answer_spin.wait(false, tokio::task::yield_now()).await;
+        assert!(!is_wanted().await, "other requests are in flight");
     }
 }

@@ -50,41 +50,41 @@ type AnswerSender = oneshot::Sender<Result<Box<RawValue>, RequestFailure>>;
 impl ConversationState {
     /// Ends the conversation and fails all requests in flight.
     pub(crate) fn end(&self, why: String) {
-        let mut known = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_empty() {
-            *known = why;
+        let mut reason = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if reason.is_empty() {
+            *reason = why;
         }
-        drop(known);
+        drop(reason);
         self.closed.cancel();
         drop(self.in_flight.remove_all());
     }
 
     fn closed_reason(&self) -> String {
         let why = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = String::from_utf8_lossy(&words);
-        let words = words.trim();
-        match (why.is_empty(), words.is_empty()) {
+        let output = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let output = String::from_utf8_lossy(&output);
+        let output = output.trim();
+        match (why.is_empty(), output.is_empty()) {
             (_, true) => why,
-            (true, false) => words.to_owned(),
-            (false, false) => format!("{why}; its last words: {words}"),
+            (true, false) => output.to_owned(),
+            (false, false) => format!("{why}; its last error output: {output}"),
         }
     }
 }
 
 impl UpstreamConversation {
-    /// Starts a conversation. `hears` receives messages that belong to no request.
+    /// Starts a conversation. `receiver` gets messages that belong to no request.
     ///
     /// The receiver yields outgoing messages. The token is cancelled when the conversation is
     /// dropped.
     pub(super) fn start(
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
         hold: WatchGuard,
-        brisk: AnswerSpin,
+        spin: AnswerSpin,
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
         let shared = Arc::new(ConversationState {
-            in_flight: Arc::new(InFlightRequests::new(hears)),
-            spin: Arc::new(brisk),
+            in_flight: Arc::new(InFlightRequests::new(receiver)),
+            spin: Arc::new(spin),
             closed: CancellationToken::new(),
             closed_reason: Mutex::default(),
             last_words: Mutex::default(),
@@ -94,14 +94,14 @@ impl UpstreamConversation {
         let ends = CancellationToken::new();
         let out = OutgoingQueue { queue: out, writer: None };
         let _gone = shared.closed.clone().drop_guard();
-        let talk =
+        let conversation =
             Self { shared, outgoing: out, _ends: ends.clone().drop_guard(), _gone, _hold: hold };
-        (talk, messages, ends)
+        (conversation, messages, ends)
     }
 
     /// Sets a writer for messages that need not wait.
-    pub(super) fn with_writer(mut self, pen: Arc<LineWriter>) -> Self {
-        self.outgoing.writer = Some(pen);
+    pub(super) fn with_writer(mut self, writer: Arc<LineWriter>) -> Self {
+        self.outgoing.writer = Some(writer);
         self
     }
 
@@ -127,7 +127,7 @@ pub(crate) struct IncomingMessages {
 impl Drop for IncomingMessages {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.end("what it said could not be handled".to_owned());
+            self.shared.end("handling its messages failed".to_owned());
         }
     }
 }
@@ -148,45 +148,45 @@ impl OutgoingQueue {
         if self
             .writer
             .as_ref()
-            .is_some_and(|pen| !self.queue.is_closed() && pen.try_write(&message))
+            .is_some_and(|writer| !self.queue.is_closed() && writer.try_write(&message))
         {
             return Ok(());
         }
-        let place = self.queue.reserve().await.map_err(|_| QueueClosed)?;
+        let permit = self.queue.reserve().await.map_err(|_| QueueClosed)?;
         self.add_waiting();
-        place.send(message);
+        permit.send(message);
         Ok(())
     }
 
     /// Sends a message unless the queue is full.
     fn try_send(&self, message: Bytes) {
-        if let Ok(place) = self.queue.try_reserve() {
+        if let Ok(permit) = self.queue.try_reserve() {
             self.add_waiting();
-            place.send(message);
+            permit.send(message);
         }
     }
 
     fn add_waiting(&self) {
-        if let Some(pen) = &self.writer {
-            pen.add_waiting();
+        if let Some(writer) = &self.writer {
+            writer.add_waiting();
         }
     }
 }
 
 impl ConversationState {
     /// Keeps the end of the standard error output.
-    pub(crate) fn keep_last_words(&self, said: &[u8]) {
-        let mut words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.extend_from_slice(said);
-        let over = words.len().saturating_sub(LAST_WORDS_BYTES);
-        words.drain(..over);
+    pub(crate) fn keep_last_words(&self, output: &[u8]) {
+        let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(output);
+        let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..over);
     }
 }
 
 /// Returns the error for an answer longer than `bytes_max`.
 pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
     let why =
-        format!("it answered with more than the {bytes_max} bytes that `message_bytes` lets it");
+        format!("its answer is longer than the {bytes_max} bytes that `message_bytes` allows");
     RequestFailure::Refused(RpcError::new(-32603, why))
 }
 
@@ -210,7 +210,7 @@ impl IncomingMessages {
             }
             MessageKind::Answer(None) => shared.in_flight.remove_all(),
             MessageKind::Other => {
-                tracing::debug!("an upstream says more than {bytes_max} bytes at once");
+                tracing::debug!("ignoring a message of more than {bytes_max} bytes");
                 Vec::new()
             }
         };
@@ -220,9 +220,9 @@ impl IncomingMessages {
     }
 
     /// Fails the request `id`.
-    pub(crate) fn fail(&self, id: u64, trouble: RequestFailure) {
+    pub(crate) fn fail(&self, id: u64, failure: RequestFailure) {
         if let Some(answer) = self.shared.in_flight.remove(id) {
-            let _ = answer.send(Err(trouble));
+            let _ = answer.send(Err(failure));
         }
     }
 
@@ -237,7 +237,7 @@ impl IncomingMessages {
             Err(why) => {
                 // Text that a server prints to its standard output is ignored.
                 let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
-                tracing::debug!("an upstream prints what is no message ({why}): {shown}");
+                tracing::debug!("ignoring output that is not a message ({why}): {shown}");
                 return;
             }
         };
@@ -257,8 +257,8 @@ impl IncomingMessages {
                 }
                 UpstreamMessage::Request { id, method, params } => {
                     shared.in_flight.note_server_request(&method);
-                    let Ok(place) = shared.questions.clone().try_acquire_owned() else {
-                        let busy = RpcError::new(-32603, "too much is asked at once");
+                    let Ok(permit) = shared.questions.clone().try_acquire_owned() else {
+                        let busy = RpcError::new(-32603, "too many requests at once");
                         out.try_send(message::encode_answer(&id, Err(busy)));
                         continue;
                     };
@@ -273,7 +273,7 @@ impl IncomingMessages {
                             },
                         };
                         let _ = out.send(message::encode_answer(&id, outcome)).await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
             }
@@ -283,21 +283,21 @@ impl IncomingMessages {
 
 /// A request that waits for its answer. Dropping it early sends a cancellation.
 struct PendingRequestGuard<'a> {
-    talk: &'a UpstreamConversation,
+    conversation: &'a UpstreamConversation,
     id: u64,
     cancellable: bool,
 }
 
 impl Drop for PendingRequestGuard<'_> {
     fn drop(&mut self) {
-        let in_flight = &self.talk.shared.in_flight;
+        let in_flight = &self.conversation.shared.in_flight;
         if !self.cancellable {
             in_flight.remove(self.id);
         } else if in_flight.abandon(self.id).is_some() {
-            let reason = "nobody waits for the answer any more";
+            let reason = "the caller no longer waits for the answer";
             let params = serde_json::json!({ "requestId": self.id, "reason": reason });
-            let said = message::encode_message(None, "notifications/cancelled", &params);
-            self.talk.outgoing.try_send(said);
+            let message = message::encode_message(None, "notifications/cancelled", &params);
+            self.conversation.outgoing.try_send(message);
         }
     }
 }
@@ -306,28 +306,28 @@ impl TransportConnection for UpstreamConversation {
     fn request(
         &self,
         message: OutgoingMessage,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let (answer, answered) = oneshot::channel();
-            self.shared.in_flight.insert(&message, hears, answer);
+            self.shared.in_flight.insert(&message, receiver, answer);
             let cancellable = message.method != "initialize";
-            let _waiting = PendingRequestGuard { talk: self, id, cancellable };
-            let gone = || self.shared.closed_reason();
+            let _waiting = PendingRequestGuard { conversation: self, id, cancellable };
+            let closed_reason = || self.shared.closed_reason();
             if self.shared.closed.is_cancelled() {
-                return Err(RequestFailure::NotSent(gone()));
+                return Err(RequestFailure::NotSent(closed_reason()));
             }
             self.outgoing
                 .send(message.body)
                 .await
-                .map_err(|QueueClosed| RequestFailure::NotSent(gone()))?;
+                .map_err(|QueueClosed| RequestFailure::NotSent(closed_reason()))?;
             let alone = self.shared.in_flight.is_sole_request();
             self.shared
                 .spin
                 .wait(alone, answered)
                 .await
-                .unwrap_or_else(|_| Err(RequestFailure::Lost(gone())))
+                .unwrap_or_else(|_| Err(RequestFailure::Lost(closed_reason())))
         })
     }
 
@@ -336,8 +336,8 @@ impl TransportConnection for UpstreamConversation {
         message: OutgoingMessage,
     ) -> BoxFuture<'_, Result<(), RequestFailure>> {
         Box::pin(async move {
-            let said = self.outgoing.send(message.body).await;
-            said.map_err(|QueueClosed| RequestFailure::NotSent(self.shared.closed_reason()))
+            let sent = self.outgoing.send(message.body).await;
+            sent.map_err(|QueueClosed| RequestFailure::NotSent(self.shared.closed_reason()))
         })
     }
 

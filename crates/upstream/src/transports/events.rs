@@ -135,7 +135,7 @@ mod tests {
     use crate::message::truncated::MessageKind;
 
     #[test]
-    fn events_end_with_an_empty_line_however_lines_end() {
+    fn events_end_with_an_empty_line_for_all_line_ends() {
         for end in ["\n", "\r\n", "\r"] {
             let text = [": hi", "id: 1", "event: message", "data: {\"a\":", "data: 1}", "", ""];
             let all = SseParser::default().parse(text.join(end).as_bytes(), 1000);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_too_long_is_cut_and_those_after_it_are_whole() {
+    fn an_overlong_event_is_truncated_and_later_ones_are_whole() {
         let long = "x".repeat(5000);
         let texts = [
             format!("data: {{\"id\":7,\"result\":\"{long}\"}}\n\ndata: 2\n\n"),
@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_are_the_same_however_they_are_cut(
+        fn events_are_the_same_for_any_split_into_pieces(
             data in prop::collection::vec("[ -~]{0,20}", 0..8),
             end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),

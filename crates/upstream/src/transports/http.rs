@@ -71,37 +71,39 @@ impl HttpTransport {
     /// # Errors
     ///
     /// Returns an error if the URL or a header is invalid.
-    pub(crate) fn new(site: UpstreamSite, hears: Arc<dyn MessageReceiver>) -> Result<Self, String> {
-        let (place, uri) = site.address()?;
-        let said = site.fixed_headers(&uri)?;
+    pub(crate) fn new(
+        site: UpstreamSite,
+        receiver: Arc<dyn MessageReceiver>,
+    ) -> Result<Self, String> {
+        let (address, uri) = site.address()?;
+        let headers = site.fixed_headers(&uri)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let path = path.parse().map_err(|err| format!("`{}` is no URL: {err}", site.url))?;
+        let path = path.parse().map_err(|err| format!("`{}` is not a URL: {err}", site.url))?;
         let gone = CancellationToken::new();
-        let ends = gone.clone().drop_guard();
-        let pool = HttpPool::new(site.world.clone(), place);
+        let drop_guard = gone.clone().drop_guard();
+        let pool = HttpPool::new(site.world.clone(), address);
         let session = RwLock::default();
         let revision = RwLock::default();
-        let in_flight = Arc::new(InFlightRequests::new(hears.clone()));
-        let brisk = AnswerSpin::new();
-        let places = || Arc::new(Semaphore::new(QUESTIONS_MAX));
-        let questions = places();
-        let refusals = places();
-        let headers = said;
+        let in_flight = Arc::new(InFlightRequests::new(receiver.clone()));
+        let spin = AnswerSpin::new();
+        let semaphore = || Arc::new(Semaphore::new(QUESTIONS_MAX));
+        let questions = semaphore();
+        let refusals = semaphore();
         let endpoint = HttpEndpoint {
             site,
             pool,
             path,
             headers,
-            receiver: hears,
+            receiver,
             in_flight,
-            spin: brisk,
+            spin,
             questions,
             refusals,
             session,
             revision,
             gone,
         };
-        Ok(Self(Arc::new(endpoint), ends))
+        Ok(Self(Arc::new(endpoint), drop_guard))
     }
 }
 
@@ -124,33 +126,33 @@ impl HttpEndpoint {
         *request.method_mut() = method;
         *request.uri_mut() = self.path.clone();
         let headers = request.headers_mut();
-        let plain = HeaderValue::from_static;
-        headers.insert(USER_AGENT, plain(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
+        let fixed = HeaderValue::from_static;
+        headers.insert(USER_AGENT, fixed(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
         match message {
             Some(_) => {
-                headers.insert(CONTENT_TYPE, plain("application/json"));
-                headers.insert(ACCEPT, plain("application/json, text/event-stream"));
+                headers.insert(CONTENT_TYPE, fixed("application/json"));
+                headers.insert(ACCEPT, fixed("application/json, text/event-stream"));
             }
-            None => drop(headers.insert(ACCEPT, plain("text/event-stream"))),
+            None => drop(headers.insert(ACCEPT, fixed("text/event-stream"))),
         }
         if let Some(session) = self.session.read().unwrap_or_else(PoisonError::into_inner).clone() {
             headers.insert("mcp-session-id", session);
         }
         if let Some(revision) = self.revision() {
-            headers.insert("mcp-protocol-version", plain(revision.name));
+            headers.insert("mcp-protocol-version", fixed(revision.name));
             if let Some(message) = message.filter(|_| revision.era == ProtocolEra::Stateless) {
-                let said = |text: &str| {
+                let header_value = |text: &str| {
                     let value = HeaderValue::try_from(header_text(text));
                     value.map_err(|err| RequestFailure::NotSent(err.to_string()))
                 };
-                headers.insert("mcp-method", said(&message.method)?);
+                headers.insert("mcp-method", header_value(&message.method)?);
                 if let Some(name) = &message.target {
-                    headers.insert("mcp-name", said(name)?);
+                    headers.insert("mcp-name", header_value(name)?);
                 }
                 for (name, value) in &message.header_params {
                     let name = HeaderName::try_from(format!("mcp-param-{name}"));
                     let name = name.map_err(|err| RequestFailure::NotSent(err.to_string()))?;
-                    headers.insert(name, said(value)?);
+                    headers.insert(name, header_value(value)?);
                 }
             }
         }
@@ -187,10 +189,10 @@ impl HttpEndpoint {
     async fn exchange(
         self: &Arc<Self>,
         message: OutgoingMessage,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Box<RawValue>, RequestFailure> {
         let id = message.id.unwrap_or_default();
-        let (response, giving) = self.send(Method::POST, Some(&message), None).await?;
+        let (response, pooled) = self.send(Method::POST, Some(&message), None).await?;
         if message.method == "initialize"
             && let Some(session) = response.headers().get("mcp-session-id")
         {
@@ -204,10 +206,10 @@ impl HttpEndpoint {
             let body = read_body(&mut response, self.site.bytes_max)
                 .await
                 .map_err(RequestFailure::Lost)?;
-            giving.give_back();
-            return self.answer_in_body(&body, id, &hears);
+            pooled.give_back();
+            return self.answer_in_body(&body, id, &receiver);
         }
-        let mut streamed = self.read_stream(response, Some(giving), id, &hears).await?;
+        let mut streamed = self.read_stream(response, Some(pooled), id, &receiver).await?;
         // A stream of a session may break off and be resumed over another connection.
         let mut tried = 0;
         loop {
@@ -221,10 +223,12 @@ impl HttpEndpoint {
                 }
             };
             if tried == RESUMES_MAX {
-                return Err(RequestFailure::Lost("the stream ended, again and again".to_owned()));
+                return Err(RequestFailure::Lost(
+                    "the stream ended repeatedly without an answer".to_owned(),
+                ));
             }
             tokio::time::sleep(wait.map_or(RESUME_PAUSE, Duration::from_millis)).await;
-            streamed = match self.resume(&last, id, &hears).await? {
+            streamed = match self.resume(&last, id, &receiver).await? {
                 StreamOutcome::Ended(None, wait) => {
                     tried += 1;
                     StreamOutcome::Ended(Some(last), wait)
@@ -243,22 +247,22 @@ impl HttpEndpoint {
         self: &Arc<Self>,
         last: &str,
         id: u64,
-        hears: &Arc<dyn MessageReceiver>,
+        receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<StreamOutcome, RequestFailure> {
-        let (response, giving) = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
+        let (response, pooled) = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
         if !response.status().is_success() {
             let status = response.status();
-            return Err(RequestFailure::Lost(format!("the stream cannot be taken up: {status}")));
+            return Err(RequestFailure::Lost(format!("the stream cannot be resumed: {status}")));
         }
-        self.read_stream(response, Some(giving), id, hears).await
+        self.read_stream(response, Some(pooled), id, receiver).await
     }
 
     async fn read_stream(
         self: &Arc<Self>,
         mut response: Response<Incoming>,
-        giving: Option<PooledConnection>,
+        pooled: Option<PooledConnection>,
         id: u64,
-        hears: &Arc<dyn MessageReceiver>,
+        receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<StreamOutcome, RequestFailure> {
         let mut events = SseParser::default();
         let mut last = None;
@@ -276,14 +280,14 @@ impl HttpEndpoint {
                 ) {
                     return Ok(StreamOutcome::Answered(Err(too_long_error(self.site.bytes_max))));
                 }
-                if let Some(outcome) = self.handle_messages(data.as_bytes(), id, hears) {
+                if let Some(outcome) = self.handle_messages(data.as_bytes(), id, receiver) {
                     // Nothing follows the answer. The connection is reused if the stream ends soon.
-                    if let Some(giving) = giving {
+                    if let Some(pooled) = pooled {
                         tokio::spawn(async move {
                             let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
                             let rest = tokio::time::timeout(Duration::from_secs(1), rest).await;
                             if matches!(rest, Ok(Ok(_))) {
-                                giving.give_back();
+                                pooled.give_back();
                             }
                         });
                     }
@@ -299,7 +303,7 @@ impl HttpEndpoint {
         self: &Arc<Self>,
         data: &[u8],
         id: u64,
-        hears: &Arc<dyn MessageReceiver>,
+        receiver: &Arc<dyn MessageReceiver>,
     ) -> Option<Result<Box<RawValue>, RequestFailure>> {
         if data.is_empty() {
             return None;
@@ -307,7 +311,7 @@ impl HttpEndpoint {
         let messages = match message::parse_messages(data) {
             Ok(messages) => messages,
             Err(why) => {
-                tracing::debug!("an upstream's event is no message: {why}");
+                tracing::debug!("ignoring an event of an upstream that is not a message: {why}");
                 return None;
             }
         };
@@ -319,19 +323,19 @@ impl HttpEndpoint {
                 }
                 UpstreamMessage::Answer(..) => {}
                 UpstreamMessage::Notification { method, params } => {
-                    let of_a_request = matches!(
+                    let belongs_to_request = matches!(
                         method.as_str(),
                         "notifications/progress" | "notifications/message"
                     );
                     if method == ELICITATION_COMPLETE {
-                        hears.notify(&method, &params);
+                        receiver.notify(&method, &params);
                     }
-                    let hears = if of_a_request { hears } else { &self.receiver };
-                    hears.notify(&method, &params);
+                    let receiver = if belongs_to_request { receiver } else { &self.receiver };
+                    receiver.notify(&method, &params);
                 }
                 UpstreamMessage::Request { id, method, params } => {
                     self.in_flight.note_server_request(&method);
-                    self.answer_in_background(id, method, params, hears.clone());
+                    self.answer_in_background(id, method, params, receiver.clone());
                 }
             }
         }
@@ -346,19 +350,19 @@ impl HttpEndpoint {
         id: Box<RawValue>,
         method: String,
         params: Value,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) {
         let endpoint = self.clone();
-        if let Ok(place) = self.questions.clone().try_acquire_owned() {
+        if let Ok(permit) = self.questions.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                endpoint.answer_request(&id, method, params, hears).await;
-                drop(place);
+                endpoint.answer_request(&id, method, params, receiver).await;
+                drop(permit);
             });
-        } else if let Ok(place) = self.refusals.clone().try_acquire_owned() {
+        } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                let busy = RpcError::new(-32603, "too much is asked at once");
+                let busy = RpcError::new(-32603, "too many requests at once");
                 endpoint.post_answer(&id, method, Err(busy)).await;
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -369,12 +373,12 @@ impl HttpEndpoint {
         id: &RawValue,
         method: String,
         params: Value,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) {
         let outcome = match method.as_str() {
             "ping" => Ok(Value::Object(serde_json::Map::new())),
             _ => tokio::select! {
-                outcome = hears.answer_request(method.clone(), params) => outcome,
+                outcome = receiver.answer_request(method.clone(), params) => outcome,
                 () = self.gone.cancelled() => return,
             },
         };
@@ -393,17 +397,17 @@ impl HttpEndpoint {
             OutgoingMessage { id: None, method, target: None, header_params: Vec::new(), body };
         match tokio::time::timeout(ANSWER_TIMEOUT, self.post(&answer)).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => tracing::debug!("an upstream does not take an answer: {why:?}"),
-            Err(_) => tracing::debug!("an upstream does not take an answer in time"),
+            Ok(Err(why)) => tracing::debug!("an upstream did not accept an answer: {why:?}"),
+            Err(_) => tracing::debug!("an upstream did not accept an answer in time"),
         }
     }
 
     /// Posts a message that has no answer.
     async fn post(self: &Arc<Self>, message: &OutgoingMessage) -> Result<(), RequestFailure> {
-        let (response, giving) = self.send(Method::POST, Some(message), None).await?;
+        let (response, pooled) = self.send(Method::POST, Some(message), None).await?;
         let mut response = self.check_status(response, 0, message).await?;
         if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
-            giving.give_back();
+            pooled.give_back();
         }
         Ok(())
     }
@@ -412,10 +416,11 @@ impl HttpEndpoint {
         self: &Arc<Self>,
         body: &[u8],
         id: u64,
-        hears: &Arc<dyn MessageReceiver>,
+        receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<Box<RawValue>, RequestFailure> {
-        let none = || Err(RequestFailure::Lost("it answered with no JSON-RPC answer".to_owned()));
-        self.handle_messages(body, id, hears).unwrap_or_else(none)
+        let none =
+            || Err(RequestFailure::Lost("it answered without a JSON-RPC message".to_owned()));
+        self.handle_messages(body, id, receiver).unwrap_or_else(none)
     }
 
     /// Returns the response, or an error if its status is not a success.
@@ -432,7 +437,7 @@ impl HttpEndpoint {
         let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
         let error = error_in(&body, id);
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && error.is_none() {
-            let why = format!("it answers {status}: it does not believe who we are");
+            let why = format!("it answered {status}: it did not accept toolgate's credentials");
             return Err(RequestFailure::Unauthorized(why));
         }
         let in_session = self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -444,10 +449,10 @@ impl HttpEndpoint {
         if let Some(error) = error {
             return Err(RequestFailure::Refused(error));
         }
-        let said = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
-        let why = match said.is_empty() {
+        let text = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
+        let why = match text.is_empty() {
             true => format!("it answered {status}"),
-            false => format!("it answered {status}: {said}"),
+            false => format!("it answered {status}: {text}"),
         };
         // A status below 500 means that the server has done nothing.
         Err(if status.is_client_error() || status.is_redirection() {
@@ -458,8 +463,8 @@ impl HttpEndpoint {
     }
 }
 
-fn as_lost(trouble: RequestFailure) -> RequestFailure {
-    match trouble {
+fn as_lost(failure: RequestFailure) -> RequestFailure {
+    match failure {
         RequestFailure::NotSent(why) => RequestFailure::Lost(why),
         other => other,
     }
@@ -504,15 +509,15 @@ impl TransportConnection for HttpTransport {
     fn request(
         &self,
         message: OutgoingMessage,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let cancellable = message.method != "initialize";
-            self.0.in_flight.insert(&message, hears.clone(), ());
+            self.0.in_flight.insert(&message, receiver.clone(), ());
             let mut waiting = HttpRequestGuard { endpoint: self.0.clone(), id, cancellable };
             let alone = self.0.in_flight.is_sole_request();
-            let outcome = self.0.spin.wait(alone, self.0.exchange(message, hears)).await;
+            let outcome = self.0.spin.wait(alone, self.0.exchange(message, receiver)).await;
             waiting.cancellable = false;
             outcome
         })

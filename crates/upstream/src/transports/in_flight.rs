@@ -60,12 +60,12 @@ impl<T> InFlightRequests<T> {
     pub(super) fn insert(
         &self,
         message: &OutgoingMessage,
-        hears: Arc<dyn MessageReceiver>,
-        more: T,
+        receiver: Arc<dyn MessageReceiver>,
+        data: T,
     ) {
         let id = message.id.unwrap_or_default();
-        let listens = message.is_listen();
-        self.all().insert(id, InFlightRequest { receiver: hears, is_listen: listens, data: more });
+        let is_listen = message.is_listen();
+        self.all().insert(id, InFlightRequest { receiver, is_listen, data });
     }
 
     /// Removes a request that is answered or abandoned.
@@ -85,17 +85,16 @@ impl<T> InFlightRequests<T> {
     /// Removes a request that nobody waits for, and remembers its call, which may still ask
     /// questions.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
-        let InFlightRequest { receiver: hears, is_listen: listens, data: more } =
-            self.all().remove(&id)?;
+        let InFlightRequest { receiver, is_listen, data } = self.all().remove(&id)?;
         // Requests that belong to no caller cause no questions.
-        if let Some(caller) = hears.caller().filter(|_| !listens) {
+        if let Some(caller) = receiver.caller().filter(|_| !is_listen) {
             let mut all = self.abandoned();
             all.push_back(AbandonedCall { id, since: Instant::now(), caller });
             if all.len() > ABANDONED_MAX {
                 all.pop_front();
             }
         }
-        Some(more)
+        Some(data)
     }
 
     /// Forgets an abandoned call that has ended.
@@ -163,11 +162,11 @@ impl<T> InFlightRequests<T> {
                 .collect()
         };
         let abandoned = self.abandoned();
-        let gone = abandoned.iter().map(|one| &one.caller);
-        let mut callers = calls.iter().map(|(caller, _)| caller).chain(gone);
+        let abandoned_callers = abandoned.iter().map(|one| &one.caller);
+        let mut callers = calls.iter().map(|(caller, _)| caller).chain(abandoned_callers);
         let first = callers.next();
         match callers.all(|caller| Some(caller) == first) {
-            true => calls.iter().map(|(_, hears)| hears.clone()).collect(),
+            true => calls.iter().map(|(_, receiver)| receiver.clone()).collect(),
             false => Vec::new(),
         }
     }
@@ -178,19 +177,19 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
     fn notify(&self, method: &str, params: &Value) {
         if method == "notifications/progress" {
             let token = params.get("progressToken").and_then(Value::as_u64);
-            let hears = token.and_then(|id| Some(self.all().get(&id)?.receiver.clone()));
-            if let Some(hears) = hears {
-                hears.notify(method, params);
+            let receiver = token.and_then(|id| Some(self.all().get(&id)?.receiver.clone()));
+            if let Some(receiver) = receiver {
+                receiver.notify(method, params);
             }
             return;
         }
         if method == "notifications/message" {
-            self.log_receivers().iter().for_each(|hears| hears.notify(method, params));
+            self.log_receivers().iter().for_each(|receiver| receiver.notify(method, params));
         }
         if method == ELICITATION_COMPLETE {
             // Each receiver knows which visits it requested.
             let all: Vec<_> = self.all().values().map(|one| one.receiver.clone()).collect();
-            all.iter().for_each(|hears| hears.notify(method, params));
+            all.iter().for_each(|receiver| receiver.notify(method, params));
         }
         self.receiver.notify(method, params);
     }
@@ -202,12 +201,12 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
     ) -> BoxFuture<'static, Result<Value, RpcError>> {
         Box::pin(async move {
             match self.question_receiver(&method) {
-                Some(hears) => hears.answer_request(method, params).await,
+                Some(receiver) => receiver.answer_request(method, params).await,
                 None => {
                     self.record_unsupported(&method, &params);
                     Err(RpcError::new(
                         -32603,
-                        "several calls may be meant, and nothing says which of them asks",
+                        "several calls are in flight, and the request does not show its call",
                     ))
                 }
             }
@@ -225,10 +224,10 @@ mod tests {
     use super::super::scripted::new_request;
     use super::*;
 
-    /// Counts the lines that are heard in the name of a caller.
-    struct Reads(&'static str, AtomicUsize);
+    /// Receiver of a caller that counts its notifications.
+    struct CountingReceiver(&'static str, AtomicUsize);
 
-    impl MessageReceiver for Reads {
+    impl MessageReceiver for CountingReceiver {
         fn caller(&self) -> Option<Arc<str>> {
             (!self.0.is_empty()).then(|| self.0.into())
         }
@@ -246,44 +245,44 @@ mod tests {
         }
     }
 
-    fn of(caller: &'static str) -> Arc<Reads> {
-        Arc::new(Reads(caller, AtomicUsize::new(0)))
+    fn receiver_of(caller: &'static str) -> Arc<CountingReceiver> {
+        Arc::new(CountingReceiver(caller, AtomicUsize::new(0)))
     }
 
     fn in_flight() -> InFlightRequests<()> {
-        InFlightRequests::new(of(""))
+        InFlightRequests::new(receiver_of(""))
     }
 
     #[test]
-    fn a_line_of_a_log_reaches_the_calls_of_one_caller_and_of_several_none() {
+    fn a_log_line_reaches_the_calls_of_a_sole_caller_only() {
         let all = in_flight();
-        let ada = of("ada");
-        let again = of("ada");
-        let bob = of("bob");
-        let heard = || [&ada, &again, &bob].map(|one| one.1.load(Ordering::Acquire));
+        let ada = receiver_of("ada");
+        let again = receiver_of("ada");
+        let bob = receiver_of("bob");
+        let counts = || [&ada, &again, &bob].map(|one| one.1.load(Ordering::Acquire));
         let line = || all.notify("notifications/message", &json!({ "data": "a secret" }));
         all.insert(&new_request(1, "tools/call"), ada.clone(), ());
         all.insert(&new_request(2, "tools/call"), again.clone(), ());
-        all.insert(&new_request(3, "tools/list"), of(""), ());
+        all.insert(&new_request(3, "tools/list"), receiver_of(""), ());
         line();
-        assert_eq!(heard(), [1, 1, 0]);
+        assert_eq!(counts(), [1, 1, 0]);
         all.insert(&new_request(4, "tools/call"), bob.clone(), ());
         line();
-        assert_eq!(heard(), [1, 1, 0]);
+        assert_eq!(counts(), [1, 1, 0]);
         all.remove(1);
         all.abandon(2);
         line();
-        assert_eq!(heard(), [1, 1, 0], "what was cancelled may go on");
+        assert_eq!(counts(), [1, 1, 0], "a cancelled call may still run");
         all.forget_abandoned(2);
         line();
-        assert_eq!(heard(), [1, 1, 1]);
+        assert_eq!(counts(), [1, 1, 1]);
     }
 
     #[test]
-    fn a_list_that_nobody_called_for_is_not_who_asks() {
+    fn a_list_request_without_a_caller_gets_no_questions() {
         let all = in_flight();
-        all.insert(&new_request(1, "tools/list"), of(""), ());
-        all.insert(&new_request(2, "tools/call"), of("ada"), ());
+        all.insert(&new_request(1, "tools/list"), receiver_of(""), ());
+        all.insert(&new_request(2, "tools/call"), receiver_of("ada"), ());
         assert!(
             all.question_receiver("elicitation/create").is_some_and(|one| one.caller().is_some())
         );
@@ -318,8 +317,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_no_call_in_flight_can_be_asked_each_is_told_what_it_lacks() {
-        let ask = async |with: Option<Arc<Reads>>| {
+    async fn a_missing_capability_is_recorded_if_no_call_in_flight_has_it() {
+        let ask = async |with: Option<Arc<CountingReceiver>>| {
             let all = Arc::new(in_flight());
             let one = Arc::new(Mute(false.into()));
             let other = Arc::new(Mute(false.into()));
@@ -329,33 +328,33 @@ mod tests {
                 all.insert(&new_request(3, "tools/call"), with, ());
             }
             let asked = all.answer_request("sampling/createMessage".to_owned(), json!({})).await;
-            assert!(asked.is_err(), "nothing says which of them asks");
+            assert!(asked.is_err(), "the request does not show its call");
             [one, other].map(|one| one.0.load(Ordering::Acquire))
         };
         assert_eq!(ask(None).await, [true, true]);
-        assert_eq!(ask(Some(of("ada"))).await, [false, false], "it may be who asks");
+        assert_eq!(ask(Some(receiver_of("ada"))).await, [false, false], "this call may have asked");
     }
 
     #[test]
-    fn what_only_listens_leaves_a_call_alone() {
+    fn a_listening_request_is_not_counted_as_a_call() {
         let all = in_flight();
-        all.insert(&new_request(1, "subscriptions/listen"), of(""), ());
+        all.insert(&new_request(1, "subscriptions/listen"), receiver_of(""), ());
         assert!(!all.is_sole_request());
-        all.insert(&new_request(2, "tools/call"), of("ada"), ());
+        all.insert(&new_request(2, "tools/call"), receiver_of("ada"), ());
         assert!(all.is_sole_request() && all.question_receiver("elicitation/create").is_some());
-        all.insert(&new_request(3, "tools/call"), of("ada"), ());
+        all.insert(&new_request(3, "tools/call"), receiver_of("ada"), ());
         assert!(!all.is_sole_request() && all.question_receiver("elicitation/create").is_none());
     }
 
     #[test]
-    fn a_call_that_was_cancelled_keeps_others_from_being_asked_for_a_while_only() {
+    fn a_cancelled_call_blocks_questions_to_others_for_a_limited_time() {
         let all = in_flight();
         for id in 0..1000 {
-            all.insert(&new_request(id, "tools/call"), of("ada"), ());
+            all.insert(&new_request(id, "tools/call"), receiver_of("ada"), ());
             all.abandon(id);
         }
         assert_eq!(all.abandoned().len(), ABANDONED_MAX);
-        all.insert(&new_request(1000, "tools/call"), of("ada"), ());
+        all.insert(&new_request(1000, "tools/call"), receiver_of("ada"), ());
         assert!(all.question_receiver("elicitation/create").is_none());
         for one in &mut *all.abandoned() {
             one.since = one.since.checked_sub(ABANDONED_FOR).expect("the machine runs for longer");

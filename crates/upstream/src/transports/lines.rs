@@ -32,63 +32,70 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 pub(crate) fn open(
     started: RunningProgram,
     bytes_max: usize,
-    hears: Arc<dyn MessageReceiver>,
+    receiver: Arc<dyn MessageReceiver>,
 ) -> UpstreamConversation {
-    let RunningProgram { input, output, errors, exited: ended, hold } = started;
-    let (talk, lines, ends) = UpstreamConversation::start(hears, hold, AnswerSpin::for_reader());
-    let pen = Arc::new(LineWriter::new(input));
-    let talk = talk.with_writer(pen.clone());
-    let errors = tokio::spawn(read_errors(errors, talk.incoming()));
-    tokio::spawn(run_until(ends.clone(), write_lines(pen, lines, talk.incoming())));
-    let output = OutputPieces::new(output, talk.spin().clone());
-    tokio::spawn(run_until(ends, read_lines(output, bytes_max, talk.incoming(), errors, ended)));
-    talk
+    let RunningProgram { input, output, errors, exited, hold } = started;
+    let (conversation, lines, ends) =
+        UpstreamConversation::start(receiver, hold, AnswerSpin::for_reader());
+    let writer = Arc::new(LineWriter::new(input));
+    let conversation = conversation.with_writer(writer.clone());
+    let errors = tokio::spawn(read_errors(errors, conversation.incoming()));
+    tokio::spawn(run_until(ends.clone(), write_lines(writer, lines, conversation.incoming())));
+    let output = OutputPieces::new(output, conversation.spin().clone());
+    tokio::spawn(run_until(
+        ends,
+        read_lines(output, bytes_max, conversation.incoming(), errors, exited),
+    ));
+    conversation
 }
 
 /// Writes the lines that could not be written at once by their senders.
 async fn write_lines(
-    pen: Arc<LineWriter>,
+    writer: Arc<LineWriter>,
     mut lines: mpsc::Receiver<Bytes>,
-    ear: IncomingMessages,
+    incoming: IncomingMessages,
 ) {
     loop {
         tokio::select! {
             line = lines.recv() => match line {
-                Some(line) => pen.accept(&line),
+                Some(line) => writer.accept(&line),
                 None => return,
             },
-            () = pen.wait_rest() => {}
+            () = writer.wait_rest() => {}
         }
         // Waiting lines are written together in one system call.
         let mut more = 0;
         while more < 64 << 10 {
             let Ok(line) = lines.try_recv() else { break };
             more += line.len();
-            pen.accept(&line);
+            writer.accept(&line);
         }
-        if let Err(err) = pen.write_rest().await {
-            return ear.shared.end(format!("it does not read: {err}"));
+        if let Err(err) = writer.write_rest().await {
+            return incoming.shared.end(format!("writing to it failed: {err}"));
         }
     }
 }
 
-async fn read_errors(mut errors: impl AsyncRead + Unpin, ear: IncomingMessages) {
+async fn read_errors(mut errors: impl AsyncRead + Unpin, incoming: IncomingMessages) {
     let mut piece = vec![0; 4096];
     while let Ok(len @ 1..) = errors.read(&mut piece).await {
-        tracing::debug!("an upstream says: {}", String::from_utf8_lossy(&piece[..len]).trim_end());
-        ear.shared.keep_last_words(&piece[..len]);
+        tracing::debug!(
+            "error output of an upstream: {}",
+            String::from_utf8_lossy(&piece[..len]).trim_end()
+        );
+        incoming.shared.keep_last_words(&piece[..len]);
     }
 }
 
 async fn read_lines(
     mut output: OutputPieces,
     bytes_max: usize,
-    ear: IncomingMessages,
+    incoming: IncomingMessages,
     errors: JoinHandle<()>,
-    ended: CancellationToken,
+    exited: CancellationToken,
 ) {
     let mut is_over = pin!(async {
-        ended.cancelled().await;
+        exited.cancelled().await;
         sleep(DRAIN).await;
     });
     let mut drained = None;
@@ -102,23 +109,23 @@ async fn read_lines(
             () = &mut is_over => break OUTPUT_HELD_OPEN.to_owned(),
         };
         match read {
-            Ok(LineRead::Whole) => ear.handle(&line),
-            Ok(LineRead::TooLong(cut)) => ear.fail_too_long(&cut, bytes_max),
-            Ok(LineRead::End) => break "it ended".to_owned(),
-            Err(err) => break format!("it cannot be read: {err}"),
+            Ok(LineRead::Whole) => incoming.handle(&line),
+            Ok(LineRead::TooLong(cut)) => incoming.fail_too_long(&cut, bytes_max),
+            Ok(LineRead::End) => break "it exited".to_owned(),
+            Err(err) => break format!("reading from it failed: {err}"),
         }
         if line.capacity() > 1 << 20 {
             line = Vec::new();
         }
-        if ended.is_cancelled() && drained.get_or_insert_with(Instant::now).elapsed() > DRAIN_MAX {
+        if exited.is_cancelled() && drained.get_or_insert_with(Instant::now).elapsed() > DRAIN_MAX {
             break OUTPUT_HELD_OPEN.to_owned();
         }
     };
     let _ = tokio::time::timeout(LAST_WORDS_WAIT, errors).await;
-    ear.shared.end(why);
+    incoming.shared.end(why);
 }
 
-const OUTPUT_HELD_OPEN: &str = "it ended, and something that it started keeps its output open";
+const OUTPUT_HELD_OPEN: &str = "it exited, but a child process keeps its output open";
 
 enum LineRead {
     Whole,
@@ -177,24 +184,24 @@ impl OutputPieces {
 
     /// Returns the available bytes. They are empty at the end of the output.
     async fn next(&mut self) -> std::io::Result<&[u8]> {
-        let Self { output, spin: brisk, piece, unread: fresh } = self;
-        while Range::is_empty(fresh) {
+        let Self { output, spin, piece, unread } = self;
+        while Range::is_empty(unread) {
             tokio::select! {
                 biased;
                 read = output.read(piece) => {
-                    *fresh = 0..read?;
-                    brisk.record_data();
+                    *unread = 0..read?;
+                    spin.record_data();
                     break;
                 }
-                () = brisk.wait_wanted() => {
+                () = spin.wait_wanted() => {
                     let mut piece = ReadBuf::new(piece);
                     if adaptive_spin::spin(|end| output.read_spinning(end, &mut piece)) {
-                        *fresh = 0..piece.filled().len();
+                        *unread = 0..piece.filled().len();
                     }
                 }
             }
         }
-        Ok(&piece[fresh.clone()])
+        Ok(&piece[unread.clone()])
     }
 
     fn take(&mut self, bytes: usize) {
@@ -216,7 +223,7 @@ mod tests {
 
     impl ProgramOutput for DuplexStream {}
 
-    /// Output that never wakes its reader and shows its bytes only to one who looks.
+    /// Output that never wakes its reader and shows its bytes only to a spinning reader.
     struct UnannouncedOutput(&'static [u8]);
 
     impl AsyncRead for UnannouncedOutput {
@@ -238,46 +245,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_found_by_looking_is_taken_as_what_is_read() {
-        let brisk = Arc::new(AnswerSpin::for_fast_reader());
-        let mut output = OutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), brisk.clone());
+    async fn output_found_by_spinning_is_handled_like_output_that_is_read() {
+        let spin = Arc::new(AnswerSpin::for_fast_reader());
+        let mut output = OutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), spin.clone());
         let mut line = Vec::new();
-        brisk.wait(true, tokio::task::yield_now()).await;
+        spin.wait(true, tokio::task::yield_now()).await;
         assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));
         assert_eq!(line, b"one");
         line.clear();
         let waits = tokio::time::timeout(DRAIN, next_line(&mut output, &mut line, 8)).await;
-        assert!(waits.is_err(), "nothing is looked for unless an answer is waited for");
+        assert!(waits.is_err(), "the reader spins only while an answer is awaited");
         assert_eq!(line, b"tw");
-        brisk.wait(true, tokio::task::yield_now()).await;
+        spin.wait(true, tokio::task::yield_now()).await;
         assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));
         assert_eq!(line, b"twone");
     }
 
     #[tokio::test]
-    async fn what_a_program_said_before_it_ended_is_read_though_its_output_stays_open() {
+    async fn output_before_an_exit_is_read_even_if_the_pipe_stays_open() {
         let (mut far, output) = tokio::io::duplex(1 << 10);
-        let ended = CancellationToken::new();
+        let exited = CancellationToken::new();
         let started = RunningProgram {
             input: Box::new(tokio::io::sink()),
             output: Box::new(output),
             errors: Box::new(tokio::io::empty()),
-            exited: ended.clone(),
+            exited: exited.clone(),
             hold: WatchGuard::none(),
         };
-        let talk = open(started, 1 << 20, no_receiver());
-        let ends = async {
+        let conversation = open(started, 1 << 20, no_receiver());
+        let finish = async {
             let answer = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
             far.write_all(answer).await.expect("it is read");
-            ended.cancel();
+            exited.cancel();
         };
         let first = new_request(1, "ping");
         let second = new_request(2, "ping");
         let calls = async {
             tokio::join!(
-                talk.request(first, no_receiver()),
-                talk.request(second, no_receiver()),
-                ends
+                conversation.request(first, no_receiver()),
+                conversation.request(second, no_receiver()),
+                finish
             )
         };
         let (first, second, ()) = calls.await;
@@ -286,6 +293,6 @@ mod tests {
             matches!(&second, Err(RequestFailure::Lost(why)) if why.contains(OUTPUT_HELD_OPEN)),
             "{second:?}"
         );
-        assert!(talk.closed().is_cancelled());
+        assert!(conversation.closed().is_cancelled());
     }
 }

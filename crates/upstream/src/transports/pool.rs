@@ -24,13 +24,13 @@ type HttpSender = SendRequest<Full<Bytes>>;
 /// A pool of connections to one address.
 pub(crate) struct HttpPool {
     world: Arc<dyn UpstreamWorld>,
-    place: NetworkAddress,
+    address: NetworkAddress,
     idle: Mutex<Vec<(Instant, HttpSender)>>,
 }
 
 impl HttpPool {
-    pub(crate) fn new(world: Arc<dyn UpstreamWorld>, place: NetworkAddress) -> Arc<Self> {
-        Arc::new(Self { world, place, idle: Mutex::default() })
+    pub(crate) fn new(world: Arc<dyn UpstreamWorld>, address: NetworkAddress) -> Arc<Self> {
+        Arc::new(Self { world, address, idle: Mutex::default() })
     }
 
     /// Sends `request`. The returned handle gives the connection back once the response was read.
@@ -53,11 +53,12 @@ impl HttpPool {
                 },
             }
         }
-        let request = request.ok_or_else(|| RequestFailure::Lost("it was not sent".to_owned()))?;
-        let stream = self.world.dial(&self.place).await.map_err(RequestFailure::NotSent)?;
-        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let request =
+            request.ok_or_else(|| RequestFailure::Lost("the request was not sent".to_owned()))?;
+        let stream = self.world.dial(&self.address).await.map_err(RequestFailure::NotSent)?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) =
-            shaken.map_err(|err| RequestFailure::NotSent(err.to_string()))?;
+            handshake.map_err(|err| RequestFailure::NotSent(err.to_string()))?;
         tokio::spawn(async move {
             // Failures reach the waiting request. An idle connection has nobody to report to.
             let _ = connection.await;

@@ -104,7 +104,7 @@ impl ScriptedServer {
             let method = head.split(' ').next().unwrap_or_default().to_owned();
             let body = serde_json::from_slice(&body).unwrap_or_default();
             let request = ScriptedRequest { method, body };
-            let mut told = self.streams.subscribe();
+            let mut streamed = self.streams.subscribe();
             self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             match (self.answers)(&self, &request) {
                 ScriptedAnswer::Whole(status, body) => {
@@ -120,7 +120,7 @@ impl ScriptedServer {
                 }
                 ScriptedAnswer::Stream(text) => {
                     stream.write_all(format!("{STREAM}{text}").as_bytes()).await?;
-                    while let Ok(event) = told.recv().await {
+                    while let Ok(event) = streamed.recv().await {
                         stream.write_all(event.as_bytes()).await?;
                     }
                 }
@@ -157,7 +157,7 @@ struct ScriptedNetwork(Box<dyn Fn(DuplexStream) + Send + Sync>);
 
 impl UpstreamWorld for ScriptedNetwork {
     fn start<'a>(&'a self, _: &'a ProgramToStart) -> BoxFuture<'a, Result<RunningProgram, String>> {
-        Box::pin(async { Err("nothing is started here".to_owned()) })
+        Box::pin(async { Err("this network starts no programs".to_owned()) })
     }
 
     fn dial<'a>(

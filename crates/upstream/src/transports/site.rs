@@ -51,18 +51,18 @@ impl UpstreamSite {
         &self,
         uri: &Uri,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-        let mut said = Vec::new();
+        let mut headers = Vec::new();
         for (name, value) in &self.headers {
-            let odd = || format!("the header `{name}` cannot be sent");
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd())?;
-            let mut value = HeaderValue::try_from(value).map_err(|_| odd())?;
+            let invalid = || format!("the header `{name}` is invalid");
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| invalid())?;
             value.set_sensitive(true);
-            said.push((name, value));
+            headers.push((name, value));
         }
         let host = uri.authority().map(|authority| authority.as_str().to_owned());
         let host = HeaderValue::try_from(host.unwrap_or_default()).map_err(|e| e.to_string())?;
-        said.push((HOST, host));
-        Ok(said)
+        headers.push((HOST, host));
+        Ok(headers)
     }
 
     /// Sends the request that `make` creates, with a token. Repeats it with another token if it is
@@ -76,11 +76,11 @@ impl UpstreamSite {
         loop {
             let token = self.token().await?;
             let mut request = make()?;
-            let said = token.clone().map(|token| (AUTHORIZATION, token));
-            request.headers_mut().extend(said);
-            let (response, giving) = pool.send(request).await?;
+            let header = token.clone().map(|token| (AUTHORIZATION, token));
+            request.headers_mut().extend(header);
+            let (response, pooled) = pool.send(request).await?;
             if tried == TOKEN_RETRIES || !self.is_refused(response.status(), response.headers()) {
-                return Ok((response, giving));
+                return Ok((response, pooled));
             }
             self.replace_refused_token(token.as_ref(), response.status(), response.headers())
                 .await?;
@@ -99,7 +99,7 @@ impl UpstreamSite {
     /// Returns true if another token might be accepted.
     pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
         let wants_more =
-            || challenges(headers).is_some_and(|said| BearerChallenge::parse(&said).lacks_scope());
+            || challenges(headers).is_some_and(|text| BearerChallenge::parse(&text).lacks_scope());
         self.credentials.is_some()
             && match status {
                 StatusCode::UNAUTHORIZED => true,
@@ -116,9 +116,9 @@ impl UpstreamSite {
         headers: &HeaderMap,
     ) -> Result<(), RequestFailure> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
-        let challenge = challenges(headers).map(|said| BearerChallenge::parse(&said));
+        let challenge = challenges(headers).map(|text| BearerChallenge::parse(&text));
         let challenge = challenge.unwrap_or_default();
         let refused = credentials.replace_refused(token, status.as_u16(), challenge).await;
-        refused.map_err(|why| RequestFailure::Unauthorized(format!("it answers {status}: {why}")))
+        refused.map_err(|why| RequestFailure::Unauthorized(format!("it answered {status}: {why}")))
     }
 }

@@ -30,11 +30,11 @@ const POST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Opens the stream at `site` and starts a conversation over it.
 pub(crate) async fn open(
     site: UpstreamSite,
-    hears: Arc<dyn MessageReceiver>,
+    receiver: Arc<dyn MessageReceiver>,
 ) -> Result<UpstreamConversation, String> {
-    let (at, uri) = site.address()?;
+    let (address, uri) = site.address()?;
     let headers = site.fixed_headers(&uri)?;
-    let pool = HttpPool::new(site.world.clone(), at);
+    let pool = HttpPool::new(site.world.clone(), address);
     let bytes_max = site.bytes_max;
     let request = move |method: &str, path: Uri, body: Bytes| {
         let mut request = Request::new(Full::new(body));
@@ -44,26 +44,26 @@ pub(crate) async fn open(
         request
     };
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let path: Uri = path.parse().map_err(|err| format!("`{}` is no URL: {err}", site.url))?;
+    let path: Uri = path.parse().map_err(|err| format!("`{}` is not a URL: {err}", site.url))?;
     let open = || {
         let mut open = request("GET", path.clone(), Bytes::new());
         open.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         Ok(open)
     };
     let opened = site.send(&pool, open).await;
-    let (mut response, _) = opened.map_err(|trouble| describe_failure(&trouble))?;
+    let (mut response, _) = opened.map_err(|failure| describe_failure(&failure))?;
     if !response.status().is_success() {
         return Err(format!("it answered {}", response.status()));
     }
     let mut events = SseParser::default();
     let endpoint = read_endpoint(&mut response, &mut events, bytes_max).await?;
     let endpoint = endpoint_path(&uri, &endpoint)?;
-    let (talk, messages, ends) =
-        UpstreamConversation::start(hears, WatchGuard::none(), AnswerSpin::new());
-    let ear = talk.incoming();
+    let (conversation, messages, ends) =
+        UpstreamConversation::start(receiver, WatchGuard::none(), AnswerSpin::new());
+    let incoming = conversation.incoming();
     let reading = async move {
-        let why = read_events(response, events, bytes_max, &ear).await;
-        ear.shared.end(why);
+        let why = read_events(response, events, bytes_max, &incoming).await;
+        incoming.shared.end(why);
     };
     tokio::spawn(run_until(ends.clone(), reading));
     let post = move |body| {
@@ -72,9 +72,9 @@ pub(crate) async fn open(
         post.headers_mut().insert(CONTENT_TYPE, json);
         post
     };
-    let posts = MessagePoster { site, pool, request: post, incoming: talk.incoming() };
+    let posts = MessagePoster { site, pool, request: post, incoming: conversation.incoming() };
     tokio::spawn(run_until(ends, post_messages(posts, messages)));
-    Ok(talk)
+    Ok(conversation)
 }
 
 /// Reads the first event, which names the URL for messages.
@@ -91,28 +91,29 @@ async fn read_endpoint(
             return Ok(event.data);
         }
     }
-    Err("the stream ended before it said where to post".to_owned())
+    Err("the stream ended before it named the endpoint for messages".to_owned())
 }
 
 /// Returns the path of `endpoint`. It must be on the server of the stream, because messages go
 /// nowhere else.
 fn endpoint_path(stream: &Uri, endpoint: &str) -> Result<Uri, String> {
-    let odd = |why: String| format!("it says to post to `{endpoint}`: {why}");
-    let uri: Uri = endpoint.trim().parse().map_err(|err| odd(format!("{err}")))?;
+    let invalid =
+        |why: String| format!("its endpoint for messages, `{endpoint}`, is invalid: {why}");
+    let uri: Uri = endpoint.trim().parse().map_err(|err| invalid(format!("{err}")))?;
     if let Some(authority) = uri.authority()
         && (Some(authority) != stream.authority() || uri.scheme() != stream.scheme())
     {
-        return Err(odd("which is another server".to_owned()));
+        return Err(invalid("it is on another server".to_owned()));
     }
     let path = uri.path_and_query().map(|path| path.as_str()).unwrap_or("/");
-    path.parse().map_err(|err| odd(format!("{err}")))
+    path.parse().map_err(|err| invalid(format!("{err}")))
 }
 
 async fn read_events(
     mut response: Response<Incoming>,
     mut events: SseParser,
     bytes_max: usize,
-    ear: &IncomingMessages,
+    incoming: &IncomingMessages,
 ) -> String {
     while let Some(frame) = response.body_mut().frame().await {
         let piece = match frame.map(|frame| frame.into_data()) {
@@ -122,8 +123,8 @@ async fn read_events(
         };
         for event in events.parse(&piece, bytes_max) {
             match &event.cut {
-                Some(cut) => ear.fail_too_long(cut, bytes_max),
-                None => ear.handle(event.data.as_bytes()),
+                Some(cut) => incoming.fail_too_long(cut, bytes_max),
+                None => incoming.handle(event.data.as_bytes()),
             }
         }
     }
@@ -136,24 +137,24 @@ where
     P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
 {
     let posts = Arc::new(posts);
-    let places = Arc::new(Semaphore::new(POSTS_MAX));
-    let mut begun = JoinSet::new();
+    let permits = Arc::new(Semaphore::new(POSTS_MAX));
+    let mut running = JoinSet::new();
     while let Some(message) = messages.recv().await {
         let (id, method) = message::id_and_method(&message);
         if matches!(method.as_str(), "initialize" | "notifications/initialized") {
-            let is_said = posts.post(id, message).await;
-            if !is_said && id.is_none() {
+            let is_accepted = posts.post(id, message).await;
+            if !is_accepted && id.is_none() {
                 // Nobody waits for this notification, and the server accepts nothing without it.
-                return posts.incoming.shared.end("it does not let us begin".to_owned());
+                return posts.incoming.shared.end("it did not accept the handshake".to_owned());
             }
             continue;
         }
-        while begun.try_join_next().is_some() {}
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        while running.try_join_next().is_some() {}
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let posts = posts.clone();
-        begun.spawn(async move {
+        running.spawn(async move {
             posts.post(id, message).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -171,13 +172,15 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
             let make = || Ok((self.request)(message.clone()));
-            let (mut response, giving) = self.site.send(&self.pool, make).await?;
+            let (mut response, pooled) = self.site.send(&self.pool, make).await?;
             let status = response.status();
             if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
-                giving.give_back();
+                pooled.give_back();
             }
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
-                self.incoming.shared.end(format!("it answered {status}, and knows us no more"));
+                self.incoming
+                    .shared
+                    .end(format!("it answered {status}, because the session has ended"));
             }
             let why = || format!("it answered {status}");
             match status {
@@ -188,18 +191,18 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
             }
         };
         let late = |_| {
-            let why = format!("it did not take what was said within {} s", POST_TIMEOUT.as_secs());
+            let why = format!("it did not accept a message within {} s", POST_TIMEOUT.as_secs());
             Err(RequestFailure::Lost(why))
         };
-        let Err(trouble) = tokio::time::timeout(POST_TIMEOUT, sent).await.unwrap_or_else(late)
+        let Err(failure) = tokio::time::timeout(POST_TIMEOUT, sent).await.unwrap_or_else(late)
         else {
             return true;
         };
         match id {
-            Some(id) => self.incoming.fail(id, trouble),
+            Some(id) => self.incoming.fail(id, failure),
             None => tracing::debug!(
-                "an upstream does not take what is said: {}",
-                describe_failure(&trouble)
+                "an upstream did not accept a notification: {}",
+                describe_failure(&failure)
             ),
         }
         false
@@ -216,7 +219,7 @@ mod tests {
     use super::*;
     use crate::transport::TransportConnection;
 
-    /// One that takes what is posted as `posted` says, and answers all that it takes.
+    /// Creates a server that answers a POST request as `posted` decides, or accepts and answers it.
     fn server(
         posted: impl Fn(&ScriptedRequest) -> Option<ScriptedAnswer> + Send + Sync + 'static,
     ) -> Arc<ScriptedServer> {
@@ -232,42 +235,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_that_is_not_taken_fails_itself_and_no_other() {
+    async fn a_message_that_is_not_accepted_fails_alone() {
         let server = server(|request| match request.body["method"].as_str() {
             Some("tools/call") => Some(ScriptedAnswer::Whole(500, "x".repeat(1 << 20))),
             _ => None,
         });
-        let talk = open(server.site(), no_receiver()).await.expect("a stream");
-        talk.request(new_request(1, "initialize"), no_receiver()).await.expect("it begins");
-        let call = talk.request(new_request(2, "tools/call"), no_receiver()).await;
+        let conversation = open(server.site(), no_receiver()).await.expect("a stream");
+        conversation.request(new_request(1, "initialize"), no_receiver()).await.expect("it begins");
+        let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
         assert!(matches!(&call, Err(RequestFailure::Lost(why)) if why.contains("500")), "{call:?}");
-        assert!(!talk.closed().is_cancelled());
-        talk.request(new_request(3, "tools/list"), no_receiver()).await.expect("it goes on");
+        assert!(!conversation.closed().is_cancelled());
+        conversation
+            .request(new_request(3, "tools/list"), no_receiver())
+            .await
+            .expect("it goes on");
     }
 
     #[tokio::test]
-    async fn a_message_that_nobody_takes_keeps_no_other_waiting() {
+    async fn a_message_without_a_response_does_not_block_others() {
         let server = server(|request| match request.body["method"].as_str() {
             Some("tools/call") => Some(ScriptedAnswer::Silence),
             _ => None,
         });
-        let talk = open(server.site(), no_receiver()).await.expect("a stream");
+        let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         tokio::select! {
-            _ = talk.request(new_request(2, "tools/call"), no_receiver()) => unreachable!("nobody takes it"),
-            listed = talk.request(new_request(3, "tools/list"), no_receiver()) => drop(listed.expect("a list")),
+            _ = conversation.request(new_request(2, "tools/call"), no_receiver()) => unreachable!("it has no response"),
+            listed = conversation.request(new_request(3, "tools/list"), no_receiver()) => drop(listed.expect("a list")),
         }
     }
 
     #[tokio::test]
-    async fn who_is_known_there_no_more_begins_anew() {
+    async fn a_404_response_ends_the_conversation() {
         let server = server(|_| Some(ScriptedAnswer::Whole(404, String::new())));
-        let talk = open(server.site(), no_receiver()).await.expect("a stream");
-        assert!(talk.request(new_request(2, "tools/list"), no_receiver()).await.is_err());
-        assert!(talk.closed().is_cancelled());
+        let conversation = open(server.site(), no_receiver()).await.expect("a stream");
+        assert!(conversation.request(new_request(2, "tools/list"), no_receiver()).await.is_err());
+        assert!(conversation.closed().is_cancelled());
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
+    async fn an_overlong_answer_fails_its_own_call_only() {
         let server = ScriptedServer::new(|server, request| {
             if request.method == "GET" {
                 return ScriptedAnswer::Stream("event: endpoint\ndata: /post\n\n".to_owned());
@@ -276,16 +282,19 @@ mod tests {
             server.send_to_streams(&result(request, &json!({ "text": "x".repeat(long) })));
             ScriptedAnswer::Whole(202, String::new())
         });
-        let talk = open(server.site(), no_receiver()).await.expect("a stream");
-        let call = talk.request(new_request(2, "tools/call"), no_receiver()).await;
+        let conversation = open(server.site(), no_receiver()).await.expect("a stream");
+        let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
         assert!(
             matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("message_bytes"))
         );
-        talk.request(new_request(3, "tools/list"), no_receiver()).await.expect("it goes on");
+        conversation
+            .request(new_request(3, "tools/list"), no_receiver())
+            .await
+            .expect("it goes on");
     }
 
     #[test]
-    fn messages_are_posted_to_the_server_of_the_stream_and_no_other() {
+    fn messages_are_posted_only_to_the_server_of_the_stream() {
         let stream: Uri = "http://a.example:1/sse".parse().expect("a URL");
         let path = |endpoint| endpoint_path(&stream, endpoint).map(|uri| uri.to_string());
         assert_eq!(path("/messages?id=1"), Ok("/messages?id=1".to_owned()));

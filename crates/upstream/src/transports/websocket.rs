@@ -27,54 +27,60 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Opens the WebSocket at `site` (`ws:` or `wss:`) and starts a conversation over it.
 pub(crate) async fn open(
     site: UpstreamSite,
-    hears: Arc<dyn MessageReceiver>,
+    receiver: Arc<dyn MessageReceiver>,
 ) -> Result<UpstreamConversation, String> {
-    let told = |trouble: RequestFailure| describe_failure(&trouble);
-    let token = site.token().await.map_err(told)?;
+    let describe = |failure: RequestFailure| describe_failure(&failure);
+    let token = site.token().await.map_err(describe)?;
     let socket = match connect(&site, token.as_ref()).await {
-        Err(Error::Http(said)) if site.is_refused(said.status(), said.headers()) => {
-            site.replace_refused_token(token.as_ref(), said.status(), said.headers())
+        Err(Error::Http(response)) if site.is_refused(response.status(), response.headers()) => {
+            site.replace_refused_token(token.as_ref(), response.status(), response.headers())
                 .await
-                .map_err(told)?;
-            let token = site.token().await.map_err(told)?;
+                .map_err(describe)?;
+            let token = site.token().await.map_err(describe)?;
             connect(&site, token.as_ref()).await
         }
-        agreed => agreed,
+        other => other,
     };
-    let socket = socket.map_err(|err| format!("it opens no WebSocket: {err}"))?;
+    let socket = socket.map_err(|err| match err {
+        Error::Io(err) => err.to_string(),
+        Error::Http(response) => {
+            format!("it answered {} instead of opening a WebSocket", response.status())
+        }
+        err => format!("the WebSocket handshake failed: {err}"),
+    })?;
     let (mut sink, mut stream) = socket.split();
-    let (talk, mut messages, ends) =
-        UpstreamConversation::start(hears, WatchGuard::none(), AnswerSpin::new());
-    let ear = talk.incoming();
-    let over = ends.clone();
+    let (conversation, mut messages, ends) =
+        UpstreamConversation::start(receiver, WatchGuard::none(), AnswerSpin::new());
+    let incoming = conversation.incoming();
+    let dropped = ends.clone();
     tokio::spawn(async move {
         let writing = async {
             while let Some(message) = messages.recv().await {
                 let text = String::from_utf8_lossy(&message).into_owned();
                 if let Err(err) = sink.send(Message::text(text)).await {
-                    return ear.shared.end(format!("it does not read: {err}"));
+                    return incoming.shared.end(format!("writing to it failed: {err}"));
                 }
             }
         };
-        run_until(over, writing).await;
+        run_until(dropped, writing).await;
         // Some servers report a connection without a closing handshake as a failure.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, sink.close()).await;
     });
-    let ear = talk.incoming();
+    let incoming = conversation.incoming();
     let reading = async move {
         let why = loop {
             match stream.next().await {
-                Some(Ok(Message::Text(text))) => ear.handle(text.as_bytes()),
-                Some(Ok(Message::Binary(bytes))) => ear.handle(&bytes),
-                Some(Ok(Message::Close(_))) | None => break "it closed the socket".to_owned(),
+                Some(Ok(Message::Text(text))) => incoming.handle(text.as_bytes()),
+                Some(Ok(Message::Binary(bytes))) => incoming.handle(&bytes),
+                Some(Ok(Message::Close(_))) | None => break "it closed the WebSocket".to_owned(),
                 Some(Ok(_)) => {}
                 Some(Err(err)) => break err.to_string(),
             }
         };
-        ear.shared.end(why);
+        incoming.shared.end(why);
     };
     tokio::spawn(run_until(ends, reading));
-    Ok(talk)
+    Ok(conversation)
 }
 
 /// Connects with the subprotocol `mcp`, or without one if the server names none.
@@ -85,33 +91,34 @@ async fn connect(
     let none = ProtocolError::SecWebSocketSubProtocolError(SubProtocolError::NoSubProtocol);
     match open_socket(site, token, Some("mcp")).await {
         Err(Error::Protocol(why)) if why == none => open_socket(site, token, None).await,
-        shaken => shaken,
+        outcome => outcome,
     }
 }
 
 async fn open_socket(
     site: &UpstreamSite,
     token: Option<&HeaderValue>,
-    speaks: Option<&str>,
+    subprotocol: Option<&str>,
 ) -> Result<WebSocketStream<Box<dyn ByteStream>>, Error> {
-    let away = |why: String| Error::Io(std::io::Error::other(why));
+    let io_error = |why: String| Error::Io(std::io::Error::other(why));
     // The handshake is an HTTP request.
-    let (at, uri) = parse_address(&http_url(&site.url), site.private_network).map_err(away)?;
-    let stream = site.world.dial(&at).await.map_err(away)?;
+    let (address, uri) =
+        parse_address(&http_url(&site.url), site.private_network).map_err(io_error)?;
+    let stream = site.world.dial(&address).await.map_err(io_error)?;
     let mut request = Request::new(());
     *request.uri_mut() = site.url.trim().parse()?;
-    let speaks = speaks.map(|it| ("sec-websocket-protocol", it.to_owned()));
+    let subprotocol = subprotocol.map(|it| ("sec-websocket-protocol", it.to_owned()));
     let own = [
         ("connection", "Upgrade".to_owned()),
         ("upgrade", "websocket".to_owned()),
         ("sec-websocket-version", "13".to_owned()),
         ("sec-websocket-key", generate_key()),
     ];
-    for (name, value) in own.into_iter().chain(speaks) {
-        let value = HeaderValue::try_from(value).map_err(|err| away(err.to_string()))?;
+    for (name, value) in own.into_iter().chain(subprotocol) {
+        let value = HeaderValue::try_from(value).map_err(|err| io_error(err.to_string()))?;
         request.headers_mut().insert(name, value);
     }
-    request.headers_mut().extend(site.fixed_headers(&uri).map_err(away)?);
+    request.headers_mut().extend(site.fixed_headers(&uri).map_err(io_error)?);
     request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token.clone())));
     let config = WebSocketConfig::default()
         .max_message_size(Some(site.bytes_max))
@@ -129,9 +136,9 @@ mod tests {
     use crate::transport::TransportConnection;
 
     #[tokio::test]
-    async fn a_server_that_names_no_subprotocol_is_spoken_to() {
+    async fn a_server_without_a_subprotocol_is_accepted() {
         let world = world(|stream| async move {
-            // It refuses nothing and names nothing.
+            // This server accepts every handshake and names no subprotocol.
             let Ok(mut socket) = accept_async(stream).await else { return };
             while let Some(Ok(Message::Text(text))) = socket.next().await {
                 let id = crate::message::id_and_method(text.as_bytes()).0.unwrap_or_default();
@@ -139,28 +146,28 @@ mod tests {
                 let _ = socket.send(Message::text(answer)).await;
             }
         });
-        let nothing = ScriptedServer::new(|_, _| unreachable!("it is asked nothing"));
+        let nothing = ScriptedServer::new(|_, _| unreachable!("it gets no requests"));
         let site = UpstreamSite { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
-        let talk = open(site, no_receiver()).await.expect("a socket");
-        talk.request(new_request(1, "ping"), no_receiver()).await.expect("an answer");
+        let conversation = open(site, no_receiver()).await.expect("a socket");
+        conversation.request(new_request(1, "ping"), no_receiver()).await.expect("an answer");
     }
 
     #[tokio::test]
-    async fn a_server_that_is_left_is_told() {
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    async fn a_dropped_conversation_closes_the_socket() {
+        let (sender, mut received) = tokio::sync::mpsc::channel(1);
         let world = world(move |stream| {
-            let tell = tell.clone();
+            let sender = sender.clone();
             async move {
                 let Ok(mut socket) = accept_async(stream).await else { return };
-                let _ = tell.send(socket.next().await).await;
+                let _ = sender.send(socket.next().await).await;
             }
         });
-        let nothing = ScriptedServer::new(|_, _| unreachable!("it is asked nothing"));
+        let nothing = ScriptedServer::new(|_, _| unreachable!("it gets no requests"));
         let site = UpstreamSite { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
         drop(open(site, no_receiver()).await.expect("a socket"));
         // The first socket was given up when it did not name `mcp`.
-        let heard =
-            async { while !matches!(told.recv().await, Some(Some(Ok(Message::Close(_))))) {} };
-        tokio::time::timeout(CLOSE_TIMEOUT * 20, heard).await.expect("it is told");
+        let closed =
+            async { while !matches!(received.recv().await, Some(Some(Ok(Message::Close(_))))) {} };
+        tokio::time::timeout(CLOSE_TIMEOUT * 20, closed).await.expect("a closing handshake");
     }
 }

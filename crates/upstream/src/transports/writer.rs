@@ -27,19 +27,19 @@ struct WriteBuffer {
 
 impl LineWriter {
     pub(super) fn new(input: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
-        let page = WriteBuffer { input, rest: Vec::new(), written_bytes: 0 };
-        Self { buffer: page.into(), waiting: AtomicUsize::new(0), has_rest: Notify::new() }
+        let buffer = WriteBuffer { input, rest: Vec::new(), written_bytes: 0 };
+        Self { buffer: buffer.into(), waiting: AtomicUsize::new(0), has_rest: Notify::new() }
     }
 
     /// Writes `line` if nothing waits. Returns false if it was not accepted.
     pub(super) fn try_write(&self, line: &[u8]) -> bool {
-        let Ok(mut page) = self.buffer.try_lock() else { return false };
-        if self.waiting.load(Ordering::Acquire) > 0 || !page.rest.is_empty() {
+        let Ok(mut buffer) = self.buffer.try_lock() else { return false };
+        if self.waiting.load(Ordering::Acquire) > 0 || !buffer.rest.is_empty() {
             return false;
         }
-        page.add(line);
+        buffer.add(line);
         // The background writer reports errors.
-        let wrote = page.poll_write(&mut Context::from_waker(Waker::noop()));
+        let wrote = buffer.poll_write(&mut Context::from_waker(Waker::noop()));
         if !matches!(wrote, Poll::Ready(Ok(()))) {
             self.has_rest.notify_one();
         }
@@ -102,11 +102,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_that_a_full_pipe_takes_in_pieces_are_whole_and_in_order() {
+    async fn lines_written_to_a_full_pipe_stay_whole_and_in_order() {
         let (input, output) = tokio::io::duplex(7);
-        let pen = Arc::new(LineWriter::new(Box::new(input)));
+        let line_writer = Arc::new(LineWriter::new(Box::new(input)));
         let lines = || (0..100).map(|at| format!("line {at} of a hundred"));
-        let writer = pen.clone();
+        let writer = line_writer.clone();
         let writing = tokio::spawn(async move {
             for line in lines() {
                 if !writer.try_write(line.as_bytes()) {

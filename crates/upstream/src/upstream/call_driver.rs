@@ -91,7 +91,7 @@ impl<T> OwnedTask<T> {
     /// Waits for the task's result.
     async fn wait(&mut self) -> Result<T, ToolError> {
         let done = (&mut self.0).await;
-        done.map_err(|err| ToolError::with_cause("the call broke off", err))?
+        done.map_err(|err| ToolError::with_cause("the call was aborted", err))?
     }
 }
 
@@ -116,7 +116,7 @@ impl SuspendedCalls {
     }
 
     fn resume(&self, name: &str) -> Option<RunningCall> {
-        self.lock().remove(name).map(|waits| waits.call)
+        self.lock().remove(name).map(|suspended| suspended.call)
     }
 
     /// Drops one suspended call to make room for a call of `caller`.
@@ -126,49 +126,49 @@ impl SuspendedCalls {
     pub(crate) fn evict_one(&self, caller: &Caller, is_shared: bool) {
         let mut all = self.lock();
         let mut counts = HashMap::<_, usize>::new();
-        all.values().for_each(|waits| *counts.entry(&waits.caller).or_default() += 1);
-        let order = |waits: &SuspendedCall| {
-            let is_own = waits.caller == *caller;
-            (!is_own, Reverse(counts[&waits.caller]), waits.since)
+        all.values().for_each(|call| *counts.entry(&call.caller).or_default() += 1);
+        let order = |call: &SuspendedCall| {
+            let is_own = call.caller == *caller;
+            (!is_own, Reverse(counts[&call.caller]), call.since)
         };
-        let all_of_use = all.iter().filter(|(_, waits)| is_shared || waits.caller == *caller);
-        let first = all_of_use.min_by_key(|(_, waits)| order(waits));
+        let candidates = all.iter().filter(|(_, call)| is_shared || call.caller == *caller);
+        let first = candidates.min_by_key(|(_, call)| order(call));
         if let Some(name) = first.map(|(name, _)| name.clone()) {
-            let given_up = all.remove(&name);
+            let evicted = all.remove(&name);
             drop(all);
-            drop(given_up);
+            drop(evicted);
         }
     }
 
-    /// Suspends a call of `whose` and returns the name that resumes it.
-    fn suspend(&self, whose: &Caller, going: RunningCall) -> Result<String, ToolError> {
+    /// Suspends a call of `caller` and returns the name that resumes it.
+    fn suspend(&self, caller: &Caller, running: RunningCall) -> Result<String, ToolError> {
         let mut all = self.lock();
         if all.len() >= SUSPENDED_MAX {
-            let message = "too many calls wait for answers already";
+            let message = "too many calls are waiting for answers";
             return Err(ToolError::new(ToolFault::Unavailable, message));
         }
         let mut name = [0; 16];
         getrandom::fill(&mut name)
-            .map_err(|err| ToolError::with_cause("a call cannot be named", err))?;
+            .map_err(|err| ToolError::with_cause("the call cannot be suspended", err))?;
         let name = blake3::hash(&name).to_hex().to_string();
-        let parked = Arc::downgrade(&self.0);
-        let over = name.clone();
+        let calls = Arc::downgrade(&self.0);
+        let expiring = name.clone();
         // A timer drops the call even if no other call arrives.
-        let over = tokio::spawn(async move {
+        let timer = tokio::spawn(async move {
             sleep(SUSPENDED_FOR).await;
-            let Some(parked) = parked.upgrade() else { return };
-            let given_up = parked.lock().unwrap_or_else(PoisonError::into_inner).remove(&over);
-            drop(given_up);
+            let Some(calls) = calls.upgrade() else { return };
+            let expired = calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&expiring);
+            drop(expired);
         });
-        let whose = whose.clone();
+        let caller = caller.clone();
         let since = Instant::now();
-        let waits = SuspendedCall {
-            caller: whose,
+        let call = SuspendedCall {
+            caller,
             since,
-            call: going,
-            _expiry: AbortGuard(over.abort_handle()),
+            call: running,
+            _expiry: AbortGuard(timer.abort_handle()),
         };
-        all.insert(name.clone(), waits);
+        all.insert(name.clone(), call);
         Ok(name)
     }
 }
@@ -196,98 +196,100 @@ impl DriveOutcome {
 /// If the caller answers with another request, the call keeps running meanwhile and is not started
 /// again.
 pub(crate) async fn drive_to_end(
-    parking: &SuspendedCalls,
+    suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
     begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
 ) -> Result<StartedCall, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
         return begin(CallReceiver::for_live_caller(ctx)).await;
     }
-    drive_running(parking, ctx, resume_or_start(parking, ctx, begin)?).await
+    drive_running(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?).await
 }
 
 /// Drives a call for at most `within` and returns the call if it is still running then.
 pub(crate) async fn drive_for(
-    parking: &SuspendedCalls,
+    suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
     begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
     within: Duration,
 ) -> Result<DriveOutcome, ToolError> {
-    drive(parking, ctx, resume_or_start(parking, ctx, begin)?, within).await
+    drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
 /// Drives a running call until it ends.
 pub(crate) async fn drive_running(
-    parking: &SuspendedCalls,
+    suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    mut going: RunningCall,
+    mut running: RunningCall,
 ) -> Result<StartedCall, ToolError> {
-    going.receiver.redirect_events(ctx.events.clone());
+    running.receiver.redirect_events(ctx.events.clone());
     loop {
-        match drive(parking, ctx, going, Duration::from_secs(3600)).await? {
+        match drive(suspended_calls, ctx, running, Duration::from_secs(3600)).await? {
             DriveOutcome::Done(begun) => return Ok(begun),
-            DriveOutcome::Running(more) => going = more,
-            DriveOutcome::Unanswered(_) => unreachable!("what is driven asks while it runs"),
+            DriveOutcome::Running(more) => running = more,
+            DriveOutcome::Unanswered(_) => unreachable!("only a call in rounds is unanswered"),
         }
     }
 }
 
 /// Resumes the call that `ctx` refers to, or starts a new one.
 fn resume_or_start(
-    parking: &SuspendedCalls,
+    suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
     begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
 ) -> Result<RunningCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
-        let hearing = CallReceiver::for_call_driver(ctx, open);
-        let task = OwnedTask(tokio::spawn(begin(hearing.clone())));
-        return Ok(RunningCall { task, incoming: asked, receiver: hearing, waiting: Vec::new() });
+        let receiver = CallReceiver::for_call_driver(ctx, open);
+        let task = OwnedTask(tokio::spawn(begin(receiver.clone())));
+        return Ok(RunningCall { task, incoming: asked, receiver, waiting: Vec::new() });
     };
-    let going = parking.resume(&name).ok_or_else(|| {
-        let message = "the call that asked is not here any more: it waited for too long, or it was \
-                       made at another server; see what it did, then make it again without \
-                       `requestState`";
+    let running = suspended_calls.resume(&name).ok_or_else(|| {
+        let message = "the suspended call no longer exists: it waited too long, or it was made on \
+                       another server; check what it did, then call again without `requestState`";
         ToolError::new(ToolFault::Unavailable, message)
     })?;
-    going.receiver.redirect_events(ctx.events.clone());
-    Ok(going)
+    running.receiver.redirect_events(ctx.events.clone());
+    Ok(running)
 }
 
 async fn drive(
-    parking: &SuspendedCalls,
+    suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    mut going: RunningCall,
+    mut running: RunningCall,
     within: Duration,
 ) -> Result<DriveOutcome, ToolError> {
     loop {
-        if !going.waiting.is_empty() {
-            let all = going.waiting.iter().flat_map(|open| open.questions.clone());
+        if !running.waiting.is_empty() {
+            let all = running.waiting.iter().flat_map(|open| open.questions.clone());
             let asked: ClientQuestions = all.collect();
             match ctx.asker.ask(asked).await {
                 Err(why) if matches!(why.fault, ToolFault::Asks(_)) => {
-                    ctx.asker.set_note(Some(parking.suspend(&ctx.caller, going)?));
+                    ctx.asker.set_note(Some(suspended_calls.suspend(&ctx.caller, running)?));
                     return Err(why);
                 }
                 // The receiver is gone if the call has ended meanwhile.
-                told => {
-                    going.waiting.drain(..).for_each(|open| drop(open.reply.send(told.clone())));
+                answers => {
+                    running
+                        .waiting
+                        .drain(..)
+                        .for_each(|open| drop(open.reply.send(answers.clone())));
                 }
             }
         }
         tokio::select! {
             biased;
-            done = going.task.wait() => return done.map(DriveOutcome::Done),
-            Some(open) = going.incoming.recv() => {
-                going.waiting.push(open);
+            done = running.task.wait() => return done.map(DriveOutcome::Done),
+            Some(open) = running.incoming.recv() => {
+                running.waiting.push(open);
                 // Questions that arrive within a few milliseconds are sent to the caller together.
-                while going.waiting.len() < BATCHED_QUESTIONS_MAX
-                    && let Ok(Some(open)) = timeout(BATCH_WINDOW, going.incoming.recv()).await
+                while running.waiting.len() < BATCHED_QUESTIONS_MAX
+                    && let Ok(Some(open)) = timeout(BATCH_WINDOW, running.incoming.recv()).await
                 {
-                    going.waiting.push(open);
+                    running.waiting.push(open);
                 }
             }
-            () = sleep(within) => return Ok(DriveOutcome::Running(going)),
+            () = sleep(within) => return Ok(DriveOutcome::Running(running)),
         }
     }
 }
@@ -372,7 +374,7 @@ where
         before.extend(round.asked.keys().cloned());
         answer_round(ctx, round, folders, &mut params).await?;
     }
-    let message = format!("it asks more than {ROUNDS_MAX} times");
+    let message = format!("it asked questions more than {ROUNDS_MAX} times");
     Err(ToolError::new(ToolFault::Failed, message))
 }
 
@@ -384,17 +386,18 @@ async fn answer_round(
     params: &mut Map<String, Value>,
 ) -> Result<(), ToolError> {
     let note = serde_json::to_string(&round);
-    let note = note.map_err(|err| ToolError::with_cause("a round cannot be remembered", err))?;
-    let (ours, asked): (ClientQuestions, ClientQuestions) = round
+    let note =
+        note.map_err(|err| ToolError::with_cause("the state of the call cannot be saved", err))?;
+    let (roots, asked): (ClientQuestions, ClientQuestions) = round
         .asked
         .into_iter()
         .partition(|(_, question)| folders.is_some() && question.kind() == QuestionKind::Roots);
     let mut answers: Map<String, Value> =
-        ours.into_keys().map(|key| (key, folders.cloned().unwrap_or_default())).collect();
+        roots.into_keys().map(|key| (key, folders.cloned().unwrap_or_default())).collect();
     if !asked.is_empty() || answers.is_empty() {
         ctx.asker.set_note(Some(note));
         let given = ctx.asker.ask(asked).await?;
-        answers.extend(given.iter().map(|(key, told)| (key.clone(), encode_answer(told))));
+        answers.extend(given.iter().map(|(key, answer)| (key.clone(), encode_answer(answer))));
     }
     params.insert("inputResponses".into(), Value::Object(answers));
     match round.state {
@@ -412,7 +415,8 @@ pub(crate) fn parse_questions(requests: Option<&Value>) -> Result<ClientQuestion
         let params = request.get("params").unwrap_or(&Value::Null);
         let question = parse_question(method, params, key);
         let question = question.map_err(|why| {
-            ToolError::new(ToolFault::Failed, format!("it asks `{key}` in no known way: {why}"))
+            let message = format!("its question `{key}` has an unknown form: {why}");
+            ToolError::new(ToolFault::Failed, message)
         })?;
         Ok((key.clone(), question))
     };
@@ -428,8 +432,8 @@ fn parse_round(result: &Value) -> Result<QuestionRound, ToolError> {
 mod tests {
     use super::*;
 
-    /// A call that goes on for ever, and whether it does still.
-    fn going() -> (RunningCall, Arc<()>) {
+    /// Returns a call that never ends, and a value that it shares while it runs.
+    fn running() -> (RunningCall, Arc<()>) {
         let alive = Arc::new(());
         let held = alive.clone();
         let task = OwnedTask(tokio::spawn(async move {
@@ -438,43 +442,43 @@ mod tests {
         }));
         let (sender, open) = mpsc::channel(1);
         let ctx = ToolContext::detached(Caller::local(), Instant::now());
-        let hearing = CallReceiver::for_call_driver(&ctx, sender);
-        (RunningCall { task, incoming: open, receiver: hearing, waiting: Vec::new() }, alive)
+        let receiver = CallReceiver::for_call_driver(&ctx, sender);
+        (RunningCall { task, incoming: open, receiver, waiting: Vec::new() }, alive)
     }
 
-    async fn is_given_up(alive: &Arc<()>) -> bool {
+    async fn is_dropped(alive: &Arc<()>) -> bool {
         tokio::task::yield_now().await;
         Arc::strong_count(alive) == 1
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_whose_client_does_not_come_back_is_given_up_though_nobody_comes() {
-        let parking = SuspendedCalls::default();
-        let (going, alive) = going();
-        parking.suspend(&Caller::with_key("ann"), going).expect("there is room");
+    async fn a_suspended_call_is_dropped_after_ten_minutes() {
+        let suspended_calls = SuspendedCalls::default();
+        let (running, alive) = running();
+        suspended_calls.suspend(&Caller::with_key("ann"), running).expect("there is room");
         tokio::task::yield_now().await;
-        assert!(!is_given_up(&alive).await);
+        assert!(!is_dropped(&alive).await);
         sleep(SUSPENDED_FOR + Duration::from_secs(1)).await;
-        assert!(is_given_up(&alive).await);
+        assert!(is_dropped(&alive).await);
     }
 
     #[tokio::test]
-    async fn who_needs_a_place_gives_up_a_call_of_their_own_or_of_whoever_has_most() {
-        let parking = SuspendedCalls::default();
+    async fn an_eviction_drops_the_callers_own_call_or_one_of_the_caller_with_most() {
+        let suspended_calls = SuspendedCalls::default();
         let mut calls = Vec::new();
-        for whose in ["ann", "bob", "cat", "bob"] {
-            let (going, alive) = going();
-            parking.suspend(&Caller::with_key(whose), going).expect("there is room");
+        for name in ["ann", "bob", "cat", "bob"] {
+            let (running, alive) = running();
+            suspended_calls.suspend(&Caller::with_key(name), running).expect("there is room");
             calls.push(alive);
             tokio::task::yield_now().await;
         }
-        parking.evict_one(&Caller::with_key("dan"), false);
+        suspended_calls.evict_one(&Caller::with_key("dan"), false);
         for alive in &calls {
-            assert!(!is_given_up(alive).await, "what they hold is of no use to another");
+            assert!(!is_dropped(alive).await, "an unshared connection was evicted");
         }
-        for (whose, gone) in [("cat", 2), ("cat", 1), ("bob", 3), ("bob", 0)] {
-            parking.evict_one(&Caller::with_key(whose), true);
-            assert!(is_given_up(&calls[gone]).await, "{whose}");
+        for (name, gone) in [("cat", 2), ("cat", 1), ("bob", 3), ("bob", 0)] {
+            suspended_calls.evict_one(&Caller::with_key(name), true);
+            assert!(is_dropped(&calls[gone]).await, "{name}");
         }
     }
 
@@ -483,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_that_takes_long_goes_on_and_is_not_sent_again() {
+    async fn a_slow_round_continues_and_is_not_sent_again() {
         let ctx = ctx();
         let mut times = 0;
         let slow = |_| {

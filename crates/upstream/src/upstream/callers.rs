@@ -55,12 +55,12 @@ impl CallerInstances {
     /// Closes all instances.
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut *self.lock());
-        all.iter().for_each(|theirs| theirs.upstream.close());
+        all.iter().for_each(|instance| instance.upstream.close());
     }
 
     /// Returns the state of each instance.
     pub(super) fn states(&self) -> impl Iterator<Item = UpstreamState> {
-        let all: Vec<_> = self.lock().iter().map(|theirs| theirs.upstream.clone()).collect();
+        let all: Vec<_> = self.lock().iter().map(|instance| instance.upstream.clone()).collect();
         all.into_iter().map(|upstream| upstream.state())
     }
 
@@ -92,19 +92,20 @@ impl Upstream {
         }
         let key = hasher.finalize();
         let mut all = self.callers.lock();
-        let known = all.iter().position(|theirs| theirs.key == key).and_then(|at| all.remove(at));
-        let theirs = known.unwrap_or_else(|| {
+        let known =
+            all.iter().position(|instance| instance.key == key).and_then(|at| all.remove(at));
+        let instance = known.unwrap_or_else(|| {
             let idle_ms = if self.settings.idle_ms == 0 { IDLE_MS } else { self.settings.idle_ms };
             let settings = UpstreamSettings { idle_ms, ..self.settings.clone() };
             let results = self.results.clone();
             let claims = self.claims.clone();
             let handed = (self.world.clone(), Arc::new(NoStorage) as _, results, claims);
-            let of = (Some(self), InstanceOwner::Caller(bearer.cloned()));
-            let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), of);
+            let origin = (Some(self), InstanceOwner::Caller(bearer.cloned()));
+            let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), origin);
             CallerInstance { key, session: session.cloned(), upstream }
         });
-        let upstream = theirs.upstream.clone();
-        all.push_back(theirs);
+        let upstream = instance.upstream.clone();
+        all.push_back(instance);
         if all.len() > CALLERS_MAX {
             all.pop_front();
         }
@@ -113,13 +114,13 @@ impl Upstream {
 
     /// Closes the instances of `session`, which has ended.
     pub(crate) fn end_session(&self, session: &str) {
-        let mut gone = Vec::new();
-        self.callers.lock().retain(|theirs| {
-            let is_over = theirs.session.as_deref() == Some(session);
-            gone.extend(is_over.then(|| theirs.upstream.clone()));
+        let mut ended = Vec::new();
+        self.callers.lock().retain(|instance| {
+            let is_over = instance.session.as_deref() == Some(session);
+            ended.extend(is_over.then(|| instance.upstream.clone()));
             !is_over
         });
-        gone.iter().for_each(|upstream| upstream.close_when_unused());
+        ended.iter().for_each(|upstream| upstream.close_when_unused());
     }
 
     /// Returns the bearer token of `caller` if it is exchanged for this upstream.
@@ -134,8 +135,8 @@ impl Upstream {
         }
         let none = || {
             let message = format!(
-                "the upstream `{}` is called in the name of whoever calls, who must be let in here \
-                 by a token of an authorization server",
+                "the upstream `{}` needs a token of the caller: authenticate here with a token \
+                 of an authorization server",
                 self.name
             );
             ToolError::new(ToolFault::NotAllowed, message)

@@ -39,11 +39,11 @@ impl Upstream {
         ctx: &ToolContext,
         asked: CallRequest,
     ) -> Result<StartedCall, ToolError> {
-        if let Some(theirs) = self.instance_for(ctx)? {
-            return Box::pin(theirs.start_call(ctx, asked)).await;
+        if let Some(instance) = self.instance_for(ctx)? {
+            return Box::pin(instance.start_call(ctx, asked)).await;
         }
         let work = async {
-            let _place = self.permits.acquire().await.map_err(|_| ToolError::canceled())?;
+            let _permit = self.permits.acquire().await.map_err(|_| ToolError::canceled())?;
             // A suspended call resumes on its own connection.
             let link = self.connection().await?;
             self.check_called_pin(&link, &asked).await?;
@@ -77,8 +77,8 @@ impl Upstream {
         asked: CallRequest,
         within: Duration,
     ) -> Result<DriveOutcome, ToolError> {
-        if let Some(theirs) = self.instance_for(ctx)? {
-            return Box::pin(theirs.start_call_for(ctx, asked, within)).await;
+        if let Some(instance) = self.instance_for(ctx)? {
+            return Box::pin(instance.start_call_for(ctx, asked, within)).await;
         }
         let work = async {
             let link = self.connection().await?;
@@ -86,18 +86,18 @@ impl Upstream {
             match link.revision.era {
                 ProtocolEra::Session => {
                     let begin = self.session_call(ctx, asked, link);
-                    let places = self.permits.clone();
-                    let begin = |hearing| -> BoxFuture<'static, _> {
+                    let permits = self.permits.clone();
+                    let begin = |receiver| -> BoxFuture<'static, _> {
                         Box::pin(async move {
-                            let _place = places.acquire_owned().await;
-                            begin(hearing).await
+                            let _permit = permits.acquire_owned().await;
+                            begin(receiver).await
                         })
                     };
                     call_driver::drive_for(&self.lasting.suspended, ctx, begin, within).await
                 }
                 ProtocolEra::Stateless => {
-                    let places = Some(self.permits.clone());
-                    let (rounds, params) = RoundCall::new(self.this(), ctx, asked, link, places);
+                    let permits = Some(self.permits.clone());
+                    let (rounds, params) = RoundCall::new(self.this(), ctx, asked, link, permits);
                     rounds.drive(ctx, RoundStart::Start(params), Some(within)).await
                 }
             }
@@ -157,48 +157,52 @@ impl Upstream {
         let CallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
         let trace = ctx.trace.clone();
-        let tells = ctx.events.has_receiver();
+        let wants_progress = ctx.events.has_receiver();
         let caller = ctx.caller.clone();
         let session = ctx.session.clone();
-        let lines = ctx.events.log_level();
-        let can = ctx.asker.supported();
+        let log_level = ctx.events.log_level();
+        let capabilities = ctx.asker.supported();
         let calls_again = ctx.asker.repeats_calls();
-        let apart = self.has_asked.load(Ordering::Acquire) && can != QuestionSupport::default();
+        let needs_dedicated =
+            self.has_asked.load(Ordering::Acquire) && capabilities != QuestionSupport::default();
         if as_task && link.revision.tasks == TaskSupport::Param {
             params.insert("task".into(), json!({}));
         }
-        move |hearing: Arc<CallReceiver>| -> BoxFuture<'static, _> {
-            hearing.set_folders(this.folders());
+        move |receiver: Arc<CallReceiver>| -> BoxFuture<'static, _> {
+            receiver.set_folders(this.folders());
             Box::pin(async move {
-                let mut lane = match apart {
-                    true => Some(this.dedicated.take(&this, (&caller, session), can).await?),
+                let mut dedicated = match needs_dedicated {
+                    true => {
+                        Some(this.dedicated.take(&this, (&caller, session), capabilities).await?)
+                    }
                     false => None,
                 };
-                let mut link = lane.as_ref().map_or(link, |lane| lane.connection.clone());
-                if lane.is_some() && method == TOOLS_CALL {
+                let mut link =
+                    dedicated.as_ref().map_or(link, |dedicated| dedicated.connection.clone());
+                if dedicated.is_some() && method == TOOLS_CALL {
                     this.check_pin(&link, &name).await?;
                 }
-                link.set_log_level(lines).await;
-                let mut is_anew = false;
+                link.set_log_level(log_level).await;
+                let mut is_repeated = false;
                 let mut visits = PageVisits::new();
                 let asked = loop {
-                    let visits_pages = hearing.supports(QuestionKind::Visit);
+                    let visits_pages = receiver.supports(QuestionKind::Visit);
                     let repeats = visits_pages || link.transport.requests_show_call();
                     let repeated = repeats.then(|| params.clone());
-                    let beside =
+                    let meta =
                         RequestMetadata { trace: trace.as_ref(), ..RequestMetadata::default() };
-                    let asks = UpstreamRequest {
-                        meta: beside,
-                        wants_progress: tells,
+                    let upstream_request = UpstreamRequest {
+                        meta,
+                        wants_progress,
                         ..UpstreamRequest::new(method, params)
                     };
                     // The upstream did nothing yet for a request that is repeated here.
                     params = match (
-                        link.request(asks.with_target(&name), hearing.clone()).await,
+                        link.request(upstream_request.with_target(&name), receiver.clone()).await,
                         repeated,
                     ) {
-                        (Err(RequestFailure::SessionGone), Some(params)) if !is_anew => {
-                            is_anew = true;
+                        (Err(RequestFailure::SessionGone), Some(params)) if !is_repeated => {
+                            is_repeated = true;
                             link = this.connection().await?;
                             if method == TOOLS_CALL {
                                 this.check_pin(&link, &name).await?;
@@ -208,7 +212,7 @@ impl Upstream {
                         (Err(RequestFailure::Refused(error)), Some(params))
                             if visits_pages && PageVisits::is_required(&error) =>
                         {
-                            visits.complete(&this, &hearing, &error).await?;
+                            visits.complete(&this, &receiver, &error).await?;
                             params
                         }
                         (Err(RequestFailure::Refused(error)), _)
@@ -221,17 +225,17 @@ impl Upstream {
                 };
                 let is_task = |first: &Value| first.pointer("/task/taskId").is_some();
                 if !asked.as_ref().is_ok_and(is_task)
-                    && let Some(lane) = lane.take()
+                    && let Some(dedicated) = dedicated.take()
                 {
-                    lane.finish();
+                    dedicated.finish();
                 }
                 let first = asked.map_err(|trouble| this.tool_error(method, trouble))?;
-                match hearing.missing_capability() {
+                match receiver.missing_capability() {
                     // A server can usually work without roots.
                     Some(kind) if kind != QuestionKind::Roots && first["isError"] == true => {
                         Err(ToolError::cannot_ask(kind))
                     }
-                    _ => Ok(StartedCall::new(first, link, lane)),
+                    _ => Ok(StartedCall::new(first, link, dedicated)),
                 }
             })
         }
@@ -259,20 +263,20 @@ impl RoundCall {
         ctx: &ToolContext,
         asked: CallRequest,
         link: Arc<UpstreamConnection>,
-        places: Option<Arc<Semaphore>>,
+        permits: Option<Arc<Semaphore>>,
     ) -> (Self, Map<String, Value>) {
-        let CallRequest { method, params, target: name, as_task, header_params: mirrored } = asked;
-        let hearing = CallReceiver::for_live_caller(ctx);
+        let CallRequest { method, params, target, as_task, header_params } = asked;
+        let receiver = CallReceiver::for_live_caller(ctx);
         (
             Self {
                 upstream,
                 connection: link,
-                receiver: hearing,
+                receiver,
                 method,
-                target: name,
+                target,
                 as_task,
-                header_params: mirrored,
-                permits: places,
+                header_params,
+                permits,
             },
             params,
         )
@@ -287,7 +291,7 @@ impl RoundCall {
         match self.drive(ctx, from, None).await? {
             DriveOutcome::Done(begun) => Ok(begun),
             DriveOutcome::Running(_) | DriveOutcome::Unanswered(_) => {
-                unreachable!("it has all the time it takes")
+                unreachable!("the drive has no time limit")
             }
         }
     }
@@ -317,49 +321,52 @@ impl RoundCall {
     ) -> impl Future<Output = Result<Value, ToolError>> + Send + 'static + use<> {
         let upstream = self.upstream.clone();
         let link = self.connection.clone();
-        let hearing = self.receiver.clone();
+        let receiver = self.receiver.clone();
         let method = self.method;
         let name = self.target.clone();
         let as_task = self.as_task;
-        let mirrored = self.header_params.clone();
-        let places = self.permits.clone();
+        let header_params = self.header_params.clone();
+        let permits = self.permits.clone();
         let trace = ctx.trace.clone();
-        let can = ctx.asker.supported();
-        let log = ctx.events.log_level();
-        let tells = ctx.events.has_receiver();
-        let can = QuestionSupport { roots: can.roots || self.upstream.folders().is_some(), ..can };
+        let capabilities = ctx.asker.supported();
+        let log_level = ctx.events.log_level();
+        let wants_progress = ctx.events.has_receiver();
+        let capabilities = QuestionSupport {
+            roots: capabilities.roots || self.upstream.folders().is_some(),
+            ..capabilities
+        };
         let calls_again = ctx.asker.repeats_calls();
         async move {
-            let _place = match places {
-                Some(places) => places.acquire_owned().await.ok(),
+            let _permit = match permits {
+                Some(permits) => permits.acquire_owned().await.ok(),
                 None => None,
             };
-            let asks = |params, tasks| {
+            let new_request = |params, tasks| {
                 let trace = trace.as_ref();
-                let beside = RequestMetadata {
-                    questions: can,
+                let meta = RequestMetadata {
+                    questions: capabilities,
                     accepts_tasks: tasks,
-                    log_level: log,
+                    log_level,
                     trace,
                     ..RequestMetadata::default()
                 };
-                let mirrored = mirrored.clone();
+                let header_params = header_params.clone();
                 UpstreamRequest {
-                    meta: beside,
-                    wants_progress: tells,
-                    header_params: mirrored,
+                    meta,
+                    wants_progress,
+                    header_params,
                     ..UpstreamRequest::new(method, params)
                 }
                 .with_target(&name)
             };
-            let again = Map::clone(&params);
-            let asked = match link.request(asks(params, as_task), hearing.clone()).await {
+            let repeated = Map::clone(&params);
+            let asked = match link.request(new_request(params, as_task), receiver.clone()).await {
                 // Nothing was done yet. The caller accepts no jobs, so the task is treated as a
                 // call.
                 Err(RequestFailure::Refused(error))
                     if !as_task && !calls_again && needs_tasks(&error) =>
                 {
-                    link.request(asks(again, true), hearing).await
+                    link.request(new_request(repeated, true), receiver).await
                 }
                 asked => asked,
             };

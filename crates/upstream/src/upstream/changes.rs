@@ -90,12 +90,12 @@ impl Upstream {
     /// Watches the resource `uri` until the returned hold is dropped.
     pub(crate) async fn watch(&self, uri: &str) -> Result<WatchGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
-        let _one = self.watches.request_lock(uri).lock_owned().await;
+        let _lock = self.watches.request_lock(uri).lock_owned().await;
         let link = self.connection().await?;
         let first = self.watches.add_watcher(uri);
-        let keeps = (self.owner != InstanceOwner::Shared).then(|| self.this());
-        let of = self.watches.clone();
-        let watching = UpstreamWatch { counts: of, uri: uri.to_owned(), _instance: keeps };
+        let instance = (self.owner != InstanceOwner::Shared).then(|| self.this());
+        let counts = self.watches.clone();
+        let watching = UpstreamWatch { counts, uri: uri.to_owned(), _instance: instance };
         if first {
             self.subscribe(&link, uri, true).await?;
         }
@@ -147,20 +147,20 @@ impl Upstream {
         let this = self.this();
         let link = link.clone();
         tokio::spawn(async move {
-            let again = |uri: String| {
+            let renew = |uri: String| {
                 let this = this.clone();
                 let link = link.clone();
                 async move {
-                    let _one = this.watches.request_lock(&uri).lock_owned().await;
+                    let _lock = this.watches.request_lock(&uri).lock_owned().await;
                     match this.subscribe(&link, &uri, true).await {
                         Ok(()) => this.changes.publish(&ServerChange::Resource(uri.into())),
                         Err(why) => {
-                            tracing::warn!("`{uri}` is not told of any more: {}", why.message);
+                            tracing::warn!("`{uri}` is no longer watched: {}", why.message);
                         }
                     }
                 }
             };
-            stream::iter(uris).for_each_concurrent(RENEWED_AT_ONCE, again).await;
+            stream::iter(uris).for_each_concurrent(RENEWED_AT_ONCE, renew).await;
         });
     }
 
@@ -168,7 +168,7 @@ impl Upstream {
         &self,
         link: &Arc<UpstreamConnection>,
         uri: &str,
-        is: bool,
+        subscribes: bool,
     ) -> Result<(), ToolError> {
         match link.revision.era {
             ProtocolEra::Stateless => {
@@ -176,17 +176,18 @@ impl Upstream {
                 Ok(())
             }
             ProtocolEra::Session => {
-                let method = if is { "resources/subscribe" } else { "resources/unsubscribe" };
+                let method =
+                    if subscribes { "resources/subscribe" } else { "resources/unsubscribe" };
                 let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-                let asks = UpstreamRequest::new(method, params).with_target(uri);
-                let asked = tokio::time::timeout(
+                let request = UpstreamRequest::new(method, params).with_target(uri);
+                let answered = tokio::time::timeout(
                     SUBSCRIBE_TIMEOUT,
-                    link.request(asks, Arc::new(NoReceiver)),
+                    link.request(request, Arc::new(NoReceiver)),
                 )
                 .await;
-                let late = |_| Err(RequestFailure::Lost("it does not answer".to_owned()));
-                let asked = asked.unwrap_or_else(late);
-                asked.map(drop).map_err(|trouble| self.tool_error(method, trouble))
+                let late = |_| Err(RequestFailure::Lost("it did not answer in time".to_owned()));
+                let answered = answered.unwrap_or_else(late);
+                answered.map(drop).map_err(|trouble| self.tool_error(method, trouble))
             }
         }
     }
@@ -195,19 +196,19 @@ impl Upstream {
 /// Listens over `link` with `params`, and again whenever the request ends, until it is refused.
 /// Lists are refreshed after each gap.
 async fn keep_listening(
-    of: Weak<Upstream>,
+    weak: Weak<Upstream>,
     link: Weak<UpstreamConnection>,
     params: Map<String, Value>,
 ) {
     let mut pause = RETRY_PAUSE;
-    let mut is_again = false;
+    let mut is_repeated = false;
     loop {
-        let Some(over) = link.upgrade() else { return };
-        let hears: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(of.clone()));
-        let gone = over.transport.closed().clone();
+        let Some(connection) = link.upgrade() else { return };
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(weak.clone()));
+        let gone = connection.transport.closed().clone();
         let begun = Instant::now();
-        let look = async {
-            if let Some(upstream) = of.upgrade().filter(|_| is_again) {
+        let refresh = async {
+            if let Some(upstream) = weak.upgrade().filter(|_| is_repeated) {
                 upstream.refresh();
             }
             std::future::pending::<()>().await;
@@ -215,25 +216,25 @@ async fn keep_listening(
         tokio::select! {
             // The listening request must start before the lists are refreshed.
             biased;
-            ended = over.request(UpstreamRequest::new(LISTEN, params.clone()).without_use(), hears) => {
+            ended = connection.request(UpstreamRequest::new(LISTEN, params.clone()).without_use(), receiver) => {
                 if matches!(ended, Err(RequestFailure::Refused(_))) {
                     // A refused request brings no notifications, even if the server declared them.
-                    if let Some(upstream) = of.upgrade() {
-                        upstream.refresh_later(&over, Some(LISTING_LIFETIME));
+                    if let Some(upstream) = weak.upgrade() {
+                        upstream.refresh_later(&connection, Some(LISTING_LIFETIME));
                     }
                     return;
                 }
             }
             () = gone.cancelled() => return,
-            () = look => {}
+            () = refresh => {}
         }
-        drop(over);
+        drop(connection);
         if begun.elapsed() > STABLE_AFTER {
             pause = RETRY_PAUSE;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RETRY_PAUSE_MAX);
-        is_again = true;
+        is_repeated = true;
     }
 }
 
@@ -314,7 +315,7 @@ impl Drop for UpstreamWatch {
         };
         let uri = std::mem::take(&mut self.uri);
         runtime.spawn(async move {
-            let _one = upstream.watches.request_lock(&uri).lock_owned().await;
+            let _lock = upstream.watches.request_lock(&uri).lock_owned().await;
             // Another caller may watch it by now.
             if !upstream.watches.lock().contains_key(&uri) {
                 let _ = upstream.subscribe(&link, &uri, false).await;
@@ -374,10 +375,14 @@ impl MessageReceiver for ConnectionReceiver {
     ) -> BoxFuture<'static, Result<Value, RpcError>> {
         Box::pin(async move {
             let upstream = self.0.upgrade();
-            let upstream = upstream.ok_or_else(|| RpcError::new(-32603, "the server stops"))?;
+            let upstream =
+                upstream.ok_or_else(|| RpcError::new(-32603, "the server is shutting down"))?;
             match method.as_str() {
                 "roots/list" => Ok(upstream.folders().unwrap_or_else(|| json!({ "roots": [] }))),
-                _ => Err(RpcError::new(-32601, format!("nobody can be asked `{method}` now"))),
+                _ => Err(RpcError::new(
+                    -32601,
+                    format!("`{method}` is not supported outside a call"),
+                )),
             }
         })
     }

@@ -10,6 +10,7 @@ use toolgate_contract::{QuestionSupport, ToolError, ToolFault};
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
 
 use super::changes::ConnectionReceiver;
+use super::failures::duration_text;
 use super::{Upstream, UpstreamState};
 use crate::connection::UpstreamConnection;
 use crate::oauth::UpstreamCredentials;
@@ -104,12 +105,14 @@ impl Upstream {
         let connected = match tokio::time::timeout(within, self.connect(SHARED_CAPABILITIES)).await
         {
             Ok(connected) => connected,
-            Err(_) => Err(format!("it did not begin within {} ms", within.as_millis())),
+            Err(_) => {
+                Err(format!("it did not respond within {} of starting", duration_text(within)))
+            }
         };
         self.failing.store(connected.is_err(), Ordering::Release);
         match connected {
             Ok(_) if self.closed.load(Ordering::Acquire) => {
-                Err(self.unavailable("the server stops"))
+                Err(self.unavailable("the server is shutting down"))
             }
             Ok(link) => {
                 let link = Arc::new(link);
@@ -117,7 +120,7 @@ impl Upstream {
                     Some(link.clone());
                 if self.closed.load(Ordering::Acquire) {
                     self.close_when_unused();
-                    return Err(self.unavailable("the server stops"));
+                    return Err(self.unavailable("the server is shutting down"));
                 }
                 self.supervise(&link);
                 self.renew_watches(&link);
@@ -134,7 +137,7 @@ impl Upstream {
     }
 
     fn unavailable(&self, why: &str) -> ToolError {
-        let message = format!("the upstream `{}` is away: {why}", self.name);
+        let message = format!("the upstream `{}` is unavailable: {why}", self.name);
         ToolError::new(ToolFault::Unavailable, message)
     }
 
@@ -145,22 +148,24 @@ impl Upstream {
             None => Ok(()),
             Some(wait) => {
                 let ms = wait.as_millis();
-                Err(self.unavailable(&format!("{}; it is tried again in {ms} ms", failed.why)))
+                Err(self.unavailable(&format!("{}; it can be retried in {ms} ms", failed.why)))
             }
         }
     }
 
-    /// Opens a dedicated connection with the capabilities `can`.
+    /// Opens a dedicated connection with `capabilities`.
     pub(crate) async fn connect_dedicated(
         &self,
-        can: QuestionSupport,
+        capabilities: QuestionSupport,
     ) -> Result<Arc<UpstreamConnection>, ToolError> {
         // The shared connection shows if the server can start at all.
         self.connection().await?;
         self.check_pause(&*self.connecting.lock().await)?;
         let within = Duration::from_millis(self.settings.start_ms);
-        let connected = tokio::time::timeout(within, self.connect(can)).await;
-        let connected = connected.unwrap_or_else(|_| Err("it did not begin in time".to_owned()));
+        let connected = tokio::time::timeout(within, self.connect(capabilities)).await;
+        let connected = connected.unwrap_or_else(|_| {
+            Err(format!("it did not respond within {} of starting", duration_text(within)))
+        });
         match connected {
             Ok(link) => {
                 let link = Arc::new(link);
@@ -170,33 +175,43 @@ impl Upstream {
             Err(why) => {
                 self.connecting.lock().await.record(&why);
                 let message =
-                    format!("another of the upstream `{}` does not begin: {why}", self.name);
+                    format!("a new connection to the upstream `{}` failed: {why}", self.name);
                 Err(ToolError::new(ToolFault::Unavailable, message))
             }
         }
     }
 
-    async fn connect(&self, can: QuestionSupport) -> Result<UpstreamConnection, String> {
-        let can = QuestionSupport { roots: can.roots || !self.settings.roots.is_empty(), ..can };
-        let hears: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(self.this.clone()));
+    async fn connect(&self, capabilities: QuestionSupport) -> Result<UpstreamConnection, String> {
+        let capabilities = QuestionSupport {
+            roots: capabilities.roots || !self.settings.roots.is_empty(),
+            ..capabilities
+        };
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(self.this.clone()));
         let wanted = match &self.settings.revision {
             None => None,
             Some(name) => Some(revision_named(name)?),
         };
-        let wire = self.open_transport(hears.clone()).await?;
-        match UpstreamConnection::negotiate(wire.clone(), wanted, can, &hears).await {
+        let transport = self.open_transport(receiver.clone()).await?;
+        match UpstreamConnection::negotiate(transport.clone(), wanted, capabilities, &receiver)
+            .await
+        {
             Ok(link) => Ok(link),
             // A server that exits on an unknown method is started again with the older handshake.
             Err(RequestFailure::Lost(_) | RequestFailure::NotSent(_))
-                if wanted.is_none() && wire.closed().is_cancelled() =>
+                if wanted.is_none() && transport.closed().is_cancelled() =>
             {
                 let newest = Revision::newest(ProtocolEra::Session);
-                let wire = self.open_transport(hears.clone()).await?;
-                let agreed =
-                    UpstreamConnection::negotiate(wire.clone(), Some(newest), can, &hears).await;
-                agreed.map_err(|trouble| describe_failure(&trouble))
+                let transport = self.open_transport(receiver.clone()).await?;
+                let negotiated = UpstreamConnection::negotiate(
+                    transport.clone(),
+                    Some(newest),
+                    capabilities,
+                    &receiver,
+                )
+                .await;
+                negotiated.map_err(|failure| describe_failure(&failure))
             }
-            Err(trouble) => Err(describe_failure(&trouble)),
+            Err(failure) => Err(describe_failure(&failure)),
         }
     }
 
@@ -212,7 +227,7 @@ impl Upstream {
 
     async fn open_transport(
         &self,
-        hears: Arc<dyn MessageReceiver>,
+        receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Arc<dyn TransportConnection>, String> {
         let UpstreamSettings { command, env, keep_env, cwd, url, headers, .. } = &self.settings;
         let bytes_max = self.settings.message_bytes;
@@ -233,9 +248,11 @@ impl Upstream {
                 bytes_max,
             };
             return match self.settings.transport {
-                UpstreamTransport::Http => Ok(Arc::new(HttpTransport::new(site, hears)?)),
-                UpstreamTransport::Sse => Ok(Arc::new(sse::open(site, hears).await?)),
-                UpstreamTransport::WebSocket => Ok(Arc::new(websocket::open(site, hears).await?)),
+                UpstreamTransport::Http => Ok(Arc::new(HttpTransport::new(site, receiver)?)),
+                UpstreamTransport::Sse => Ok(Arc::new(sse::open(site, receiver).await?)),
+                UpstreamTransport::WebSocket => {
+                    Ok(Arc::new(websocket::open(site, receiver).await?))
+                }
             };
         }
         let command =
@@ -248,7 +265,7 @@ impl Upstream {
             sandbox: self.settings.sandbox.clone(),
         };
         let started = self.world.start(&program).await?;
-        Ok(Arc::new(lines::open(started, bytes_max, hears)))
+        Ok(Arc::new(lines::open(started, bytes_max, receiver)))
     }
 
     /// Returns the OAuth credentials for `url`, unless `headers` sets `Authorization`.
@@ -275,16 +292,19 @@ impl Upstream {
         let idle = self.settings.idle_ms;
         let lifetime = self.settings.lifetime_ms;
         tokio::spawn(async move {
-            let over = |idle: u64, of: Duration| idle > 0 && of >= Duration::from_millis(idle);
+            let is_over_limit = |limit_ms: u64, time: Duration| {
+                limit_ms > 0 && time >= Duration::from_millis(limit_ms)
+            };
             let done = async {
                 loop {
                     tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
                     let Some(link) = link.upgrade() else { return };
-                    let Some(of) = link.idle_time() else { continue };
+                    let Some(idle_time) = link.idle_time() else { continue };
                     let Some(this) = this.upgrade() else { return };
                     // A connection that delivers notifications is never idle.
-                    let is_idle = over(idle, of) && !this.delivers_notifications(&link);
-                    let is_over = is_idle || over(lifetime, link.since.elapsed());
+                    let is_idle =
+                        is_over_limit(idle, idle_time) && !this.delivers_notifications(&link);
+                    let is_over = is_idle || is_over_limit(lifetime, link.since.elapsed());
                     // A dedicated connection is closed once its call returns it.
                     if is_over && this.forget_connection(&link) {
                         this.reconnect_to_watch();
@@ -292,24 +312,24 @@ impl Upstream {
                     }
                 }
             };
-            let broke = tokio::select! {
+            let is_broken = tokio::select! {
                 () = gone.cancelled() => true,
                 () = done, if idle > 0 || lifetime > 0 => false,
             };
             let (Some(this), Some(link)) = (this.upgrade(), link.upgrade()) else { return };
-            if broke {
+            if is_broken {
                 this.forget_connection(&link);
             }
             // The end of a remote session does not count as a failed start.
-            let is_well = !broke || link.transport.requests_show_call();
-            if is_well || this.closed.load(Ordering::Acquire) {
-                if broke {
+            let is_expected = !is_broken || link.transport.requests_show_call();
+            if is_expected || this.closed.load(Ordering::Acquire) {
+                if is_broken {
                     this.reconnect_to_watch();
                 }
                 return;
             }
             let why = link.transport.closed_reason();
-            tracing::warn!("the upstream `{}` is gone: {why}", this.name);
+            tracing::warn!("the upstream `{}` disconnected: {why}", this.name);
             let mut failed = this.connecting.lock().await;
             failed.count = if link.since.elapsed() < STARTED_AFTER { failed.count + 1 } else { 0 };
             let doubles = failed.count.saturating_sub(1).min(BACK_OFF_DOUBLES);

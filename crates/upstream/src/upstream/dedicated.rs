@@ -46,34 +46,32 @@ impl DedicatedPool {
         }
     }
 
-    /// Returns a connection for one call of `caller` in `session`, with the capabilities `can`.
+    /// Returns a connection for one call of `caller` in `session`, with `capabilities`.
     ///
     /// If all are in use, a suspended call is dropped to free one.
     pub(crate) async fn take(
         &self,
         upstream: &Arc<Upstream>,
         (caller, session): (&Caller, Option<Arc<str>>),
-        can: QuestionSupport,
+        capabilities: QuestionSupport,
     ) -> Result<DedicatedConnection, ToolError> {
-        let tells_folders = can.roots && upstream.folders().is_none();
-        let fit = ConnectionFit {
-            capabilities: can,
-            owner: tells_folders.then(|| (caller.clone(), session)),
-        };
-        let place = match self.permits.clone().try_acquire_owned() {
-            Ok(place) => place,
+        let sends_folders = capabilities.roots && upstream.folders().is_none();
+        let fit =
+            ConnectionFit { capabilities, owner: sends_folders.then(|| (caller.clone(), session)) };
+        let permit = match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
             Err(_) => {
                 upstream.lasting.suspended.evict_one(caller, upstream.is_shared());
-                let place = self.permits.clone().acquire_owned().await;
-                place.map_err(|_| ToolError::canceled())?
+                let permit = self.permits.clone().acquire_owned().await;
+                permit.map_err(|_| ToolError::canceled())?
             }
         };
         let link = match self.idle(&fit) {
             Some(link) => link,
-            None => upstream.connect_dedicated(can).await?,
+            None => upstream.connect_dedicated(capabilities).await?,
         };
         let upstream = Arc::downgrade(upstream);
-        Ok(DedicatedConnection { connection: link, fit, upstream, is_done: false, _permit: place })
+        Ok(DedicatedConnection { connection: link, fit, upstream, is_done: false, _permit: permit })
     }
 
     /// Takes an idle connection that fits.

@@ -1,5 +1,7 @@
 //! Converts failures of an upstream into tool errors.
 
+use std::time::Duration;
+
 use toolgate_contract::{QuestionKind, ToolError, ToolFault};
 
 use super::Upstream;
@@ -7,25 +9,35 @@ use crate::message::RpcError;
 use crate::transport::RequestFailure;
 
 impl Upstream {
-    /// Converts `trouble` with `method` into an error for the caller.
-    pub(crate) fn tool_error(&self, method: &str, trouble: RequestFailure) -> ToolError {
+    /// Converts the `failure` of `method` into an error for the caller.
+    pub(crate) fn tool_error(&self, method: &str, failure: RequestFailure) -> ToolError {
         let name = &self.name;
-        let away = |message: String| ToolError::new(ToolFault::Unavailable, message);
-        match trouble {
+        let unavailable = |message: String| ToolError::new(ToolFault::Unavailable, message);
+        match failure {
             RequestFailure::Refused(error) => error_from_refusal(method, error),
             RequestFailure::SessionGone => {
-                away(format!("the upstream `{name}` has begun anew and did nothing; call again"))
+                unavailable(format!("the upstream `{name}` restarted and did nothing; call again"))
             }
-            RequestFailure::NotSent(why) => away(format!("the upstream `{name}` is away: {why}")),
-            RequestFailure::Lost(why) => away(format!(
-                "the upstream `{name}` went away while it worked: {why}. What it did meanwhile is \
-                 not known, so it is not asked again"
+            RequestFailure::NotSent(why) => {
+                unavailable(format!("the upstream `{name}` is unavailable: {why}"))
+            }
+            RequestFailure::Lost(why) => unavailable(format!(
+                "the upstream `{name}` became unavailable during the call: {why}; the call may \
+                 have had effects, so it was not repeated"
             )),
             RequestFailure::Unauthorized(why) => ToolError::new(
                 ToolFault::NotAllowed,
-                format!("the upstream `{name}` does not let us in: {why}"),
+                format!("the upstream `{name}` denied access: {why}"),
             ),
         }
+    }
+}
+
+/// Returns `duration` in seconds, or in milliseconds if it is not a whole number of seconds.
+pub(super) fn duration_text(duration: Duration) -> String {
+    match duration.subsec_millis() {
+        0 => format!("{} s", duration.as_secs()),
+        _ => format!("{} ms", duration.as_millis()),
     }
 }
 
@@ -42,14 +54,14 @@ fn error_from_refusal(method: &str, error: RpcError) -> ToolError {
             ("/sampling", QuestionKind::Sample),
             ("/roots", QuestionKind::Roots),
         ];
-        let lacks =
+        let is_required =
             |(at, _): &(&str, QuestionKind)| required.is_some_and(|it| it.pointer(at).is_some());
-        if let Some((_, kind)) = kinds.into_iter().find(lacks) {
+        if let Some((_, kind)) = kinds.into_iter().find(is_required) {
             return ToolError::cannot_ask(kind);
         }
     }
-    let looks = matches!(method, "resources/read" | "resources/directory/read" | "skills/get");
-    if looks && matches!(code, -32002 | -32602) {
+    let is_lookup = matches!(method, "resources/read" | "resources/directory/read" | "skills/get");
+    if is_lookup && matches!(code, -32002 | -32602) {
         return ToolError::new(ToolFault::NotFound, message);
     }
     let code = i32::try_from(code).unwrap_or(-32603);

@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{AnyTool, ServerChange, fold_name};
 use toolgate_dialects::mcp::upstream::ProtocolEra;
 
+use super::failures::duration_text;
 use super::{InstanceOwner, Upstream};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
@@ -78,9 +79,9 @@ impl Upstream {
         let within = Duration::from_millis(self.settings.start_ms);
         if tokio::time::timeout(within, listed.wait_for(|listed| *listed)).await.is_err() {
             tracing::warn!(
-                "the upstream `{}` does not list within {} ms; lists are without it until it does",
+                "the upstream `{}` did not list its tools within {}; lists omit it until it does",
                 self.name,
-                within.as_millis()
+                duration_text(within)
             );
             self.record_list_failure();
         }
@@ -96,7 +97,7 @@ impl Upstream {
         let this = self.this();
         tokio::spawn(async move {
             if let Err(why) = this.connection().await {
-                tracing::warn!("{}; what it had is listed", why.message);
+                tracing::warn!("{}; its last known listing is used", why.message);
             }
         });
     }
@@ -105,7 +106,7 @@ impl Upstream {
     pub(crate) async fn list(&self) -> Result<UpstreamListing, String> {
         let link = self.connection().await.map_err(|why| why.message)?;
         let listed = self.list_over(&link).await;
-        listed.map(|(listing, _)| listing).map_err(|trouble| describe_failure(&trouble))
+        listed.map(|(listing, _)| listing).map_err(|failure| describe_failure(&failure))
     }
 
     /// Lists everything over `link`. The second value is the lifetime of the listing.
@@ -116,7 +117,9 @@ impl Upstream {
         let within = Duration::from_millis(self.settings.start_ms);
         let listed =
             tokio::time::timeout(within, UpstreamListing::list_all(&self.name, link)).await;
-        listed.unwrap_or_else(|_| Err(RequestFailure::Lost("it does not answer".to_owned())))
+        listed.unwrap_or_else(|_| {
+            Err(RequestFailure::Lost(format!("it did not answer within {}", duration_text(within))))
+        })
     }
 
     /// Returns true if the upstream may have a tool called `name`.
@@ -144,27 +147,27 @@ impl Upstream {
         }
         let this = self.this.clone();
         tokio::spawn(async move {
-            let mut in_vain = 0_u32;
+            let mut unchanged = 0_u32;
             loop {
                 let Some(this) = this.upgrade() else { return };
                 if !this.wants_refresh.swap(false, Ordering::AcqRel) {
                     break;
                 }
                 let Some(link) = this.live_connection() else { break };
-                let said =
+                let announced =
                     this.announced.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
                 match this.list_over(&link).await {
                     Ok((listing, good_for)) => {
-                        let is_other = this.update_listing(listing, said);
-                        in_vain = if is_other { 0 } else { in_vain + 1 };
-                        let unheard =
+                        let has_changed = this.update_listing(listing, announced);
+                        unchanged = if has_changed { 0 } else { unchanged + 1 };
+                        let unnotified =
                             this.is_unheard.load(Ordering::Acquire).then_some(LISTING_LIFETIME);
-                        this.refresh_later(&link, good_for.or(unheard));
+                        this.refresh_later(&link, good_for.or(unnotified));
                     }
                     Err(_) if this.closed.load(Ordering::Acquire) => break,
-                    Err(trouble) => {
-                        let why = describe_failure(&trouble);
-                        tracing::warn!("the upstream `{}` does not list: {why}", this.name);
+                    Err(failure) => {
+                        let why = describe_failure(&failure);
+                        tracing::warn!("listing the upstream `{}` failed: {why}", this.name);
                         this.record_list_failure();
                         this.refresh_later(&link, Some(LISTING_LIFETIME));
                     }
@@ -174,12 +177,12 @@ impl Upstream {
                     this.listen(&link);
                 }
                 // The upstream is not kept alive during the pause.
-                let hurry = this.refresh_signal.clone();
+                let signal = this.refresh_signal.clone();
                 drop((this, link));
-                let doubles = in_vain.saturating_sub(UNCHANGED_MAX).min(RELIST_DOUBLES);
+                let doubles = unchanged.saturating_sub(UNCHANGED_MAX).min(RELIST_DOUBLES);
                 let pause = (GATHER_PAUSE * 2_u32.pow(doubles)).min(GATHER_PAUSE_MAX);
-                if tokio::time::timeout(pause, hurry.notified()).await.is_ok() {
-                    in_vain = 0;
+                if tokio::time::timeout(pause, signal.notified()).await.is_ok() {
+                    unchanged = 0;
                 }
             }
             let Some(this) = this.upgrade() else { return };
@@ -202,12 +205,12 @@ impl Upstream {
                 this.refresh();
             }
         });
-        let mut looks = self.scheduled_refresh.lock().unwrap_or_else(PoisonError::into_inner);
-        *looks = Some(AbortOnDropHandle::new(later));
+        let mut scheduled = self.scheduled_refresh.lock().unwrap_or_else(PoisonError::into_inner);
+        *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
     /// Stores a new listing and announces its changes. Returns true if it differs.
-    fn update_listing(&self, listing: UpstreamListing, mut said: Vec<ServerChange>) -> bool {
+    fn update_listing(&self, listing: UpstreamListing, mut announced: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
         }
@@ -219,41 +222,41 @@ impl Upstream {
             || before.templates != listing.templates
             || before.skills != listing.skills;
         let prompts = before.prompts != listing.prompts;
-        let is_other = *before != listing;
-        let instructs = before.instructions != listing.instructions;
+        let has_changed = *before != listing;
+        let instructions = before.instructions != listing.instructions;
         if tools {
             self.invalidate_checks();
         }
         // An unchanged listing is stored as well, to renew its age.
         let was_old = self.is_old.swap(false, Ordering::AcqRel);
-        if is_other || was_old {
+        if has_changed || was_old {
             self.host.store_listing(&self.listing_key, &listing);
             if resources {
                 self.claims.record(&self.name, &listing);
                 self.warn_refused(&listing);
             }
             if before.skills != listing.skills {
-                let shelved = Arc::new(SkillIndex::from_listing(&self.name, &listing));
-                *self.skills.write().unwrap_or_else(PoisonError::into_inner) = shelved;
+                let index = Arc::new(SkillIndex::from_listing(&self.name, &listing));
+                *self.skills.write().unwrap_or_else(PoisonError::into_inner) = index;
             }
             *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
         }
         if tools || !self.is_offered() {
             // Offering tools announces the change.
             self.offer();
-            said.retain(|change| *change != ServerChange::Tools);
-        } else if instructs {
+            announced.retain(|change| *change != ServerChange::Tools);
+        } else if instructions {
             self.offer();
         }
         for (changed, change) in
             [(resources, ServerChange::Resources), (prompts, ServerChange::Prompts)]
         {
-            if changed && !said.contains(&change) {
-                said.push(change);
+            if changed && !announced.contains(&change) {
+                announced.push(change);
             }
         }
-        said.iter().for_each(|change| self.changes.publish(change));
-        is_other
+        announced.iter().for_each(|change| self.changes.publish(change));
+        has_changed
     }
 
     /// Retires an upstream that is replaced or removed. Its calls finish, but it no longer changes
@@ -281,11 +284,11 @@ impl Upstream {
             }
             return;
         }
-        let mut said = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        if !said.contains(&change) {
-            said.push(change);
+        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        if !announced.contains(&change) {
+            announced.push(change);
         }
-        drop(said);
+        drop(announced);
         self.refresh();
     }
 
@@ -303,7 +306,7 @@ impl Upstream {
     pub(crate) fn withheld_reason(&self, name: &str) -> Option<String> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
-            return Some(format!("`{name}` of the upstream `{}` is not there any more", self.name));
+            return Some(format!("`{name}` of the upstream `{}` no longer exists", self.name));
         };
         tool.withheld().map(str::to_owned)
     }
@@ -327,7 +330,7 @@ impl Upstream {
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
         let served = listing.tools.iter().filter(serves);
         let pinned = self.host.pins();
-        let judged = pinned.served_tools(&self.name, served);
+        let served = pinned.served_tools(&self.name, served);
         // An unreadable lock file is reported with the tools.
         if self.settings.instructions
             && pinned.lock.is_ok()
@@ -336,11 +339,12 @@ impl Upstream {
             tracing::warn!("{why}");
         }
         let tools: Vec<_> = self
-            .without_ambiguous(judged)
-            .filter_map(|judged| {
-                let same =
-                    known.iter().find(|tool| tool.is_made_from(&judged, listing.call_properties()));
-                same.cloned().or_else(|| UpstreamTool::new(self, judged).map(Arc::new))
+            .without_ambiguous(served)
+            .filter_map(|served_tool| {
+                let same = known
+                    .iter()
+                    .find(|tool| tool.is_made_from(&served_tool, listing.call_properties()));
+                same.cloned().or_else(|| UpstreamTool::new(self, served_tool).map(Arc::new))
             })
             .collect();
         let is_same = |(a, b): (&Arc<UpstreamTool>, &Arc<UpstreamTool>)| Arc::ptr_eq(a, b);
@@ -356,32 +360,31 @@ impl Upstream {
     /// Returns the instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
-        let said = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
+        let text = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
         pinned
-            .passes_instructions(&self.name, said)
-            .then(|| instructions::quote_instructions(&self.name, self.prefix(), said))
+            .passes_instructions(&self.name, text)
+            .then(|| instructions::quote_instructions(&self.name, self.prefix(), text))
     }
 
     /// Removes tools whose names would be spelled alike, and those that would pass for the server's
     /// own.
-    fn without_ambiguous(&self, judged: Vec<ServedTool>) -> impl Iterator<Item = ServedTool> {
-        let name =
-            |judged: &ServedTool| judged.entry["name"].as_str().unwrap_or_default().to_owned();
-        let names: Vec<_> = judged.iter().map(name).collect();
+    fn without_ambiguous(&self, tools: Vec<ServedTool>) -> impl Iterator<Item = ServedTool> {
+        let name = |tool: &ServedTool| tool.entry["name"].as_str().unwrap_or_default().to_owned();
+        let names: Vec<_> = tools.iter().map(name).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let alone = names::are_unique(self.prefix(), &names);
-        for (name, _) in names.iter().zip(&alone).filter(|(_, alone)| !**alone) {
+        let unique = names::are_unique(self.prefix(), &names);
+        for (name, _) in names.iter().zip(&unique).filter(|(_, unique)| !**unique) {
             tracing::warn!(
-                "the tool `{}` is not served: the upstream `{}` lists others that are spelled like \
-                 its `{name}`, or the same twice; have it rename them, or leave them out by \
-                 `without`",
+                "the tool `{}` is not served: the upstream `{}` lists `{name}` twice, or others \
+                 with the same spelling here; rename them there, or leave them out with `without`",
                 names::tool_id(self.prefix(), name),
                 self.name
             );
         }
-        let served = names.iter().zip(alone).map(|(name, alone)| alone && !self.is_own_tool(name));
+        let served =
+            names.iter().zip(unique).map(|(name, unique)| unique && !self.is_own_tool(name));
         let served: Vec<_> = served.collect();
-        judged.into_iter().zip(served).filter_map(|(judged, served)| served.then_some(judged))
+        tools.into_iter().zip(served).filter_map(|(tool, served)| served.then_some(tool))
     }
 
     /// Returns true, with a warning, if the tool `name` would pass for one of the server's own
@@ -389,15 +392,15 @@ impl Upstream {
     fn is_own_tool(&self, name: &str) -> bool {
         let id = names::tool_id(self.prefix(), name);
         let has_toolset = self.prefix().is_empty() && id.as_str().contains('.');
-        let is_ours = has_toolset && self.host.is_own_toolset(id.toolset());
-        if is_ours {
+        let is_own = has_toolset && self.host.is_own_toolset(id.toolset());
+        if is_own {
             tracing::warn!(
-                "the tool `{id}` of the upstream `{}` is not served: it would be taken for one of \
-                 this server's own; say a `prefix`, or leave it out by `without`",
+                "the tool `{id}` of the upstream `{}` is not served: it would pass for one of this \
+                 server's own tools; set a `prefix`, or leave it out with `without`",
                 self.name
             );
         }
-        is_ours
+        is_own
     }
 
     /// Logs the resources of `listing` that are refused because their URIs belong to this server.
@@ -410,10 +413,10 @@ impl Upstream {
         let mut refused = uris.chain(of(&listing.templates, "uriTemplate"));
         if let Some(first) = refused.next() {
             tracing::warn!(
-                "{} resources of the upstream `{}` are not served, {first:?} the first: such URIs \
-                 are this server's own",
-                refused.count() + 1,
-                self.name
+                "resources of the upstream `{}` are not served, because their URIs belong to this \
+                 server: {first:?} and {} more",
+                self.name,
+                refused.count()
             );
         }
     }
@@ -428,7 +431,7 @@ impl Upstream {
         for (setting, patterns) in [("tools", tools), ("without", without)] {
             for pattern in patterns.iter().filter(|pattern| *pattern != "*" && !has(pattern)) {
                 tracing::warn!(
-                    "`{setting}` of the upstream `{}` names {pattern:?}, and it has no such tool",
+                    "`{setting}` of the upstream `{}` has {pattern:?}, which matches no tool",
                     self.name
                 );
             }
@@ -461,7 +464,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_names_with_anything_between() {
+    fn a_star_in_a_pattern_matches_any_text() {
         assert!(
             matches_pattern("*", "")
                 && matches_pattern("get_*", "get_x")
@@ -477,7 +480,7 @@ mod tests {
                 && matches_pattern("*b*b", "bb")
                 && !matches_pattern("*b*b", "b")
         );
-        // What is tried part by part, each way, takes hours.
+        // Backtracking over all parts would take hours.
         assert!(!matches_pattern(&"*_".repeat(50), &"_".repeat(40)));
     }
 }

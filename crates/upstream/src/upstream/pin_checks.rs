@@ -8,6 +8,7 @@ use serde_json::Value;
 use toolgate_contract::{ToolError, ToolFault};
 
 use super::Upstream;
+use super::failures::duration_text;
 use crate::connection::UpstreamConnection;
 use crate::connection::checked_pins::CheckTime;
 use crate::listing;
@@ -34,7 +35,7 @@ impl Upstream {
         }
         let begun = CheckTime { turn, at: Instant::now() };
         let served = served().ok_or_else(|| {
-            ToolError::new(ToolFault::Unavailable, "the upstream is not served any more")
+            ToolError::new(ToolFault::Unavailable, "the upstream is no longer served")
         })?;
         let pinned = served.host.pins();
         if pinned.may_withhold(&self.name) {
@@ -45,16 +46,16 @@ impl Upstream {
                 self.check_pin_among(&pinned, &now, name)?;
             }
         }
-        let mut seen = link.checked_pins.lock_current(turn);
+        let mut checked = link.checked_pins.lock_current(turn);
         // A change during the check is checked again with the next call.
         if self.tools_version.load(Ordering::Acquire) == turn {
-            seen.since.get_or_insert(begun);
+            checked.since.get_or_insert(begun);
             // Names that matched other pins are checked again.
-            if !seen.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&pinned)) {
-                seen.names.clear();
-                seen.pins = Some((pinned, begun.at));
+            if !checked.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&pinned)) {
+                checked.names.clear();
+                checked.pins = Some((pinned, begun.at));
             }
-            seen.names.insert(name.to_owned());
+            checked.names.insert(name.to_owned());
         }
         Ok(())
     }
@@ -67,10 +68,10 @@ impl Upstream {
         name: &str,
     ) -> Result<(), ToolError> {
         let entries = tools.iter().filter(|entry| entry["name"] == name);
-        let judged = pinned.served_tools(&self.name, entries);
-        let withheld = judged.iter().find_map(|judged| judged.withheld.clone());
-        let gone = || format!("`{name}` of the upstream `{}` is not there as it was", self.name);
-        match withheld.or_else(|| judged.is_empty().then(gone)) {
+        let served = pinned.served_tools(&self.name, entries);
+        let withheld = served.iter().find_map(|tool| tool.withheld.clone());
+        let gone = || format!("`{name}` of the upstream `{}` no longer exists", self.name);
+        match withheld.or_else(|| served.is_empty().then(gone)) {
             None => Ok(()),
             Some(why) => Err(ToolError::new(ToolFault::Unavailable, why)),
         }
@@ -94,19 +95,20 @@ impl Upstream {
             CheckTime { turn: self.tools_version.load(Ordering::Acquire), at: Instant::now() };
         let within = Duration::from_millis(self.settings.start_ms);
         let tools = tokio::time::timeout(within, listing::list_tools(&self.name, link)).await;
-        let late = |_| Err(RequestFailure::Lost("it does not answer".to_owned()));
+        let late = |_| {
+            Err(RequestFailure::Lost(format!("it did not answer within {}", duration_text(within))))
+        };
         match tools.unwrap_or_else(late) {
             Ok(tools) => {
                 let tools: Arc<[Value]> = tools.into();
                 *listed = Some((then, tools.clone()));
                 Ok(tools)
             }
-            Err(trouble) => {
+            Err(failure) => {
                 let name = &self.name;
-                let why = describe_failure(&trouble);
-                let message = format!(
-                    "the tools of the upstream `{name}` are pinned, and it does not list them: {why}"
-                );
+                let why = describe_failure(&failure);
+                let message =
+                    format!("listing the upstream `{name}`, whose tools are pinned, failed: {why}");
                 Err(ToolError::new(ToolFault::Unavailable, message))
             }
         }

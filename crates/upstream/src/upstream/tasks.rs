@@ -27,17 +27,17 @@ impl Upstream {
         ctx: &ToolContext,
         begun: StartedCall,
     ) -> Result<Value, ToolError> {
-        let StartedCall { response: first, connection: link, dedicated: lane, task } = begun;
+        let StartedCall { response: first, connection: link, dedicated, task } = begun;
         let work = async {
             if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
                 let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
-                let hearing = CallReceiver::for_live_caller(ctx);
+                let receiver = CallReceiver::for_live_caller(ctx);
                 let ends = task;
                 let asked = link
-                    .request(UpstreamRequest::new("tasks/result", params).with_target(id), hearing)
+                    .request(UpstreamRequest::new("tasks/result", params).with_target(id), receiver)
                     .await;
                 ends.into_iter().for_each(TaskGuard::finish);
-                return asked.map_err(|trouble| self.tool_error("tools/call", trouble));
+                return asked.map_err(|failure| self.tool_error("tools/call", failure));
             }
             match first.get("resultType").and_then(Value::as_str) {
                 Some("task") => self.poll_task(ctx, &link, &first, task).await,
@@ -49,8 +49,8 @@ impl Upstream {
             done = work => done?,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        if let Some(lane) = lane {
-            lane.finish();
+        if let Some(dedicated) = dedicated {
+            dedicated.finish();
         }
         Ok(done)
     }
@@ -61,64 +61,70 @@ impl Upstream {
         ctx: &ToolContext,
         link: &Arc<UpstreamConnection>,
         created: &Value,
-        ends: Option<TaskGuard>,
+        task_guard: Option<TaskGuard>,
     ) -> Result<Value, ToolError> {
-        let odd = |what: &str| ToolError::new(ToolFault::Failed, format!("its task has no {what}"));
+        let missing =
+            |what: &str| ToolError::new(ToolFault::Failed, format!("its task has no {what}"));
         let id = created["taskId"].as_str().or(created["task"]["taskId"].as_str());
-        let id = id.ok_or_else(|| odd("id"))?.to_owned();
+        let id = id.ok_or_else(|| missing("id"))?.to_owned();
         let params = || Map::from_iter([("taskId".to_owned(), json!(id))]);
-        let beside = || RequestMetadata {
+        let meta = || RequestMetadata {
             questions: ctx.asker.supported(),
             accepts_tasks: true,
             ..RequestMetadata::default()
         };
-        let ended = ends.unwrap_or_else(|| TaskGuard::new(link, id.clone()));
+        let guard = task_guard.unwrap_or_else(|| TaskGuard::new(link, id.clone()));
         let mut task = created.clone();
-        let mut said = None;
+        let mut logged = None;
         loop {
             if let Some(message) =
-                task["statusMessage"].as_str().filter(|now| said.as_deref() != Some(*now))
+                task["statusMessage"].as_str().filter(|now| logged.as_deref() != Some(*now))
             {
                 ctx.log(LogLevel::Info, message);
-                said = Some(message.to_owned());
+                logged = Some(message.to_owned());
             }
             match task["status"].as_str().unwrap_or_default() {
                 "completed" => {
-                    ended.finish();
+                    guard.finish();
                     return Ok(task.get("result").cloned().unwrap_or_default());
                 }
                 "failed" => {
-                    ended.finish();
+                    guard.finish();
                     let error = serde_json::from_value(task["error"].clone());
                     let error = error.unwrap_or_else(|_| RpcError::new(-32603, "the task failed"));
                     return Err(self.tool_error("tools/call", RequestFailure::Refused(error)));
                 }
                 "cancelled" => {
-                    ended.finish();
-                    return Err(ToolError::new(ToolFault::Failed, "the upstream cancelled it"));
+                    guard.finish();
+                    return Err(ToolError::new(
+                        ToolFault::Failed,
+                        "the upstream cancelled the task",
+                    ));
                 }
                 "input_required" => {
                     let asked = call_driver::parse_questions(task.get("inputRequests"))?;
-                    let given = ctx.asker.ask(asked).await?;
-                    let given = given.iter().map(|(key, told)| (key.clone(), encode_answer(told)));
+                    let answers = ctx.asker.ask(asked).await?;
+                    let answers =
+                        answers.iter().map(|(key, answer)| (key.clone(), encode_answer(answer)));
                     let mut params = params();
-                    params.insert("inputResponses".into(), Value::Object(given.collect()));
-                    let asks = UpstreamRequest {
-                        meta: beside(),
+                    params.insert("inputResponses".into(), Value::Object(answers.collect()));
+                    let request = UpstreamRequest {
+                        meta: meta(),
                         ..UpstreamRequest::new("tasks/update", params)
                     };
-                    let told = link.request(asks.with_target(&id), Arc::new(NoReceiver)).await;
-                    told.map_err(|trouble| self.tool_error("tasks/update", trouble))?;
+                    let updated =
+                        link.request(request.with_target(&id), Arc::new(NoReceiver)).await;
+                    updated.map_err(|failure| self.tool_error("tasks/update", failure))?;
                 }
                 _ => {}
             }
             let wait = task["pollIntervalMs"].as_u64().map_or(POLL_INTERVAL, Duration::from_millis);
             tokio::time::sleep(wait.clamp(Duration::from_millis(20), Duration::from_secs(10)))
                 .await;
-            let asks =
-                UpstreamRequest { meta: beside(), ..UpstreamRequest::new("tasks/get", params()) };
-            let got = link.request(asks.with_target(&id), Arc::new(NoReceiver)).await;
-            task = got.map_err(|trouble| self.tool_error("tasks/get", trouble))?;
+            let request =
+                UpstreamRequest { meta: meta(), ..UpstreamRequest::new("tasks/get", params()) };
+            let polled = link.request(request.with_target(&id), Arc::new(NoReceiver)).await;
+            task = polled.map_err(|failure| self.tool_error("tasks/get", failure))?;
         }
     }
 }
@@ -150,10 +156,9 @@ impl Drop for TaskGuard {
         let link = self.link.clone();
         runtime.spawn(async move {
             let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
-            let beside = RequestMetadata { accepts_tasks: true, ..RequestMetadata::default() };
-            let asks =
-                UpstreamRequest { meta: beside, ..UpstreamRequest::new("tasks/cancel", params) };
-            let asked = link.request(asks.with_target(&id), Arc::new(NoReceiver));
+            let meta = RequestMetadata { accepts_tasks: true, ..RequestMetadata::default() };
+            let request = UpstreamRequest { meta, ..UpstreamRequest::new("tasks/cancel", params) };
+            let asked = link.request(request.with_target(&id), Arc::new(NoReceiver));
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, asked).await;
         });
     }

@@ -1,4 +1,4 @@
-//! Upstreams that are listened to, idle, or slow of understanding.
+//! Tests of listening, idle connections, and servers with unusual answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::callers::NoStorage;
 use super::*;
 use crate::transports::scripted::{ScriptedAnswer, ScriptedRequest, ScriptedServer, result, until};
 
-/// The upstream that `server` is, with `more` of its settings.
+/// Creates an upstream for `server`, with settings that `more` changes.
 fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) -> Arc<Upstream> {
     let mut settings = UpstreamSettings {
         url: Some("http://a.example/mcp".into()),
@@ -22,24 +22,24 @@ fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) 
     Upstream::new("it", settings, handed, ChangeFeed::default(), (None, InstanceOwner::Shared))
 }
 
-/// What a server of 2026-07-28 answers that tells of its tools.
+/// Answers like a server of 2026-07-28 that notifies of changed tools.
 fn stateless(request: &ScriptedRequest) -> ScriptedAnswer {
-    let said = match request.body["method"].as_str() {
+    let body = match request.body["method"].as_str() {
         Some("server/discover") => json!({
             "supportedVersions": ["2026-07-28"], "capabilities": { "tools": { "listChanged": true } },
         }),
         _ => json!({ "tools": [] }),
     };
-    ScriptedAnswer::Whole(200, result(request, &said).to_string())
+    ScriptedAnswer::Whole(200, result(request, &body).to_string())
 }
 
-/// What a server of sessions answers.
+/// Answers like a server with sessions.
 fn in_session(request: &ScriptedRequest) -> ScriptedAnswer {
     let method = request.body["method"].as_str().unwrap_or_default();
     match method {
         "initialize" => {
-            let said = json!({ "protocolVersion": "2025-06-18", "capabilities": {} });
-            ScriptedAnswer::Whole(200, result(request, &said).to_string())
+            let body = json!({ "protocolVersion": "2025-06-18", "capabilities": {} });
+            ScriptedAnswer::Whole(200, result(request, &body).to_string())
         }
         _ if request.method == "GET" => ScriptedAnswer::Whole(405, String::new()),
         _ if request.body["id"].is_null() => ScriptedAnswer::Whole(202, String::new()),
@@ -48,7 +48,7 @@ fn in_session(request: &ScriptedRequest) -> ScriptedAnswer {
 }
 
 #[tokio::test]
-async fn what_is_listened_to_is_again_once_it_ended_and_looked_at_for_what_was_missed() {
+async fn a_listening_request_that_ends_is_repeated_and_lists_are_refreshed() {
     let server = ScriptedServer::new(|server, request| match request.body["method"].as_str() {
         Some("subscriptions/listen") if server.times("subscriptions/listen") == 1 => {
             ScriptedAnswer::Short(String::new())
@@ -58,18 +58,18 @@ async fn what_is_listened_to_is_again_once_it_ended_and_looked_at_for_what_was_m
     });
     let upstream = upstream(&server, |_| {});
     upstream.connection().await.expect("a connection");
-    until("it is listened to again", || server.times("subscriptions/listen") == 2).await;
-    until("it is looked at again", || server.times("tools/list") == 2).await;
+    until("the request is repeated", || server.times("subscriptions/listen") == 2).await;
+    until("the lists are refreshed", || server.times("tools/list") == 2).await;
     server.send_to_streams(
         &json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }),
     );
-    until("it is heard", || server.times("tools/list") == 3).await;
+    until("the notification is handled", || server.times("tools/list") == 3).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_nobody_tells_the_changes_of_are_looked_at_again_once_they_are_not_good() {
+async fn lists_without_notifications_are_refreshed_when_they_expire() {
     let server = ScriptedServer::new(|_, request| {
-        let said = match request.body["method"].as_str() {
+        let body = match request.body["method"].as_str() {
             Some("server/discover") => json!({
                 "supportedVersions": ["2026-07-28"],
                 "capabilities": { "tools": {}, "prompts": { "listChanged": true } },
@@ -79,93 +79,94 @@ async fn lists_that_nobody_tells_the_changes_of_are_looked_at_again_once_they_ar
         };
         match request.body["method"].as_str() {
             Some("subscriptions/listen") => ScriptedAnswer::Stream(String::new()),
-            _ => ScriptedAnswer::Whole(200, result(request, &said).to_string()),
+            _ => ScriptedAnswer::Whole(200, result(request, &body).to_string()),
         }
     });
     let upstream = upstream(&server, |_| {});
     upstream.connection().await.expect("a connection");
     for times in 1..=3 {
-        until("it is looked at", || server.times("tools/list") == times).await;
+        until("the lists are requested", || server.times("tools/list") == times).await;
         tokio::time::sleep(Duration::from_secs(88)).await;
         assert_eq!(server.times("tools/list"), times);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_lists_the_same_for_ever_has_it_once() {
+async fn a_server_that_repeats_the_same_page_is_listed_once() {
     let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
         Some("tools/list") => {
-            let said = json!({ "tools": [{ "name": "a" }], "nextCursor": "again" });
-            ScriptedAnswer::Whole(200, result(request, &said).to_string())
+            let body = json!({ "tools": [{ "name": "a" }], "nextCursor": "again" });
+            ScriptedAnswer::Whole(200, result(request, &body).to_string())
         }
         _ => stateless(request),
     });
     let upstream = upstream(&server, |_| {});
     let listing = upstream.list().await.expect("a list");
     assert_eq!(listing.tools.len(), 1);
-    // Twice each time that it is looked at.
+    // Each listing takes two requests.
     assert!(server.times("tools/list") <= 4);
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_only_listened_to_is_let_go() {
+async fn a_connection_that_only_listens_is_closed_when_idle() {
     let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
         Some("subscriptions/listen") => ScriptedAnswer::Stream(String::new()),
         _ => stateless(request),
     });
     let upstream = upstream(&server, |settings| settings.idle_ms = 1500);
     let link = Arc::downgrade(&upstream.connection().await.expect("a connection"));
-    until("it is listened to", || server.times("subscriptions/listen") == 1).await;
-    until("nobody has it", || link.upgrade().is_none()).await;
+    until("the request is sent", || server.times("subscriptions/listen") == 1).await;
+    until("the connection is dropped", || link.upgrade().is_none()).await;
     assert!(upstream.live_connection().is_none());
 }
 
 #[tokio::test]
-async fn a_connection_of_a_calls_own_is_let_go_when_it_has_nothing_to_do() {
+async fn a_dedicated_connection_is_closed_when_idle() {
     let server = ScriptedServer::new(|_, request| in_session(request));
     let upstream = upstream(&server, |settings| settings.idle_ms = 100);
-    let lane = upstream
+    let dedicated = upstream
         .dedicated
         .take(&upstream, (&Caller::local(), None), QuestionSupport::default())
         .await;
-    let lane = lane.map_err(|why| why.message).expect("a connection");
-    let link = Arc::downgrade(&lane.connection);
+    let dedicated = dedicated.map_err(|why| why.message).expect("a connection");
+    let link = Arc::downgrade(&dedicated.connection);
     let main = || upstream.live_connection();
-    until("the shared one is let go", || main().is_none()).await;
-    assert!(link.upgrade().is_some(), "a call has it");
-    lane.finish();
-    until("nobody has it", || link.upgrade().is_none()).await;
+    until("the shared connection is closed", || main().is_none()).await;
+    assert!(link.upgrade().is_some(), "a call uses it");
+    dedicated.finish();
+    until("the connection is dropped", || link.upgrade().is_none()).await;
 }
 
 #[tokio::test]
-async fn a_connection_that_may_have_been_told_somebodys_folders_is_nobody_elses() {
+async fn a_connection_that_knows_a_callers_folders_is_reused_by_that_session_only() {
     let server = ScriptedServer::new(|_, request| in_session(request));
-    let able = QuestionSupport { roots: true, ..QuestionSupport::default() };
+    let with_roots = QuestionSupport { roots: true, ..QuestionSupport::default() };
     let [ann, bob] = ["ann", "bob"].map(Caller::with_key);
-    let begun = |more: fn(&mut UpstreamSettings)| upstream(&server, more);
+    let new_upstream = |more: fn(&mut UpstreamSettings)| upstream(&server, more);
     let take = async |upstream: &Arc<Upstream>, caller: &Caller, session: &str, can| {
-        let lane = upstream.dedicated.take(upstream, (caller, Some(session.into())), can).await;
-        let lane = lane.map_err(|why| why.message).expect("a connection");
-        let link = Arc::as_ptr(&lane.connection);
-        lane.finish();
+        let dedicated =
+            upstream.dedicated.take(upstream, (caller, Some(session.into())), can).await;
+        let dedicated = dedicated.map_err(|why| why.message).expect("a connection");
+        let link = Arc::as_ptr(&dedicated.connection);
+        dedicated.finish();
         link
     };
-    let told = begun(|_| {});
-    let anns = take(&told, &ann, "one", able).await;
-    assert_eq!(take(&told, &ann, "one", able).await, anns);
-    assert_ne!(take(&told, &bob, "one", able).await, anns);
-    assert_ne!(take(&told, &ann, "two", able).await, anns);
-    // Whose folders are the settings', or who has none to tell, has told nothing.
-    let set = begun(|settings| settings.roots = vec!["/srv".to_owned()]);
-    let anns = take(&set, &ann, "one", able).await;
-    assert_eq!(take(&set, &bob, "two", able).await, anns);
+    let without_roots = new_upstream(|_| {});
+    let anns = take(&without_roots, &ann, "one", with_roots).await;
+    assert_eq!(take(&without_roots, &ann, "one", with_roots).await, anns);
+    assert_ne!(take(&without_roots, &bob, "one", with_roots).await, anns);
+    assert_ne!(take(&without_roots, &ann, "two", with_roots).await, anns);
+    // Configured folders are the same for all, and a client without roots sends none.
+    let configured = new_upstream(|settings| settings.roots = vec!["/srv".to_owned()]);
+    let anns = take(&configured, &ann, "one", with_roots).await;
+    assert_eq!(take(&configured, &bob, "two", with_roots).await, anns);
     let forms = QuestionSupport { form: true, ..QuestionSupport::default() };
-    let anns = take(&told, &ann, "one", forms).await;
-    assert_eq!(take(&told, &bob, "two", forms).await, anns);
+    let anns = take(&without_roots, &ann, "one", forms).await;
+    assert_eq!(take(&without_roots, &bob, "two", forms).await, anns);
 }
 
 #[tokio::test]
-async fn a_connection_of_a_calls_own_that_does_not_begin_is_not_tried_again_at_once() {
+async fn a_dedicated_connection_that_fails_is_not_retried_at_once() {
     let server = ScriptedServer::new(|server, request| match request.body["method"].as_str() {
         Some("initialize") if server.times("initialize") > 1 => {
             ScriptedAnswer::Whole(500, "no more".to_owned())
@@ -173,28 +174,25 @@ async fn a_connection_of_a_calls_own_that_does_not_begin_is_not_tried_again_at_o
         _ => in_session(request),
     });
     let upstream = upstream(&server, |_| {});
-    for (says, times) in [("no more", 2), ("tried again in", 2)] {
-        let why = upstream
-            .connect_dedicated(QuestionSupport::default())
-            .await
-            .err()
-            .expect("it does not begin");
-        assert!(why.message.contains(says), "{}", why.message);
+    for (expected, times) in [("no more", 2), ("can be retried in", 2)] {
+        let why =
+            upstream.connect_dedicated(QuestionSupport::default()).await.err().expect("it fails");
+        assert!(why.message.contains(expected), "{}", why.message);
         assert_eq!(server.times("initialize"), times);
     }
-    assert!(upstream.connection().await.is_ok(), "the shared one goes on");
+    assert!(upstream.connection().await.is_ok(), "the shared connection still works");
 }
 
 #[tokio::test]
-async fn a_server_that_answers_what_it_does_not_know_in_whatever_way_is_asked_what_it_may_know() {
-    for odd in [
+async fn any_answer_to_an_unknown_method_leads_to_the_older_handshake() {
+    for unusual in [
         || ScriptedAnswer::Whole(500, "what?".to_owned()),
         || ScriptedAnswer::Whole(202, String::new()),
         || ScriptedAnswer::Whole(200, "[]".to_owned()),
         || ScriptedAnswer::Short(": nothing\n\n".to_owned()),
     ] {
         let server = ScriptedServer::new(move |_, request| match request.body["method"].as_str() {
-            Some("server/discover") => odd(),
+            Some("server/discover") => unusual(),
             _ => in_session(request),
         });
         let link = upstream(&server, |_| {}).connection().await.map_err(|why| why.message);
@@ -203,7 +201,7 @@ async fn a_server_that_answers_what_it_does_not_know_in_whatever_way_is_asked_wh
 }
 
 #[tokio::test]
-async fn a_server_that_answers_no_more_is_failing_and_is_not_once_it_does() {
+async fn a_server_that_stops_answering_is_failing_until_it_answers_again() {
     let is_down = Arc::new(AtomicBool::new(false));
     let down = is_down.clone();
     let server = ScriptedServer::new(move |_, request| match down.load(Ordering::Relaxed) {

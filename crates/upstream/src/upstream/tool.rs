@@ -43,9 +43,9 @@ pub(crate) struct UpstreamTool {
 
 impl UpstreamTool {
     /// Creates the tool from its entry in `tools/list`. Returns `None` if the entry is invalid.
-    pub(crate) fn new(of: &Upstream, judged: ServedTool) -> Option<Self> {
-        let entry = &judged.entry;
-        let manner = of.listing().call_properties();
+    pub(crate) fn new(upstream: &Upstream, served: ServedTool) -> Option<Self> {
+        let entry = &served.entry;
+        let call_properties = upstream.listing().call_properties();
         let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
         let name = text("/name").filter(|name| !name.is_empty())?;
         let title = text("/title").or(text("/annotations/title")).unwrap_or_else(|| name.clone());
@@ -59,72 +59,74 @@ impl UpstreamTool {
         };
         let input = entry.get("inputSchema").filter(|schema| schema.is_object());
         let input = input.cloned().unwrap_or_else(|| json!({ "type": "object" }));
-        let mut mirrored = Vec::new();
-        collect_header_arguments(&input, &mut Vec::new(), &mut mirrored);
+        let mut header_arguments = Vec::new();
+        collect_header_arguments(&input, &mut Vec::new(), &mut header_arguments);
         let support = entry.pointer("/execution/taskSupport").and_then(Value::as_str);
         // Without a declaration, the upstream decides per call.
-        let tasked = match support {
+        let may_become_task = match support {
             Some("required" | "optional") => true,
             Some(_) => false,
-            None => manner.tasks,
+            None => call_properties.tasks,
         };
         let job = match support {
             Some("required") => JobSupport::Required,
             // A slow call becomes a job if the caller accepts jobs.
-            _ if tasked || manner.in_session => JobSupport::Preferred,
+            _ if may_become_task || call_properties.in_session => JobSupport::Preferred,
             Some(_) | None => JobSupport::Optional,
         };
-        let id = names::tool_id(of.prefix(), &name);
+        let id = names::tool_id(upstream.prefix(), &name);
         // Some servers write a missing schema as null.
-        let shape = entry.get("outputSchema").filter(|shape| !shape.is_null());
-        let shape = shape.cloned().map(Into::into);
-        let (output_schema, unpromised) = match of.settings.promise_outputs {
-            true => (shape, None),
-            false => (None, shape),
+        let schema = entry.get("outputSchema").filter(|schema| !schema.is_null());
+        let schema = schema.cloned().map(Into::into);
+        let (output_schema, unlisted_output_schema) = match upstream.settings.promise_outputs {
+            true => (schema, None),
+            false => (None, schema),
         };
         let budget = ResultBudget {
-            text_bytes: of.settings.answer_bytes,
-            media_bytes: of.settings.media_bytes,
+            text_bytes: upstream.settings.answer_bytes,
+            media_bytes: upstream.settings.media_bytes,
             is_schema_promised: output_schema.is_some(),
         };
         let spec = ToolSpec {
             idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
-            deadline: of.settings.deadline_ms.map(Duration::from_millis),
+            deadline: upstream.settings.deadline_ms.map(Duration::from_millis),
             input_schema: input.into(),
             output_schema,
-            unlisted_output_schema: unpromised,
-            tags: of.tags(),
-            ruled_as: of.ruled_as(&name),
+            unlisted_output_schema,
+            tags: upstream.tags(),
+            ruled_as: upstream.ruled_as(&name),
             open_world: Some(hint("openWorldHint").unwrap_or(true)),
             icons: parse_icons(entry),
             meta: parse_meta(entry),
             job,
-            group: Some(of.limit_group()),
+            group: Some(upstream.limit_group()),
             ..ToolSpec::new(id, title, about, effects)
         };
-        let upstream = of.lasting.clone();
-        let results = of.results.clone();
         Some(Self {
-            upstream,
+            upstream: upstream.lasting.clone(),
             name,
             spec,
-            served: judged,
-            call_properties: manner,
+            served,
+            call_properties,
             budget,
-            results,
-            may_become_task: tasked,
-            header_arguments: mirrored,
+            results: upstream.results.clone(),
+            may_become_task,
+            header_arguments,
         })
     }
 
-    /// Returns true if the tool was made from `judged` and `manner`.
-    pub(crate) fn is_made_from(&self, judged: &ServedTool, manner: CallProperties) -> bool {
-        self.served == *judged && self.call_properties == manner
+    /// Returns true if the tool was made from `served` and `call_properties`.
+    pub(crate) fn is_made_from(
+        &self,
+        served: &ServedTool,
+        call_properties: CallProperties,
+    ) -> bool {
+        self.served == *served && self.call_properties == call_properties
     }
 
     /// Returns the arguments of `input` that are repeated in headers.
     fn header_params(&self, input: &Value) -> Vec<(String, String)> {
-        let said = |(header, path): &(String, Vec<String>)| {
+        let header_param = |(header, path): &(String, Vec<String>)| {
             let value = path.iter().try_fold(input, |value, name| value.get(name))?;
             let value = match value {
                 Value::String(text) => text.clone(),
@@ -133,7 +135,7 @@ impl UpstreamTool {
             };
             Some((header.clone(), value))
         };
-        self.header_arguments.iter().filter_map(said).collect()
+        self.header_arguments.iter().filter_map(header_param).collect()
     }
 }
 
@@ -177,17 +179,17 @@ impl AnyTool for UpstreamTool {
             if !ctx.as_job || ctx.started_work.has_work() {
                 return Ok(());
             }
-            let asked = self.request(ctx, input.clone());
+            let request = self.request(ctx, input.clone());
             // Uses at most half of the time left before the deadline.
             let left = ctx.deadline.saturating_duration_since(Instant::now()) / 2;
             let within = left.min(if self.may_become_task { TASK_WAIT } else { QUICK_CALL });
-            ctx.started_work.put(upstream.start_call_for(ctx, asked, within).await?);
+            ctx.started_work.put(upstream.start_call_for(ctx, request, within).await?);
             Ok(())
         })
     }
 
-    fn is_done(&self, ahead: &StartedWork) -> bool {
-        ahead.matches(DriveOutcome::has_result)
+    fn is_done(&self, started: &StartedWork) -> bool {
+        started.matches(DriveOutcome::has_result)
     }
 
     fn run<'a>(
@@ -203,7 +205,7 @@ impl AnyTool for UpstreamTool {
             };
             let result = upstream.wait_for_result(ctx, begun).await?;
             parse_output(&result).map_err(|why| {
-                let message = format!("`{}` answered with no result: {why}", self.name);
+                let message = format!("`{}` returned an invalid result: {why}", self.name);
                 ToolError::new(ToolFault::Failed, message)
             })
         })
@@ -231,7 +233,7 @@ impl UpstreamTool {
 
     /// Returns the upstream, or an error if the tool is withheld.
     async fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
-        let gone = || ToolError::new(ToolFault::Unavailable, "the upstream is not served any more");
+        let gone = || ToolError::new(ToolFault::Unavailable, "the upstream is no longer served");
         let upstream = self.upstream.upstream().ok_or_else(gone)?;
         if self.served.withheld.is_none() {
             return Ok(upstream);
@@ -240,22 +242,18 @@ impl UpstreamTool {
         // validated against its current schema.
         upstream.refresh_now().await;
         let why = upstream.withheld_reason(&self.name).unwrap_or_else(|| {
-            format!("`{}` was held back and is not any more: call it again", self.name)
+            format!("`{}` was withheld and is available again: call it again", self.name)
         });
         Err(ToolError::new(ToolFault::Unavailable, why))
     }
 
     fn request(&self, ctx: &ToolContext, input: Value) -> CallRequest {
-        let mirrored = self.header_params(&input);
+        let header_params = self.header_params(&input);
         let params = Map::from_iter([
             ("name".to_owned(), json!(self.name)),
             ("arguments".to_owned(), input),
         ]);
         let as_task = ctx.as_job && self.may_become_task;
-        CallRequest {
-            header_params: mirrored,
-            as_task,
-            ..CallRequest::new("tools/call", &self.name, params)
-        }
+        CallRequest { header_params, as_task, ..CallRequest::new("tools/call", &self.name, params) }
     }
 }

@@ -50,7 +50,7 @@ impl PageVisits {
     pub(super) async fn complete(
         &mut self,
         upstream: &Upstream,
-        hearing: &CallReceiver,
+        receiver: &CallReceiver,
         error: &RpcError,
     ) -> Result<(), ToolError> {
         let pages = error.data.as_ref().and_then(|data| data["elicitations"].as_array());
@@ -59,8 +59,8 @@ impl PageVisits {
         if pages.is_empty() || pages.len() > PAGES_MAX || self.times > REFUSALS_MAX {
             let message = &error.message;
             return Err(ToolError::failed(format!(
-                "it wants a page to be visited first and names none, too many, or wants it again \
-                 and again: {message}"
+                "it requires a page visit but names no page or too many, or requires it \
+                 repeatedly: {message}"
             )));
         }
         let open: Vec<_> =
@@ -71,10 +71,10 @@ impl PageVisits {
             return Ok(());
         }
         let open = if open.is_empty() { pages.iter().collect() } else { open };
-        let given = hearing.ask_visits(&open).await?;
-        if !all_accepted(&given) {
+        let answers = receiver.ask_visits(&open).await?;
+        if !all_accepted(&answers) {
             let why = &error.message;
-            let message = format!("nobody went to the page that it wants to be visited: {why}");
+            let message = format!("the page that the upstream requires was not visited: {why}");
             return Err(ToolError::new(ToolFault::NotAllowed, message));
         }
         self.agreed.extend(open.into_iter().map(visit_id));
@@ -89,6 +89,6 @@ fn visit_id(page: &Value) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-fn all_accepted(given: &ClientAnswers) -> bool {
-    given.values().all(|told| matches!(told, ClientAnswer::Choice(PersonChoice::Accepted(_))))
+fn all_accepted(answers: &ClientAnswers) -> bool {
+    answers.values().all(|answer| matches!(answer, ClientAnswer::Choice(PersonChoice::Accepted(_))))
 }

@@ -122,17 +122,18 @@ impl ProcessFamily {
 
     /// Ends all other processes after the main process has ended, and returns its exit status.
     ///
-    /// The others are asked to stop, unless that was done at `asked`, and killed `grace` later.
+    /// The others are asked to stop, unless that was done at `stopped_at`. They are killed `grace`
+    /// later.
     pub(super) async fn finish(
         &mut self,
-        asked: Option<Instant>,
+        stopped_at: Option<Instant>,
         grace: Duration,
     ) -> io::Result<ExitStatus> {
         if self.reap_and_check_rest() {
-            if asked.is_none() {
+            if stopped_at.is_none() {
                 self.request_stop().await;
             }
-            let kill_from = asked.unwrap_or_else(Instant::now) + grace;
+            let kill_from = stopped_at.unwrap_or_else(Instant::now) + grace;
             let give_up = kill_from.max(Instant::now()) + KILL_TIMEOUT;
             while self.reap_and_check_rest() && Instant::now() < give_up {
                 if Instant::now() >= kill_from {
@@ -146,24 +147,24 @@ impl ProcessFamily {
 
     /// Stops all processes, and kills them after `grace`.
     pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
-        let asked = Instant::now();
+        let stopped_at = Instant::now();
         self.request_stop().await;
         if timeout(grace, self.wait_for_exit()).await.is_err() {
             self.kill().await;
             timeout(KILL_TIMEOUT, self.wait_for_exit()).await.map_err(io::Error::from)??;
         }
-        self.finish(Some(asked), grace).await
+        self.finish(Some(stopped_at), grace).await
     }
 
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let mut ended = self.child.try_wait()?;
-        let told = self.confinement.as_ref().and_then(RunningConfinement::reported_status);
-        if ended.is_none() && told.is_some() {
+        let reported = self.confinement.as_ref().and_then(RunningConfinement::reported_status);
+        if ended.is_none() && reported.is_some() {
             // The kernel takes its namespaces down before it ends. Nobody has to wait for that.
             let handle = self.handle.try_clone()?;
             let runtime = Handle::try_current().map_err(io::Error::other)?;
             runtime.spawn(reap_later(self.main_pid, handle, self.token.clone()));
-            ended = told;
+            ended = reported;
         }
         let ended = ended.ok_or(io::ErrorKind::TimedOut)?;
         let status = self.confinement.as_mut().map_or(ended, |around| around.finish(ended));
@@ -210,7 +211,7 @@ impl ProcessFamily {
 }
 
 /// Waits until the process of `handle` has ended.
-#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+#[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
 async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
     // SAFETY: the handle is borrowed from its owner, who outlives this call.
     let handle = unsafe { AsyncFd::register_with_interest(handle.as_fd(), Interest::READABLE) }?;

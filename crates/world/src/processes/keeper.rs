@@ -90,10 +90,10 @@ impl Drop for KeeperHandle {
 }
 
 impl KeeperProcess {
-    fn spawn(mark: ServerMark, leavings: Option<&SandboxLeftovers>) -> io::Result<Self> {
-        let (watched, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
+    fn spawn(mark: ServerMark, leftovers: Option<&SandboxLeftovers>) -> io::Result<Self> {
+        let (read_end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
         let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
-        let pid = fork(|| run_keeper(mark, watched.as_raw_fd(), leavings))?;
+        let pid = fork(|| run_keeper(mark, read_end.as_raw_fd(), leftovers))?;
         // The read ends when nobody holds the pipe: the keeper has closed all it inherited.
         drop(getting_ready);
         while read(&ready, &mut [0]) == Err(Errno::INTR) {}
@@ -130,7 +130,7 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
 }
 
 /// Runs the keeper. Makes system calls only.
-fn run_keeper(mark: ServerMark, lifeline: RawFd, leavings: Option<&SandboxLeftovers>) {
+fn run_keeper(mark: ServerMark, lifeline: RawFd, leftovers: Option<&SandboxLeftovers>) {
     // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
     // A server above this one kills all processes with its mark. The keeper must survive that.
@@ -141,24 +141,24 @@ fn run_keeper(mark: ServerMark, lifeline: RawFd, leavings: Option<&SandboxLeftov
         libc::prctl(libc::PR_SET_NAME, c"toolgate-keeper".as_ptr());
         // Neither may already have the other's number.
         let first = libc::fcntl(lifeline, libc::F_DUPFD, 3);
-        let second = leavings.map(|it| libc::fcntl(it.workspace.as_raw_fd(), libc::F_DUPFD, 3));
+        let second = leftovers.map(|it| libc::fcntl(it.workspace.as_raw_fd(), libc::F_DUPFD, 3));
         libc::dup2(if first < 0 { lifeline } else { first }, 0);
-        let kept = match second {
+        let close_from = match second {
             Some(second) if libc::dup2(second, 1) == 1 => 2,
             _ => 1,
         };
-        if libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0) != 0 {
+        if libc::syscall(libc::SYS_close_range, close_from, u32::MAX, 0) != 0 {
             // Linux before 5.9 lacks this call, and a sandbox may refuse it.
-            for fd in possible_descriptors(kept) {
+            for fd in possible_descriptors(close_from) {
                 libc::close(fd);
             }
         }
-        (BorrowedFd::borrow_raw(0), (kept == 2).then(|| BorrowedFd::borrow_raw(1)))
+        (BorrowedFd::borrow_raw(0), (close_from == 2).then(|| BorrowedFd::borrow_raw(1)))
     };
     while read(lifeline, &mut [0]) == Err(Errno::INTR) {}
     kill_all_marked(mark);
-    if let (Some(leavings), Some(workspace)) = (leavings, workspace) {
-        leavings.remove_at(workspace);
+    if let (Some(leftovers), Some(workspace)) = (leftovers, workspace) {
+        leftovers.remove_at(workspace);
     }
 }
 
@@ -168,10 +168,10 @@ fn run_keeper(mark: ServerMark, lifeline: RawFd, leavings: Option<&SandboxLeftov
 /// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
 /// [`KILL_TIMEOUT`].
 pub(super) fn kill_all_marked(mark: ServerMark) -> bool {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut was_any = false;
     let mut looks_in_vain = 0;
-    while looks_in_vain < EMPTY_SCANS_MIN && begun.elapsed() < KILL_TIMEOUT {
+    while looks_in_vain < EMPTY_SCANS_MIN && started.elapsed() < KILL_TIMEOUT {
         match kill_marked(mark) {
             Ok(false) => looks_in_vain += 1,
             Ok(true) => {
@@ -255,22 +255,22 @@ mod tests {
     use super::super::ProcessRunner;
     use super::*;
 
-    /// A program that goes on for long, and is gone with the test.
+    /// A long-running program that is killed when dropped.
     struct Sleep(Child);
 
     impl Sleep {
-        fn of(mark: ServerMark) -> Self {
+        fn with_mark(mark: ServerMark) -> Self {
             let mut command = Command::new("sleep");
             // SAFETY: the closure makes a system call only.
             unsafe { command.arg("300").pre_exec(move || mark.tag(7).apply()) };
             Self(command.spawn().unwrap())
         }
 
-        fn lives(&mut self) -> bool {
+        fn is_alive(&mut self) -> bool {
             self.0.try_wait().unwrap().is_none()
         }
 
-        fn ended(&mut self) -> ExitStatus {
+        fn wait(&mut self) -> ExitStatus {
             self.0.wait().unwrap()
         }
     }
@@ -282,52 +282,52 @@ mod tests {
         }
     }
 
-    fn watched(keeper: &mut KeeperHandle) -> Pid {
+    fn running_keeper(keeper: &mut KeeperHandle) -> Pid {
         keeper.ensure_running().unwrap();
         keeper.process.as_ref().unwrap().pid
     }
 
     #[test]
-    fn a_keeper_let_go_ends_what_bears_its_mark_and_nothing_else() {
+    fn a_dropped_keeper_kills_only_programs_with_its_mark() {
         let mark = ServerMark::random().unwrap();
         let other = ServerMark::random().unwrap();
         let mut keeper = KeeperHandle::new(mark, None);
-        let pid = watched(&mut keeper);
-        let mut ours = Sleep::of(mark);
-        let mut theirs = Sleep::of(other);
-        assert_eq!(watched(&mut keeper), pid);
-        assert!(ours.lives());
+        let pid = running_keeper(&mut keeper);
+        let mut own = Sleep::with_mark(mark);
+        let mut foreign = Sleep::with_mark(other);
+        assert_eq!(running_keeper(&mut keeper), pid);
+        assert!(own.is_alive());
         drop(keeper);
-        assert_eq!(ours.ended().signal(), Some(libc::SIGKILL));
-        assert!(theirs.lives());
-        assert!(!fs::exists(format!("/proc/{pid}")).unwrap(), "the keeper is left");
+        assert_eq!(own.wait().signal(), Some(libc::SIGKILL));
+        assert!(foreign.is_alive());
+        assert!(!fs::exists(format!("/proc/{pid}")).unwrap(), "the keeper still runs");
     }
 
     #[test]
-    fn a_keeper_that_was_killed_is_followed_by_another() {
+    fn a_killed_keeper_is_replaced() {
         let mark = ServerMark::random().unwrap();
         let mut keeper = KeeperHandle::new(mark, None);
-        let first = watched(&mut keeper);
+        let first = running_keeper(&mut keeper);
         let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
         poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
-        assert_ne!(watched(&mut keeper), first);
-        assert!(!fs::exists(format!("/proc/{first}")).unwrap(), "it is not buried");
-        let mut sleep = Sleep::of(mark);
+        assert_ne!(running_keeper(&mut keeper), first);
+        assert!(!fs::exists(format!("/proc/{first}")).unwrap(), "it was not reaped");
+        let mut sleep = Sleep::with_mark(mark);
         drop(keeper);
-        assert_eq!(sleep.ended().signal(), Some(libc::SIGKILL));
+        assert_eq!(sleep.wait().signal(), Some(libc::SIGKILL));
     }
 
     #[test]
-    fn a_keeper_has_nothing_of_the_server_and_hears_no_signal() {
+    fn a_keeper_inherits_no_descriptors_and_blocks_signals() {
         let mut keeper = KeeperHandle::new(ServerMark::random().unwrap(), None);
-        let pid = watched(&mut keeper);
+        let pid = running_keeper(&mut keeper);
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");
         assert_eq!(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), 1);
         assert_eq!(TagLimits::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
         assert!(read("limits").contains("Max file locks            0                    0  "));
-        // Its session and its group, after its parent.
+        // Field 4 is the parent, field 6 the session.
         let stat = read("stat");
         assert_eq!(stat.split(' ').nth(3), Some(&*getpid().to_string()));
         assert_eq!(stat.split(' ').nth(5), Some(&*pid.to_string()));
@@ -340,25 +340,25 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_that_is_gone_left_is_ended_by_the_next() {
+    fn the_leftovers_of_a_dead_server_are_killed_by_the_next() {
         let processes = ProcessRunner::new([]).unwrap();
-        let gone = ServerMark::random().unwrap();
+        let dead_server = ServerMark::random().unwrap();
         let other = ServerMark::random().unwrap();
-        let mut left = Sleep::of(gone);
-        let mut stranger = Sleep::of(other);
-        let begun = Instant::now();
-        assert!(processes.kill_leftovers_of(gone));
-        assert!(begun.elapsed() < KILL_TIMEOUT / 2, "it waits for the dead to be buried");
-        assert_eq!(left.ended().signal(), Some(libc::SIGKILL));
-        assert!(!processes.kill_leftovers_of(gone));
-        assert!(stranger.lives());
+        let mut leftover = Sleep::with_mark(dead_server);
+        let mut foreign = Sleep::with_mark(other);
+        let started = Instant::now();
+        assert!(processes.kill_leftovers_of(dead_server));
+        assert!(started.elapsed() < KILL_TIMEOUT / 2, "it waits until the dead process is reaped");
+        assert_eq!(leftover.wait().signal(), Some(libc::SIGKILL));
+        assert!(!processes.kill_leftovers_of(dead_server));
+        assert!(foreign.is_alive());
     }
 
     #[test]
-    fn a_server_does_not_end_its_own_programs_for_left_ones() {
+    fn a_server_does_not_kill_its_own_programs_as_leftovers() {
         let processes = ProcessRunner::new([]).unwrap();
-        let mut own = Sleep::of(processes.mark());
+        let mut own = Sleep::with_mark(processes.mark());
         assert!(!processes.kill_leftovers_of(processes.mark()));
-        assert!(own.lives());
+        assert!(own.is_alive());
     }
 }

@@ -72,9 +72,9 @@ pub(super) async fn run(
 
     let mut out = OutputCapture::new(held_bytes_max, spool_bytes_max);
     let mut err = OutputCapture::new(held_bytes_max, spool_bytes_max);
-    let came = AtomicU64::new(0);
+    let received_bytes = AtomicU64::new(0);
     let take = |stream, chunk: &[u8]| {
-        came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        received_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         watch(stream, chunk);
     };
     let mut reading = Box::pin(async {
@@ -91,8 +91,8 @@ pub(super) async fn run(
     let mut is_fed = false;
     let mut phase = RunPhase::Running;
     let mut alarm = started + timeout;
-    let mut took = timeout;
-    let mut seen = 0;
+    let mut duration = timeout;
+    let mut seen_bytes = 0;
     while !(is_read && phase.is_draining()) {
         let happened = tokio::select! {
             // Pending output is read before the time limit is checked.
@@ -113,9 +113,9 @@ pub(super) async fn run(
                 continue;
             }
             RunEvent::Exited => {
-                took = started.elapsed();
+                duration = started.elapsed();
                 phase = RunPhase::Draining(phase.stop_reason());
-                seen = came.load(Ordering::Relaxed);
+                seen_bytes = received_bytes.load(Ordering::Relaxed);
                 alarm = Instant::now() + DRAIN_SILENCE;
                 continue;
             }
@@ -135,8 +135,9 @@ pub(super) async fn run(
             }
             RunPhase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
             RunPhase::Draining(_) => {
-                let seen_before = mem::replace(&mut seen, came.load(Ordering::Relaxed));
-                if seen == seen_before || started.elapsed() > took + DRAIN_MAX {
+                let seen_before =
+                    mem::replace(&mut seen_bytes, received_bytes.load(Ordering::Relaxed));
+                if seen_bytes == seen_before || started.elapsed() > duration + DRAIN_MAX {
                     break;
                 }
                 alarm = Instant::now() + DRAIN_SILENCE;
@@ -144,11 +145,11 @@ pub(super) async fn run(
         }
     }
     drop(exit);
-    let (stopped, asked) = phase.stop_reason().unzip();
+    let (stopped, stopped_at) = phase.stop_reason().unzip();
     let sandbox = family.coverage();
     let failure = family.failure();
     let status = {
-        let mut ending = pin!(running.finish(asked));
+        let mut ending = pin!(running.finish(stopped_at));
         loop {
             tokio::select! {
                 biased;
@@ -168,7 +169,7 @@ pub(super) async fn run(
     }
     let stdout = out.finish().await;
     let stderr = err.finish().await;
-    Ok(ProgramOutcome { status, stop_reason: stopped, duration: took, stdout, stderr, sandbox })
+    Ok(ProgramOutcome { status, stop_reason: stopped, duration, stdout, stderr, sandbox })
 }
 
 /// A running program with open pipes.
@@ -214,15 +215,15 @@ pub(super) async fn open(
     let mut running = FamilyGuard::start(processes, start).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
-    let ends = running.family().wait_for_exit_detached()?;
+    let exit = running.family().wait_for_exit_detached()?;
     let ended = CancellationToken::new();
     let running = Arc::new(Mutex::new(Some(running)));
     let watched = running.clone();
     let closing = processes.0.shutdown.clone();
-    let says = ended.clone();
+    let ended_signal = ended.clone();
     let ending = async move {
-        if ends.await.is_ok() {
-            says.cancel();
+        if exit.await.is_ok() {
+            ended_signal.cancel();
         }
         // The rest of the family is ended by the holder of the guard.
         std::future::pending::<()>().await;
@@ -298,16 +299,16 @@ impl FamilyGuard {
     }
 
     fn family(&self) -> &ProcessFamily {
-        self.family.as_ref().expect("the family is there until it has ended")
+        self.family.as_ref().expect("the family exists until it has ended")
     }
 
     fn family_mut(&mut self) -> &mut ProcessFamily {
-        self.family.as_mut().expect("the family is there until it has ended")
+        self.family.as_mut().expect("the family exists until it has ended")
     }
 
-    async fn finish(&mut self, asked: Option<Instant>) -> io::Result<ExitStatus> {
+    async fn finish(&mut self, stopped_at: Option<Instant>) -> io::Result<ExitStatus> {
         let grace = self.grace;
-        let status = self.family_mut().finish(asked, grace).await?;
+        let status = self.family_mut().finish(stopped_at, grace).await?;
         self.family = None;
         Ok(status)
     }

@@ -57,11 +57,11 @@ enum SpawnerRequest {
 }
 
 impl ProgramSpawner {
-    /// Starts the thread. Its programs carry `mark`, and `leavings` are removed after the last one.
-    pub(super) fn start(mark: ServerMark, leavings: Option<SandboxLeftovers>) -> io::Result<Self> {
+    /// Starts the thread. Its programs carry `mark`. The `leftovers` are removed after the last one.
+    pub(super) fn start(mark: ServerMark, leftovers: Option<SandboxLeftovers>) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
-            let mut keeper = KeeperHandle::new(mark, leavings);
+            let mut keeper = KeeperHandle::new(mark, leftovers);
             while let Some(request) = requests.blocking_recv() {
                 let kept = keeper.ensure_running();
                 match request {
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_kernel_passes_no_descriptor_on_either() {
+    fn descriptors_are_closed_at_exec_on_an_older_kernel() {
         let held = dup(io::stderr()).unwrap();
         fcntl_setfd(&held, FdFlags::empty()).unwrap();
         close_each_at_exec();

@@ -176,7 +176,7 @@ impl ExecContext<'_> {
             let pid = libc::clone(run_child, top, how, ptr::from_ref(self).cast_mut().cast());
             let made = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-            let none = || io::Error::other("the new process has no number");
+            let none = || io::Error::other("the new process has no ID");
             made.and_then(|pid| Pid::from_raw(pid).ok_or_else(none))
         }
     }
@@ -309,7 +309,7 @@ mod tests {
         ProgramImage::new(path.into(), "called".to_owned(), args, env, false).unwrap()
     }
 
-    /// What it prints, and how it ends.
+    /// Returns what the program prints, and its exit status.
     fn run(image: &ProgramImage) -> (String, ExitStatus) {
         let child = image.start(&|| Ok(())).unwrap();
         let mut printed = String::new();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_its_words_its_environment_and_no_more() {
+    fn a_program_gets_exactly_its_arguments_and_environment() {
         let (printed, status) =
             run(&image("/bin/sh", &["-c", "echo $0 $1; env | sort", "x y", "$z"]));
         // The shell adds variables of its own.
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_blocks_no_signal_and_hears_of_a_broken_pipe() {
+    fn a_program_blocks_no_signals_and_does_not_ignore_sigpipe() {
         let (printed, _) = run(&image("/bin/cat", &["/proc/self/status"]));
         let signals = |name| {
             let line = printed.lines().find_map(|line| line.strip_prefix(name));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_program_from_beginning_is_told_and_no_process_is_left() {
+    fn a_program_that_cannot_start_is_an_error_and_leaves_no_process() {
         let absent = image("/nowhere/at/all", &[]).start(&|| Ok(())).err().unwrap();
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
         write(&script, "echo \"$0 $1\"; exit 3\n").unwrap();

@@ -150,21 +150,21 @@ Max pending signals       15000                15000                signals
 ";
 
     #[test]
-    fn what_a_process_wears_is_read_from_its_limits() {
-        let worn = TagLimits::parse(LIMITS.as_bytes());
-        assert_eq!(worn, TagLimits([Some((7 << RUN_BITS) + 7), None]));
+    fn the_tag_of_a_process_is_read_from_its_limits() {
+        let limits = TagLimits::parse(LIMITS.as_bytes());
+        assert_eq!(limits, TagLimits([Some((7 << RUN_BITS) + 7), None]));
         assert!(
-            ServerMark(7).matches(worn)
-                && !ServerMark(6).matches(worn)
-                && !ServerMark(8).matches(worn)
+            ServerMark(7).matches(limits)
+                && !ServerMark(6).matches(limits)
+                && !ServerMark(8).matches(limits)
         );
-        assert!(ServerMark(7).tag(7).matches(worn) && !ServerMark(7).tag(8).matches(worn));
+        assert!(ServerMark(7).tag(7).matches(limits) && !ServerMark(7).tag(8).matches(limits));
         assert_eq!(TagLimits::parse(b""), TagLimits([None; 2]));
         assert_eq!(TagLimits::parse(b"Max file locks \xff"), TagLimits([None; 2]));
     }
 
     #[test]
-    fn every_run_of_a_server_bears_its_mark() {
+    fn every_run_of_a_server_has_its_mark() {
         for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
             let RunTag(number) = ServerMark(5).tag(run);
             assert!(ServerMark(5).matches(TagLimits([Some(number); 2])), "{run}");
@@ -177,7 +177,7 @@ Max pending signals       15000                15000                signals
     }
 
     #[test]
-    fn a_server_below_another_has_a_lower_mark() {
+    fn a_nested_server_has_a_lower_mark() {
         let RunTag(ceiling) = ServerMark(MARKS_MIN + 2).tag(0);
         for number in [0, 1, MARKS_MIN, MARKS_MIN + 1, MARKS_MIN + 2, u64::MAX] {
             let ServerMark(below) = ServerMark::derive(Some(ceiling), number);
@@ -186,7 +186,7 @@ Max pending signals       15000                15000                signals
     }
 
     #[test]
-    fn a_server_without_room_below_has_a_mark_nobody_has_by_chance() {
+    fn a_server_without_free_lower_marks_gets_one_above_the_ceiling() {
         for ceiling in [0, 100, MARKS_MIN << RUN_BITS] {
             let ServerMark(mark) = ServerMark::derive(Some(ceiling), u64::MAX >> 1);
             assert!(mark > ceiling >> RUN_BITS, "{ceiling}: {mark}");
@@ -194,7 +194,7 @@ Max pending signals       15000                15000                signals
     }
 
     #[test]
-    fn a_mark_is_read_back_as_it_was_kept_and_what_marks_nothing_is_none() {
+    fn a_valid_mark_round_trips_and_an_invalid_number_is_rejected() {
         for _ in 0..100 {
             let mark = ServerMark::random().unwrap();
             assert_eq!(ServerMark::from_number(mark.number()), Some(mark));

@@ -130,7 +130,11 @@ fn read_u64(bytes: &[u8], at: usize) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Returns the program in `path` whose name is most similar to `name`.
+/// Returns the program in `path` with the closest spelling, if `name` looks like a typing error of
+/// it.
+///
+/// The first letters must agree. One letter may be missing, extra or swapped with the next; in a
+/// name of at least 5 bytes also wrong. A name of at least 8 bytes may have two such errors.
 ///
 /// It reads whole folders, so call it only to suggest a fix after an error.
 pub fn nearest_program(name: &str, path: &str) -> Option<String> {
@@ -138,12 +142,22 @@ pub fn nearest_program(name: &str, path: &str) -> Option<String> {
     if name.len() < 2 {
         return None;
     }
-    let far = if name.len() < 4 { 1 } else { 2 };
+    let far = if name.len() < 8 { 1 } else { 2 };
+    let letters = |name: &str| {
+        let mut letters = name.as_bytes().to_vec();
+        letters.sort_unstable();
+        letters
+    };
+    // `node` is not a typing error of `nope`.
+    let replaces_letter =
+        |candidate: &str| candidate.len() == name.len() && letters(candidate) != letters(name);
     let folders = path.split(':').filter_map(|folder| fs::read_dir(folder).ok());
     let names =
         folders.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= far)
+        .filter(|candidate| candidate.chars().next() == name.chars().next())
+        .filter(|candidate| name.len() >= 5 || !replaces_letter(candidate))
         .map(|candidate| (osa_distance(name, &candidate), candidate))
         .filter(|(distance, _)| *distance <= far)
         .min()
@@ -162,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_runs_by_itself_and_its_loader_and_a_script_does_not() {
+    fn a_binary_needs_only_itself_and_its_loader_and_a_script_more() {
         let own = std::env::current_exe().unwrap();
         let files = alone(&own).unwrap();
         assert_eq!(files[0], fs::canonicalize(&own).unwrap());

@@ -54,8 +54,8 @@ pub(super) fn check_support(dir: BorrowedFd<'_>) -> io::Result<()> {
         Err(err @ (Errno::NOSYS | Errno::PERM)) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!(
-                "files cannot be confined here: openat2 is missing ({err}); it needs Linux 5.6 \
-                 and a container that does not filter it"
+                "file access cannot be confined here: the system call openat2 is missing ({err}); \
+                 use Linux 5.6 or later, and a container that allows it"
             ),
         )),
         Err(err) => Err(err.into()),
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walked_path_goes_through_no_symlink_not_even_one_that_stays_inside() {
+    fn a_path_with_a_symlink_is_refused_even_if_it_stays_inside() {
         let space = TempDir::new().unwrap();
         mkdir(space.path().join("real"), Mode::from_raw_mode(0o700)).unwrap();
         mkdir(space.path().join("real/inner"), Mode::from_raw_mode(0o700)).unwrap();

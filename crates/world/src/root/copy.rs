@@ -139,7 +139,7 @@ impl Root {
         check_not_inside(&from, &to)?;
         if to.stat().map_err(at_pointer("/destination"))?.is_some() {
             let message = format!(
-                "{} exists; a directory is copied to a path where nothing is, not into another{}",
+                "{} exists; copy a directory to a new path, not into an existing directory{}",
                 quoted_path(&to.path),
                 hint_inside(&from, &to)
             );
@@ -174,8 +174,7 @@ impl CopyTotals {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
-            let message =
-                format!("more than {} bytes are not copied in one call", bounds.bytes_max);
+            let message = format!("one call copies at most {} bytes", bounds.bytes_max);
             return Err(ToolError::new(ToolFault::TooLarge, message).into());
         }
         Ok(())

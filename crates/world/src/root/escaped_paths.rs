@@ -76,7 +76,7 @@ impl Root {
                 seen += 1;
                 if seen > entries_max {
                     let message = format!(
-                        "{} has more than {entries_max} entries, which are too many to look through",
+                        "{} has more than {entries_max} entries, which are too many to check",
                         quoted_path(&top.to_string_lossy())
                     );
                     return Err(ToolError::new(ToolFault::TooLarge, message).into());
@@ -136,7 +136,7 @@ fn is_dead_end(err: Errno) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::disallowed_methods, reason = "a test makes what is looked through")]
+    #![allow(clippy::disallowed_methods, reason = "a test creates the files")]
 
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder `top` in a root, and what is found in it.
+    /// Creates a folder `top` in a root with `make`, and returns the path that is found in it.
     fn found(
         make: impl Fn(&Path),
         heed: impl Fn(&Path) -> InspectDepth,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symlink_out_is_found_however_deep_and_one_that_stays_is_followed() {
+    fn a_symlink_that_leads_out_is_found_at_any_depth_and_others_are_followed() {
         let all = |_: &Path| InspectDepth::Contents;
         for target in ["/etc/passwd", "/nowhere", "../../../../gone"] {
             let made = found(|top| symlink(target, top.join("inner/deep/link")).unwrap(), all);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_heeded_is_looked_at() {
+    fn only_selected_depths_are_inspected() {
         let out = |top: &Path| symlink("/etc", top.join("inner/out")).unwrap();
         let shallow = |_: &Path| InspectDepth::Target;
         assert_eq!(found(out, shallow).unwrap(), None);
@@ -198,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_found_and_too_much_is_refused() {
+    fn a_socket_is_found_and_too_many_entries_are_refused() {
         let all = |_: &Path| InspectDepth::Contents;
         let socket = |top: &Path| {
             std::os::unix::net::UnixListener::bind(top.join("inner/socket")).unwrap();
         };
-        let why = found(socket, all).unwrap().map(|stray| stray.reason);
+        let why = found(socket, all).unwrap().map(|escaped| escaped.reason);
         assert_eq!(why, Some(EscapeReason::NotRegular));
         let many = |top: &Path| {
             for at in 0..100 {

@@ -89,8 +89,8 @@ impl WorkspaceFile {
     /// Reads `len` bytes from offset `at`, or fewer if the file ends before.
     pub fn read(&self, at: u64, len: u64, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
-        let len =
-            usize::try_from(len).map_err(|err| ToolError::with_cause("too much to read", err))?;
+        let len = usize::try_from(len)
+            .map_err(|err| ToolError::with_cause("the file is too large to read", err))?;
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {
@@ -182,7 +182,7 @@ impl From<WorkspaceFile> for OwnedFd {
 pub(super) fn require_regular(meta: &EntryMeta, path: &str) -> Result<(), ToolError> {
     let what = match meta.kind() {
         EntryKind::File => return Ok(()),
-        EntryKind::Dir => "a directory, not a file; files_list says what is in it",
+        EntryKind::Dir => "a directory, not a file; list it with files_list",
         EntryKind::Symlink => "a symlink, not a file",
         EntryKind::Other => "a pipe, a socket or a device, not a regular file",
     };

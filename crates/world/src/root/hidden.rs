@@ -44,14 +44,11 @@ pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolEr
     let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
     // The kernel's path is compared, so that links do not matter.
     let at = beneath::path_of_fd(fd).map_err(|err| {
-        ToolError::with_cause(
-            format!("{} cannot be told from what is hidden", quoted_path(path)),
-            err,
-        )
+        ToolError::with_cause(format!("cannot check whether {} is hidden", quoted_path(path)), err)
     })?;
     match hidden.iter().any(|hidden| at.starts_with(hidden)) {
         true => Err(ToolError::not_allowed(format!(
-            "{} is toolgate's own (its keys, its records, its jobs): no tool reads it",
+            "{} belongs to toolgate (keys, records, jobs): no tool may read it",
             quoted_path(path)
         ))),
         false => Ok(()),
@@ -59,7 +56,7 @@ pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolEr
 }
 
 /// Resolves the existing part of `path` and appends the rest.
-#[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
+#[allow(clippy::disallowed_methods, reason = "the user's own paths, before the server starts")]
 fn resolve_existing(path: &Path) -> PathBuf {
     if let Ok(real) = std::fs::canonicalize(path) {
         return real;

@@ -46,9 +46,9 @@ impl Drop for IgnoreRules {
 impl IgnoreRules {
     /// Returns `true` if the entry at `path`, relative to the root, is ignored.
     pub(super) fn is_ignored(&self, path: &Path, kind: EntryKind) -> bool {
-        let said = self.own.iter().map(|own| own.matched(path, kind == EntryKind::Dir));
-        match said.into_iter().find(|said| !said.is_none()) {
-            Some(said) => said.is_ignore(),
+        let matches = self.own.iter().map(|own| own.matched(path, kind == EntryKind::Dir));
+        match matches.into_iter().find(|matches| !matches.is_none()) {
+            Some(matches) => matches.is_ignore(),
             None => self.parent.as_ref().is_some_and(|above| above.is_ignored(path, kind)),
         }
     }
@@ -86,17 +86,17 @@ impl IgnoreRules {
             .filter(|line| is_rule(line))
             .collect();
         let wild = rules.iter().filter(|rule| has_wildcards(rule)).count();
-        let held = WILDCARD_RULES.fetch_add(wild, Ordering::Relaxed);
+        let active = WILDCARD_RULES.fetch_add(wild, Ordering::Relaxed);
         // From here on the count is released when this is dropped.
         let mut all = Self { own: Vec::new(), wildcard_count: wild, parent: above };
-        let too_many = held + wild > WILDCARD_RULES_MAX;
+        let too_many = active + wild > WILDCARD_RULES_MAX;
         if too_many {
             let path = path.display();
-            tracing::warn!("too many rules with wildcards: those in `{path}` are passed over");
+            tracing::warn!("too many ignore rules with wildcards: skipped those in `{path}`");
         }
-        let held: Vec<&str> =
+        let active: Vec<&str> =
             rules.into_iter().filter(|rule| !(too_many && has_wildcards(rule))).collect();
-        for rules in held.chunks(RULES_PER_MATCHER).rev() {
+        for rules in active.chunks(RULES_PER_MATCHER).rev() {
             let mut builder = GitignoreBuilder::new(path);
             for rule in rules {
                 // Git also skips lines that it cannot parse.
@@ -150,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// The rules of a folder that has `list` for its `.gitignore`.
-    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    /// Returns the rules of a folder whose `.gitignore` contains `list`.
+    #[allow(clippy::disallowed_methods, reason = "a test creates the files")]
     fn rules(list: &str) -> Option<Arc<IgnoreRules>> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(".gitignore"), list).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_rules_the_last_that_matches_decides() {
+    fn the_last_matching_rule_of_many_decides() {
         let many: String = (0..500).map(|at| format!("*x{at}*/y*z\n")).collect();
         let list = format!("a*\n{many}!ab\n{many}abc\n{many}# of nothing\n\n");
         let rules = rules(&list).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_with_wildcards_are_bounded_in_all_and_others_go_on_to_hold() {
+    fn rules_with_wildcards_are_bounded_in_total_and_plain_rules_still_apply() {
         let list: String =
             (0..1500).map(|at| format!("w*{at}*x\n")).collect::<String>() + "plain\n";
         let held: Vec<_> =

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_root_s_own_prefix_is_stripped() {
+    fn only_the_prefix_of_the_root_is_stripped() {
         assert_eq!(check("/ws/ok.txt", "/ws").as_deref(), Some("ok.txt"));
         assert_eq!(check("/ws//etc/passwd", "/ws").as_deref(), Some("etc/passwd"));
         assert_eq!(check("/ws", "/ws").as_deref(), Some("."));
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_is_relative_and_within_bounds(path in "[a./~%\\\\\u{0}é ]{0,40}") {
+        fn an_accepted_path_is_relative_and_within_limits(path in "[a./~%\\\\\u{0}é ]{0,40}") {
             if let Some(path) = check(&path, "/ws/a") {
                 prop_assert!(!path.starts_with('/') && !path.contains('\0') && !path.trim().is_empty());
                 if let Some((dir, name)) = split_name(&path) {
@@ -135,12 +135,12 @@ mod tests {
         }
 
         #[test]
-        fn a_path_given_absolute_is_the_one_given_relative(path in "[a-z][a-z./]{0,20}") {
+        fn an_absolute_path_equals_its_relative_form(path in "[a-z][a-z./]{0,20}") {
             prop_assert_eq!(check(&format!("/ws/{path}"), "/ws"), check(&path, "/ws"));
         }
 
         #[test]
-        fn a_sibling_whose_name_begins_alike_is_never_inside(rest in "[^/\\x00]{1,10}") {
+        fn a_sibling_with_the_same_prefix_is_never_inside(rest in "[^/\\x00]{1,10}") {
             prop_assert_eq!(check(&format!("/ws{rest}/x"), "/ws"), None);
         }
     }

@@ -98,7 +98,7 @@ impl Root {
         };
         if halves == TempNamePolicy::Refuse && temp::is_temp(OsStr::new(name)) {
             let message = format!(
-                "{} is a name kept for half-written files; it can only be deleted",
+                "{} is a name reserved for temporary files; it can only be deleted",
                 quoted_path(path)
             );
             return Err(ToolError::not_allowed(message));
@@ -147,7 +147,7 @@ impl Root {
                 let path = quoted_path(path);
                 let target = quoted_path(&target.to_string_lossy());
                 ToolError::not_allowed(format!(
-                    "{path} is a symlink to {target}, which does not exist; name that instead"
+                    "{path} is a symlink to {target}, which does not exist; use that path instead"
                 ))
             }
             err => self.refusal(path, err),

@@ -45,8 +45,8 @@ impl Root {
                 quoted_path(&target)
             ),
             Some((prefix, None)) => match self.suggest_path(path, prefix) {
-                Some(meant) => {
-                    format!("{missing} does not exist; did you mean {}?", quoted_path(&meant))
+                Some(suggestion) => {
+                    format!("{missing} does not exist; did you mean {}?", quoted_path(&suggestion))
                 }
                 None => format!("{missing} does not exist"),
             },
@@ -95,9 +95,9 @@ impl Root {
             Ok(())
         });
         let (_, name) = best?;
-        let meant = if prefix.contains('/') { format!("{parent}/{name}") } else { name };
-        let whole = format!("{meant}{}", &path[prefix.len()..]);
-        Some(if self.entry_details_at(&whole).is_ok() { whole } else { meant })
+        let suggestion = if prefix.contains('/') { format!("{parent}/{name}") } else { name };
+        let whole = format!("{suggestion}{}", &path[prefix.len()..]);
+        Some(if self.entry_details_at(&whole).is_ok() { whole } else { suggestion })
     }
 
     /// Creates the error that `path` leaves the root. It does not reveal the target.
@@ -158,9 +158,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
             invalid(format!("{path} is not a directory, or goes through something that is not"))
         }
         Errno::ISDIR => invalid(format!("{path} is a directory")),
-        Errno::LOOP => {
-            invalid(format!("{path} goes through a symlink that leads nowhere but round"))
-        }
+        Errno::LOOP => invalid(format!("{path} goes through a symlink loop")),
         Errno::NAMETOOLONG => invalid(format!("{path} is longer than the file system allows")),
         Errno::NXIO | Errno::NODEV => invalid(format!("{path} is not a regular file")),
         Errno::EXIST => {
@@ -176,7 +174,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         Errno::ROFS => ToolError::not_allowed(format!("{path} is on a read-only file system")),
         Errno::BUSY | Errno::TXTBSY => ToolError::not_allowed(format!("{path} is in use")),
         Errno::NOSPC | Errno::DQUOT => {
-            let full = format!("the disk is full; {path} is as it was");
+            let full = format!("the disk is full; {path} is unchanged");
             ToolError { cause: Some(err.to_string()), ..ToolError::new(ToolFault::Failed, full) }
         }
         Errno::FBIG => ToolError::new(ToolFault::TooLarge, format!("{path} would be too large")),

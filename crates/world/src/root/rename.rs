@@ -170,8 +170,9 @@ pub(super) fn directory_error(source: &Path, to: &EntryPlace) -> ToolError {
 pub(super) fn hint_inside(source: &Path, to: &EntryPlace) -> String {
     match source.file_name() {
         Some(name) if to.real_path.join(name) != source => {
-            let meant = format!("{}/{}", to.path.trim_end_matches('/'), name.to_string_lossy());
-            format!("; did you mean {}?", quoted_path(&meant))
+            let suggestion =
+                format!("{}/{}", to.path.trim_end_matches('/'), name.to_string_lossy());
+            format!("; did you mean {}?", quoted_path(&suggestion))
         }
         Some(_) | None => String::new(),
     }

@@ -88,10 +88,8 @@ impl Root {
         watch: &WorkMonitor,
     ) -> Result<WriteResult, ToolError> {
         if path.ends_with('/') {
-            let message = format!(
-                "{} names a directory; a file's path has no `/` at its end",
-                quoted_path(path)
-            );
+            let message =
+                format!("{} names a directory; a file path does not end in `/`", quoted_path(path));
             return Err(ToolError::invalid("/path", message));
         }
         let place = match terms.missing {

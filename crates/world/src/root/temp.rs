@@ -135,12 +135,12 @@ mod tests {
     type Create = for<'d> fn(&'d OwnedFd, Mode) -> Result<TempFile<'d>, Errno>;
 
     #[test]
-    fn a_file_appears_under_its_name_whole_or_leaves_nothing() {
-        let ways: [Create; 2] = [
+    fn a_file_is_published_whole_or_leaves_nothing() {
+        let creators: [Create; 2] = [
             |dir, mode| TempFile::create_unnamed(dir, mode),
             |dir, mode| TempFile::create_named(dir, mode),
         ];
-        for create in ways {
+        for create in creators {
             let space = TempDir::new().unwrap();
             let dir =
                 open(space.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_half_written_files_are_known() {
+    fn the_names_of_temporary_files_are_recognized() {
         assert!(is_temp(&temp_name()));
         assert_ne!(temp_name(), temp_name());
         assert!(!is_temp(OsStr::new(".toolgate.tmp")) && !is_temp(OsStr::new("a.toolgate-1.tmp")));
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a test looks at the disk itself")]
+    #[allow(clippy::disallowed_methods, reason = "a test reads the disk directly")]
     fn content(dir: &Path) -> Vec<(String, String)> {
         let entries = std::fs::read_dir(dir).unwrap().map(|entry| {
             let entry = entry.unwrap();

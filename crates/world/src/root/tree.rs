@@ -51,7 +51,7 @@ pub(super) fn each_directory(
         seen += entries.len() as u64;
         if seen > ENTRIES_MAX {
             let path = quoted_path(path);
-            let message = format!("{path} has more than {ENTRIES_MAX} entries; name a part of it");
+            let message = format!("{path} has more than {ENTRIES_MAX} entries; use a part of it");
             return Err(ToolError::new(toolgate_contract::ToolFault::TooLarge, message));
         }
         let dirs = entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
@@ -100,7 +100,7 @@ impl Root {
         }
         let inner = Path::new(path).join(inner);
         Err(ToolError::not_allowed(format!(
-            "{} contains {}, which is protected: it can be read, not changed; name the parts around it",
+            "{} contains {}, which is protected: it can be read, not changed; use the paths around it",
             quoted_path(path),
             quoted_path(&inner.to_string_lossy())
         )))

@@ -98,7 +98,7 @@ impl WorkMonitor {
             return;
         }
         self.reported_ms.store(now_ms, Ordering::Relaxed);
-        #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
+        #[allow(clippy::cast_precision_loss, reason = "progress may be approximate")]
         let part = done as f64;
         let whole = total.map(|total| total as f64);
         let message = Some(format!("{done} {unit}"));
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_machine_holds_is_local() {
+    fn a_folder_of_this_machine_is_local() {
         for path in ["/proc", "/dev/shm"] {
             assert!(Root::open(Path::new(path)).unwrap().is_local(), "{path}");
         }

@@ -42,15 +42,15 @@ pub(super) struct SandboxCapabilities {
 impl SandboxCapabilities {
     pub(super) fn detect(
         settings: &SandboxSettings,
-        beside: &SandboxPaths,
+        sandbox_paths: &SandboxPaths,
         workspace: &Root,
         variables: &ServerVariables,
     ) -> io::Result<Self> {
         let variable = |name: &str| variables.get(OsStr::new(name)).map(PathBuf::from);
         let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy());
         let path = path.unwrap_or_default();
-        let paths = beside.search_paths.iter().map(String::as_str).chain([&*path]);
-        let base = MachineView::detect(settings, beside, workspace.path(), paths, &variable);
+        let paths = sandbox_paths.search_paths.iter().map(String::as_str).chain([&*path]);
+        let base = MachineView::detect(settings, sandbox_paths, workspace.path(), paths, &variable);
         let memory_bytes = match settings.memory_bytes {
             0 => machine_memory_bytes() / 2,
             bytes => bytes,
@@ -60,14 +60,14 @@ impl SandboxCapabilities {
         let parents = CgroupParents::find(room);
         let layers = AvailableLayers::all(parents.as_ref().map(drop).map_err(Clone::clone));
         let unix = settings.unix_sockets;
-        let mut ways = Self {
+        let mut capabilities = Self {
             layers: layers.clone(),
             machine_view: base,
             cgroup_parents: parents.ok(),
             filters: Default::default(),
             limits: Vec::new(),
         };
-        ways.filters = [
+        capabilities.filters = [
             build_filters(SocketFamilies { internet: true, unix })?,
             build_filters(SocketFamilies { internet: false, unix })?,
         ];
@@ -78,13 +78,13 @@ impl SandboxCapabilities {
                 &[],
             )?;
             let handle = folder.workspace.try_clone()?;
-            let errand = folder.empty_request();
-            let plan = ways.plan(layers, &ViewRequest::LARGEST, folder);
-            layers::attempt(ways.create_groups(layers)?, plan, &errand, handle)
+            let request = folder.empty_request();
+            let plan = capabilities.plan(layers, &ViewRequest::LARGEST, folder);
+            layers::attempt(capabilities.create_groups(layers)?, plan, &request, handle)
         })?;
-        ways.limits = resource_limits(&layers, room);
-        ways.layers = layers;
-        Ok(ways)
+        capabilities.limits = resource_limits(&layers, room);
+        capabilities.layers = layers;
+        Ok(capabilities)
     }
 
     /// Returns the layers of `profile` that are in force.
@@ -154,9 +154,7 @@ impl StartFolder {
         let path = path_of_fd(&workspace)?;
         let at = path_of_fd(cwd)?;
         if path == Path::new("/") {
-            return Err(io::Error::other(
-                "a workspace that is the whole machine hides nothing of it",
-            ));
+            return Err(io::Error::other("the workspace is `/`, so a sandbox could hide nothing"));
         }
         let cwd_at: OsBytes = match at.strip_prefix(&path) {
             Ok(beneath) if beneath.as_os_str().is_empty() => Path::new(".").into(),
@@ -164,8 +162,8 @@ impl StartFolder {
             Err(_) if seen.contains(&at) => at.into(),
             Err(_) => {
                 return Err(io::Error::other(format!(
-                    "the folder that the program is to start in, {}, is not in the workspace, so it \
-                     is not seen from within the sandbox",
+                    "the working directory {} is outside the workspace, so it is not visible in \
+                     the sandbox",
                     at.display()
                 )));
             }
@@ -222,8 +220,8 @@ fn kernel_is_at_least(major: u32, minor: u32) -> bool {
 }
 
 fn machine_memory_bytes() -> u64 {
-    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     // If the amount is unknown, a small machine is assumed.
     kib.map_or(2 << 30, |kib| kib << 10)

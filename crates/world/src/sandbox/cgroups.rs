@@ -85,7 +85,7 @@ impl CgroupParents {
             }
         }
         if parents.is_empty() {
-            let unified = own_v2_group(&mounts, &own).ok_or("there are no control groups")?;
+            let unified = own_v2_group(&mounts, &own).ok_or("no control groups are mounted")?;
             let given = unified.join("cgroup.subtree_control");
             let given = fs::read_to_string(given).unwrap_or_default();
             let given: Vec<_> = given.split_whitespace().collect();
@@ -100,7 +100,7 @@ impl CgroupParents {
                 bounds.extend(weight);
             }
             if bounds.is_empty() {
-                return Err("the server's own control group gives none of its own".to_owned());
+                return Err("the server's control group delegates no controllers".to_owned());
             }
             parents.push(CgroupParent { folder: unified, limits: bounds });
         }
@@ -109,13 +109,13 @@ impl CgroupParents {
         let parents = Self { all: parents, namespace, server_id: own };
         parents.sweep();
         // Only a trial shows that a group can be created.
-        parents.create_groups().map_err(|err| format!("a control group cannot be made: {err}"))?;
+        parents.create_groups().map_err(|err| format!("cannot create a control group: {err}"))?;
         let needed = [("pids.max", "processes"), ("memory.", "memory"), ("cpu.", "processor time")];
         // The low priority is a courtesy, but a configured quota is required.
         let needed = needed.iter().filter(|(file, _)| *file != "cpu." || room.cpu_percent > 0);
         match needed.into_iter().find(|(file, _)| !parents.has_limit(file)) {
             None => Ok(parents),
-            Some((_, what)) => Err(format!("the {what} of control groups cannot be bounded")),
+            Some((_, what)) => Err(format!("control groups cannot limit {what} here")),
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     const OWN: &str = "5:memory:/docker/a/b\n4:pids:/\n1:name=systemd:/\n0::/user.slice\n";
 
     #[test]
-    fn what_a_dead_server_left_is_removed_and_what_one_in_another_namespace_just_made_is_not() {
+    fn groups_of_a_dead_server_are_removed_and_recent_ones_of_another_namespace_stay() {
         let folder = tempfile::tempdir().unwrap();
         let all = vec![CgroupParent { folder: folder.path().to_owned(), limits: Vec::new() }];
         let parents = CgroupParents { all, namespace: 0xA1, server_id: 1 };

@@ -74,10 +74,10 @@ impl RunningConfinement {
 
     /// Returns the program's exit status after its end. `status` is the status of its main process.
     pub(crate) fn finish(&mut self, status: ExitStatus) -> ExitStatus {
-        let told = self.exit_pipe.as_ref().and_then(ExitPipe::status);
+        let reported = self.exit_pipe.as_ref().and_then(ExitPipe::status);
         // Without a report, the reaper was killed or could not start.
-        self.is_over = told.is_some() || !self.has_reaper();
-        told.unwrap_or(status)
+        self.is_over = reported.is_some() || !self.has_reaper();
+        reported.unwrap_or(status)
     }
 
     /// Returns the error that kept the program from starting. Call it after the program has ended.
@@ -106,45 +106,45 @@ impl Sandbox {
         variables: &ServerVariables,
         begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
     ) -> io::Result<(ChildProcess, RunningConfinement)> {
-        let ways = self.capabilities(&inside.workspace, variables)?;
-        let held = ways.coverage(inside.profile);
+        let capabilities = self.capabilities(&inside.workspace, variables)?;
+        let coverage = capabilities.coverage(inside.profile);
         let wanted = ViewRequest::new(inside);
-        if self.0.settings.require == SandboxRequirement::Strict && !held.is_complete() {
-            return Err(io::Error::other(IncompleteSandbox(held)));
+        if self.0.settings.require == SandboxRequirement::Strict && !coverage.is_complete() {
+            return Err(io::Error::other(IncompleteSandbox(coverage)));
         }
         let folder = StartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, their_end) = ExitPipe::new()?;
         let workspace = folder.workspace.try_clone()?;
-        let reserved = match ways.machine_view.needs_reservation(&wanted)
-            && ways.layers.namespaces.is_some()
+        let reserved = match capabilities.machine_view.needs_reservation(&wanted)
+            && capabilities.layers.namespaces.is_some()
         {
-            true => Some(self.reserve(ways, &folder)?),
+            true => Some(self.reserve(capabilities, &folder)?),
             false => None,
         };
         let is_fed = start.is_fed;
-        let errand = SpawnRequest {
+        let request = SpawnRequest {
             runs: inside.executables.as_ref().map(|runs| runs.iter().map(OsBytes::from).collect()),
             grace_ms: u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX),
             tag: Some(start.tag.number()),
             program: Some(target_program(start)),
             ..folder.empty_request()
         };
-        let plan = ways.plan(&ways.layers, &wanted, folder);
+        let plan = capabilities.plan(&capabilities.layers, &wanted, folder);
         let is_apart = plan.spaces.is_some();
-        let errand = seal(&errand)?;
+        let request = seal(&request)?;
         let task = HelperTask {
-            request: errand,
+            request,
             failure_pipe: their_birth,
             exit_pipe: their_end,
             workspace,
             is_fed,
         };
         let like = HelperKey::new(plan);
-        let (helper, child) = self.start_task(ways, &task, &like, begin)?;
+        let (helper, child) = self.start_task(capabilities, &task, &like, begin)?;
         // A process that becomes the program itself sends no reports.
         let end = is_apart.then_some(end);
-        let held = Arc::new(held);
+        let coverage = Arc::new(coverage);
         let idle = self.0.idle.clone();
         let helper = Some(helper);
         let _reserved = reserved;
@@ -153,7 +153,7 @@ impl Sandbox {
             RunningConfinement {
                 failure_pipe: birth,
                 exit_pipe: end,
-                coverage: held,
+                coverage,
                 helper,
                 helper_key: like,
                 idle_helpers: idle,
@@ -166,7 +166,7 @@ impl Sandbox {
     /// Lets an idle or a new helper run `task`. Returns the helper and the program's process.
     fn start_task(
         &self,
-        ways: &SandboxCapabilities,
+        capabilities: &SandboxCapabilities,
         task: &HelperTask,
         like: &HelperKey,
         begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
@@ -183,7 +183,7 @@ impl Sandbox {
             }
         }
         let mounts = self.0.idle.mount_generation();
-        let groups = ways.create_groups(&ways.layers)?;
+        let groups = capabilities.create_groups(&capabilities.layers)?;
         let mut helper = StandbyHelper::start(groups, mounts, like.plan.clone(), task, begin)?;
         let child = helper.run_task(task)?.map_err(coverage::into_start_error)?;
         Ok((helper, child))
@@ -195,11 +195,11 @@ impl Sandbox {
         workspace: &Root,
         variables: &ServerVariables,
     ) -> io::Result<&SandboxCapabilities> {
-        let ways = self.0.capabilities.get_or_init(|| {
+        let capabilities = self.0.capabilities.get_or_init(|| {
             self.detect_capabilities(workspace, variables)
-                .map_err(|err| format!("programs cannot be confined here: {err}"))
+                .map_err(|err| format!("programs cannot be sandboxed here: {err}"))
         });
-        ways.as_ref().map_err(|why| io::Error::other(why.clone()))
+        capabilities.as_ref().map_err(|why| io::Error::other(why.clone()))
     }
 
     fn detect_capabilities(
@@ -210,12 +210,12 @@ impl Sandbox {
         let outside = self.0.unconfined_thread.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let idle = self.0.idle.clone();
         let settings = self.0.settings.clone();
-        let beside = self.0.paths.clone();
+        let paths = self.0.paths.clone();
         let workspace = workspace.clone();
         let variables = variables.clone();
         outside.run(move || {
             idle.watch_mounts();
-            SandboxCapabilities::detect(&settings, &beside, &workspace, &variables)
+            SandboxCapabilities::detect(&settings, &paths, &workspace, &variables)
         })?
     }
 
@@ -229,10 +229,10 @@ impl Sandbox {
         named: &Path,
         variables: &ServerVariables,
     ) -> io::Result<bool> {
-        let ways = self.capabilities(&inside.workspace, variables)?;
+        let capabilities = self.capabilities(&inside.workspace, variables)?;
         let Ok(real) = fs::canonicalize(named) else { return Ok(false) };
         let workspace = inside.workspace.path();
-        Ok(ways.machine_view.shows_path(workspace, &ViewRequest::new(inside), named, &real))
+        Ok(capabilities.machine_view.shows_path(workspace, &ViewRequest::new(inside), named, &real))
     }
 
     /// Returns `true` if confined programs in `workspace` may write to the folder `at`, by its own
@@ -247,14 +247,14 @@ impl Sandbox {
 
     fn reserve(
         &self,
-        ways: &SandboxCapabilities,
+        capabilities: &SandboxCapabilities,
         folder: &StartFolder,
     ) -> io::Result<NameReservation> {
         let workspace = folder.workspace.try_clone()?;
         Ok(self.0.reserved.reserve(
             workspace,
             folder.workspace_identity,
-            ways.machine_view.reserved_names(),
+            capabilities.machine_view.reserved_names(),
         ))
     }
 }

@@ -72,17 +72,17 @@ impl SandboxLayer {
     pub fn effect(self) -> &'static str {
         match self {
             Self::View => {
-                "files outside the view are not there; other processes are not seen, and nothing \
-                 of a program is left when it ends"
+                "files outside the view and other processes are hidden; no process outlives its \
+                 program"
             }
-            Self::Proc => "/proc shows the program's own processes alone, and nothing there is set",
-            Self::Network => "no network is reached but a loopback of the sandbox's own",
-            Self::Landlock => "what may be read, written and run, held a second time",
+            Self::Proc => "/proc shows only the program's own processes, and cannot be written",
+            Self::Network => "no network except the sandbox's own loopback",
+            Self::Landlock => "a second check of which files may be read, written and run",
             Self::Seccomp => {
                 "no sockets of other families, no tracing, mounting, namespaces, io_uring, bpf or \
-                 keys; no file that runs as its owner is made"
+                 keys; no set-user-ID files"
             }
-            Self::Groups => "how many processes and how much memory a run has",
+            Self::Groups => "limits on the processes and the memory of a run",
         }
     }
 
@@ -140,7 +140,7 @@ impl SandboxCoverage {
 impl fmt::Display for IncompleteSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(SandboxCoverage { profile, missing }) = self;
-        write!(f, "the sandbox `{}` is not whole here", profile.name())?;
+        write!(f, "the sandbox `{}` is incomplete here", profile.name())?;
         for MissingLayer { layer, why } in missing.iter() {
             write!(f, "; `{}` is missing: {why}", layer.name())?;
         }

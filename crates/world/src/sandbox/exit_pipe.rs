@@ -31,7 +31,7 @@ impl ExitPipe {
     }
 
     /// Waits for the message that no process is left.
-    #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+    #[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
     pub(super) async fn wait_until_over(&self) -> io::Result<()> {
         let pipe = self.pipe.as_fd();
         // SAFETY: the pipe is borrowed from `self`, which owns it and outlives this call.
@@ -39,8 +39,8 @@ impl ExitPipe {
         loop {
             let mut ready = pipe.readable().await?;
             // If the read would block, nothing has arrived yet.
-            if let Ok(heard) = ready.try_io(|_| self.read_report())
-                && heard?
+            if let Ok(is_last) = ready.try_io(|_| self.read_report())
+                && is_last?
             {
                 break;
             }
@@ -65,11 +65,11 @@ impl ExitPipe {
 
     /// Reads the next message. Returns `true` if no more will follow.
     fn read_report(&self) -> io::Result<bool> {
-        let mut told = [0; 5];
-        match read(&self.pipe, &mut told) {
+        let mut message = [0; 5];
+        match read(&self.pipe, &mut message) {
             Ok(0) => Ok(true),
-            Ok(said) => {
-                let (status, rest) = match told.get(..said) {
+            Ok(length) => {
+                let (status, rest) = match message.get(..length) {
                     Some([a, b, c, d, rest @ ..]) => (Some([*a, *b, *c, *d]), rest),
                     rest => (None, rest.unwrap_or_default()),
                 };

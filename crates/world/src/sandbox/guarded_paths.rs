@@ -113,19 +113,19 @@ mod tests {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let guards = GuardedPaths::new(&names, writes_git);
         let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new), false);
-        let told = places.iter().map(|place| match place {
+        let texts = places.iter().map(|place| match place {
             ViewPlace::Guarded { at } => format!("read {}", at.path().display()),
             ViewPlace::Held { at } => format!("held {}", at.path().display()),
             other => panic!("{other:?}"),
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort_unstable();
-        told.dedup();
-        told
+        let mut texts: Vec<_> = texts.collect();
+        texts.sort_unstable();
+        texts.dedup();
+        texts
     }
 
     #[test]
-    fn git_by_itself_brings_settings_of_others_where_no_program_writes_the_repository() {
+    fn git_may_bring_editor_settings_if_no_program_writes_the_repository() {
         let names = [".vscode", ".mcp.json", ".git", "toolgate.toml", ".env", "infra"];
         let names = names.map(str::to_owned);
         let guarded = |brings: bool| {
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn the_folders_around_what_is_guarded_are_not_moved_away() {
+    fn the_folders_above_a_guarded_path_cannot_be_moved() {
         let guarded = places(&["a/b/c.toml", ".git"], false, None);
         assert_eq!(guarded, ["held /w/a", "held /w/a/b", "read /w/.git", "read /w/a/b/c.toml"]);
     }
 
     #[test]
-    fn git_writes_its_repository_but_for_what_names_programs_and_nothing_else_that_is_guarded() {
+    fn git_writes_its_repository_except_program_settings_and_no_other_guarded_path() {
         let parts = |folder: &str| {
             ["config", "config.worktree", "hooks", "info", "modules"]
                 .map(|part| format!("read {folder}/{part}"))

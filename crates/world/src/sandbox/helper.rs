@@ -96,23 +96,24 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
         set_up_process(plan).and_then(|()| SetupStep::Plan.check(HelperOrder::receive(line)));
     let taken = ordered.and_then(|order| {
         let Some(order) = order else { exit(0) };
-        let errand: SpawnRequest = SetupStep::Plan.check(unseal(order.message.as_fd()))?;
-        let HelperOrder { streams, failure_pipe: birth, exit_pipe: end, workspace, message: _ } =
-            order;
-        SetupStep::Start.check(take_over_order(plan, &errand, streams, &workspace))?;
-        Ok((errand, birth, end))
+        let request: SpawnRequest = SetupStep::Plan.check(unseal(order.message.as_fd()))?;
+        let HelperOrder { streams, failure_pipe, exit_pipe: end, workspace, message: _ } = order;
+        SetupStep::Start.check(take_over_order(plan, &request, streams, &workspace))?;
+        Ok((request, failure_pipe, end))
     });
-    let (told, taken) = match taken {
+    let (answer, taken) = match taken {
         Ok(taken) => (HelperAnswer::OrderTaken, Some(taken)),
         Err(failed) => (HelperAnswer::Failed(failed), None),
     };
     // If the answer cannot be sent, nobody is left to receive it.
-    let (Ok(()), Some((errand, birth, end))) = (told.send(line), taken) else { exit(127) };
+    let (Ok(()), Some((request, failure_pipe, end))) = (answer.send(line), taken) else {
+        exit(127)
+    };
     // The next process is created only now, when this one no longer needs more processors.
     let make_next = || {
         let _ = write(take, &[0]);
     };
-    let around = OrderContext { plan, errand: &errand, birth: &birth, line };
+    let around = OrderContext { plan, request: &request, failure_pipe: &failure_pipe, line };
     let done = match plan.spaces {
         Some(_) => run_as_first_process(&around, &end, make_next),
         None => {
@@ -124,7 +125,7 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
         Ok(never) => match never {},
         Err(failed) => failed,
     };
-    let _ = write(&birth, &failed.to_bytes());
+    let _ = write(&failure_pipe, &failed.to_bytes());
     make_next();
     exit(127)
 }
@@ -139,19 +140,19 @@ fn set_up_process(plan: &SandboxPlan) -> Result<(), SetupFailure> {
 /// The order of a process, and the handles for its reports.
 struct OrderContext<'a> {
     plan: &'a SandboxPlan,
-    errand: &'a SpawnRequest,
-    birth: &'a OwnedFd,
+    request: &'a SpawnRequest,
+    failure_pipe: &'a OwnedFd,
     line: &'a OwnedFd,
 }
 
 /// Takes over the streams and the tag. Without namespaces, it also enters the workspace.
 fn take_over_order(
     plan: &SandboxPlan,
-    errand: &SpawnRequest,
+    request: &SpawnRequest,
     streams: [OwnedFd; 3],
     workspace: &OwnedFd,
 ) -> io::Result<()> {
-    errand.tag.map_or(Ok(()), |tag| RunTag::from_number(tag).apply())?;
+    request.tag.map_or(Ok(()), |tag| RunTag::from_number(tag).apply())?;
     let [stdin, stdout, stderr] = streams;
     dup2_stdin(stdin)?;
     dup2_stdout(stdout)?;
@@ -161,12 +162,12 @@ fn take_over_order(
 
 /// Becomes the program without namespaces.
 fn run_without_namespaces(
-    OrderContext { plan, errand, birth: _, line }: &OrderContext<'_>,
+    OrderContext { plan, request, failure_pipe: _, line }: &OrderContext<'_>,
 ) -> Result<NoReturn, SetupFailure> {
-    let found = LocatedProgram::locate(plan, errand)?;
-    privileges::drop_rest(plan, errand)?;
+    let found = LocatedProgram::locate(plan, request)?;
+    privileges::drop_rest(plan, request)?;
     SetupStep::Rights.check(die_with_server(Some(line)))?;
-    exec::execute(errand, found.as_ref())
+    exec::execute(request, found.as_ref())
 }
 
 /// Runs as the first process of new namespaces: completes the mounts, drops privileges, starts the
@@ -176,23 +177,23 @@ fn run_as_first_process(
     end: &OwnedFd,
     make_next: impl Fn(),
 ) -> Result<NoReturn, SetupFailure> {
-    let OrderContext { plan, errand, birth, line } = around;
+    let OrderContext { plan, request, failure_pipe, line } = around;
     mounts::build_late(plan)?;
-    let found = LocatedProgram::locate(plan, errand)?;
-    privileges::drop_rest(plan, errand)?;
+    let found = LocatedProgram::locate(plan, request)?;
+    privileges::drop_rest(plan, request)?;
     // On some kernels, dropping privileges clears this setting.
     SetupStep::Rights.check(die_with_server(Some(line)))?;
     let program = SetupStep::Start.check(kernel::fork_into(&|| {
         let begun = SetupStep::Start.check(exec::start_session());
-        match begun.and_then(|()| exec::execute(errand, found.as_ref())) {
+        match begun.and_then(|()| exec::execute(request, found.as_ref())) {
             Ok(never) => match never {},
-            Err(failed) => drop(write(birth, &failed.to_bytes())),
+            Err(failed) => drop(write(failure_pipe, &failed.to_bytes())),
         }
     }))?;
     make_next();
     // This process sends nothing more to the server on it.
     let _ = kernel::close(line);
-    reaper::run_reaper(program, errand.grace_ms, end, birth)
+    reaper::run_reaper(program, request.grace_ms, end, failure_pipe)
 }
 
 /// Joins the control groups whose process files are `doors`.
@@ -211,8 +212,8 @@ fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
 
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let Some(line) = line else { return Ok(()) };
-    let mut asked = [PollFd::new(line, PollFlags::empty())];
-    match poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
+    let mut fds = [PollFd::new(line, PollFlags::empty())];
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
         0 => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
     }
@@ -225,9 +226,9 @@ const PROGRAM_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Fails if `file` is not the file `meant`.
-fn check_identity(file: impl AsFd, meant: FileIdentity) -> io::Result<()> {
+/// Fails if `file` is not the file `expected`.
+fn check_identity(file: impl AsFd, expected: FileIdentity) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
-    let is_it = (stat.st_dev, stat.st_ino) == meant;
+    let is_it = (stat.st_dev, stat.st_ino) == expected;
     if is_it { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
 }

@@ -91,10 +91,10 @@ impl HelperOrder<OwnedFd> {
         }
         let handles: [OwnedFd; HANDLES] =
             handles.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
-        let [stdin, stdout, stderr, told, birth, end, workspace] = handles;
+        let [stdin, stdout, stderr, message, birth, end, workspace] = handles;
         Ok(Some(Self {
             streams: [stdin, stdout, stderr],
-            message: told,
+            message,
             failure_pipe: birth,
             exit_pipe: end,
             workspace,
@@ -108,8 +108,8 @@ impl HelperAnswer {
     const FAILED: u8 = 2;
 
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
-        let mut told = [0; FAILURE_BYTES + 1];
-        let [kind, rest @ ..] = &mut told;
+        let mut bytes = [0; FAILURE_BYTES + 1];
+        let [kind, rest @ ..] = &mut bytes;
         match self {
             Self::ProcessReady(pid) => {
                 *kind = Self::PROCESS_READY;
@@ -122,16 +122,16 @@ impl HelperAnswer {
                 *rest = failed.to_bytes();
             }
         }
-        send(line, &told, SendFlags::NOSIGNAL)?;
+        send(line, &bytes, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
     /// Receives the next message. Fails with `UnexpectedEof` if the helper is gone.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
-        let mut told = [0; FAILURE_BYTES + 1];
+        let mut bytes = [0; FAILURE_BYTES + 1];
         let mut was_reset = false;
         let got = loop {
-            match recv(&line, &mut told, RecvFlags::empty()) {
+            match recv(&line, &mut bytes, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
                 // If the helper left an order unread, this error comes first and its messages
                 // follow.
@@ -142,7 +142,7 @@ impl HelperAnswer {
         if got == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let [kind, rest @ ..] = &told;
+        let [kind, rest @ ..] = &bytes;
         let answer = match *kind {
             Self::PROCESS_READY => {
                 let number = rest.last_chunk().copied().map(i32::from_ne_bytes);
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_on_a_line_is_received() {
+    fn orders_and_answers_are_received_as_sent() {
         let (ours, theirs) = message_pair().unwrap();
         let (read, write) = pipe().unwrap();
         let handles = || (read.as_fd(), write.as_fd());
@@ -182,9 +182,9 @@ mod tests {
         .unwrap();
         let order = HelperOrder::receive(&theirs).unwrap().unwrap();
         std::fs::File::from(order.failure_pipe).write_all(b"told").unwrap();
-        let mut told = [0; 4];
-        std::fs::File::from(order.message).read_exact(&mut told).unwrap();
-        assert_eq!(told, *b"told");
+        let mut text = [0; 4];
+        std::fs::File::from(order.message).read_exact(&mut text).unwrap();
+        assert_eq!(text, *b"told");
         HelperAnswer::ProcessReady(Pid::from_raw(0x0102_0304).unwrap()).send(&theirs).unwrap();
         let why = io::Error::from_raw_os_error(libc::EBUSY);
         HelperAnswer::Failed(SetupFailure { step: SetupStep::Groups, cause: why })
@@ -205,9 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_by_who_left_an_order_unread_is_heard() {
+    fn an_answer_is_received_although_the_helper_left_an_order_unread() {
         let (ours, theirs) = message_pair().unwrap();
-        // None of the line's own: in itself it would be held until the kernel looks for such.
+        // The handles are not those of the connection itself: an unread order that contains its own
+        // connection would live until the kernel collects such cycles.
         let (read, _write) = pipe().unwrap();
         let handle = read.as_fd();
         let order = HelperOrder {
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_let_go_has_no_more_orders() {
+    fn a_closed_connection_has_no_more_orders() {
         let (ours, theirs) = message_pair().unwrap();
         drop(ours);
         assert!(HelperOrder::receive(&theirs).unwrap().is_none());

@@ -90,7 +90,7 @@ pub(super) fn restrict(
     // A mount that is added below it elsewhere later would be unrestricted, so it must not appear
     // here.
     let propagation = if is_recursive { libc::MS_PRIVATE } else { 0 };
-    let asked = MountAttrArgs { set: attr.0, clear: 0, propagation, userns: 0 };
+    let attributes = MountAttrArgs { set: attr.0, clear: 0, propagation, userns: 0 };
     let recursive = if is_recursive { AT_RECURSIVE } else { 0 };
     let flags = libc::AT_EMPTY_PATH | recursive;
     let fd = mount.as_fd().as_raw_fd();
@@ -101,7 +101,7 @@ pub(super) fn restrict(
             fd,
             c"".as_ptr(),
             flags,
-            &raw const asked,
+            &raw const attributes,
             size_of::<MountAttrArgs>(),
         )
     })
@@ -286,8 +286,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_asks_to_be_made_again_is_and_not_for_ever() {
-        let asked = |times: usize| {
+    fn a_call_that_fails_with_eagain_is_retried_a_limited_number_of_times() {
+        let retry_after_failures = |times: usize| {
             let mut left = times;
             let made = retry(|| match left.checked_sub(1) {
                 Some(less) => {
@@ -298,8 +298,8 @@ mod tests {
             });
             made.map_err(|err| err.raw_os_error())
         };
-        assert_eq!(asked(TRIES), Ok(()));
-        assert_eq!(asked(TRIES + 1), Err(Some(libc::EAGAIN)));
+        assert_eq!(retry_after_failures(TRIES), Ok(()));
+        assert_eq!(retry_after_failures(TRIES + 1), Err(Some(libc::EAGAIN)));
         let other = retry(|| Err::<(), _>(io::Error::from_raw_os_error(libc::ENOENT)));
         assert_eq!(other.map_err(|err| err.raw_os_error()), Err(Some(libc::ENOENT)));
     }

@@ -49,12 +49,13 @@ impl AvailableLayers {
         }
         match landlock_version() {
             Ok(abi) if abi >= LANDLOCK_MIN => all.landlock = Some(abi.min(LANDLOCK_MAX)),
-            Ok(abi) => all.add_missing(
-                SandboxLayer::Landlock,
-                format!("this kernel has version {abi} of it"),
-            ),
+            Ok(abi) => all
+                .add_missing(SandboxLayer::Landlock, format!("this kernel has only version {abi}")),
             Err(err) => {
-                all.add_missing(SandboxLayer::Landlock, format!("this kernel has none: {err}"));
+                all.add_missing(
+                    SandboxLayer::Landlock,
+                    format!("this kernel does not support it: {err}"),
+                );
             }
         }
         all
@@ -77,7 +78,7 @@ impl AvailableLayers {
             };
             self.remove(layer, &failed);
         }
-        Err(io::Error::other("no way of confining programs works here"))
+        Err(io::Error::other("no sandbox works on this system"))
     }
 
     fn remove(&mut self, layer: SandboxLayer, failed: &SetupFailure) {
@@ -96,11 +97,8 @@ impl AvailableLayers {
                     Some(_) | None => {
                         self.missing.retain(|it| it.layer != SandboxLayer::Network);
                         self.add_missing(SandboxLayer::View, failed.to_string());
-                        self.add_missing(SandboxLayer::Proc, "it comes with the view".to_owned());
-                        self.add_missing(
-                            SandboxLayer::Network,
-                            "it comes with the view".to_owned(),
-                        );
+                        self.add_missing(SandboxLayer::Proc, "it needs the view".to_owned());
+                        self.add_missing(SandboxLayer::Network, "it needs the view".to_owned());
                         None
                     }
                 };
@@ -137,18 +135,18 @@ impl AvailableLayers {
     }
 }
 
-/// Runs `errand`, which has no program, under `plan` in `groups` and `workspace`. Returns the
+/// Runs `request`, which has no program, under `plan` in `groups` and `workspace`. Returns the
 /// failure, if any.
 pub(super) fn attempt(
     groups: Option<CgroupSet>,
     plan: SandboxPlan,
-    errand: &SpawnRequest,
+    request: &SpawnRequest,
     workspace: OwnedFd,
 ) -> io::Result<Option<SetupFailure>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
     let task = HelperTask {
-        request: seal(errand)?,
+        request: seal(request)?,
         failure_pipe: theirs,
         exit_pipe: end,
         workspace,
@@ -156,14 +154,14 @@ pub(super) fn attempt(
     };
     let start = |image: ProgramImage| image.start(&|| Ok(setsid().map(drop)?));
     let mut helper = StandbyHelper::start(groups, 0, plan, &task, start)?;
-    let made = helper.run_task(&task);
+    let started = helper.run_task(&task);
     drop(task);
-    let child = match made {
+    let child = match started {
         Ok(Ok(child)) => child,
         Ok(Err(failed)) => return Ok(Some(failed)),
         Err(err) if has_helper_ended(&err) => {
             return Err(io::Error::other(
-                "the helper ended and told nothing: is `enter_if_asked` called first in main?",
+                "the helper exited without a report: does main call `run_helper_if_asked` first?",
             ));
         }
         Err(err) => return Err(err),
@@ -174,7 +172,9 @@ pub(super) fn attempt(
     }
     let status = wait_for_status(child.pid)?;
     match failed? {
-        None if status != 0 => Err(io::Error::other(format!("the helper ended with {status}"))),
+        None if status != 0 => {
+            Err(io::Error::other(format!("the helper exited with status {status}")))
+        }
         failed => Ok(failed),
     }
 }
@@ -182,14 +182,14 @@ pub(super) fn attempt(
 /// Reads the helper's report from `birth`. `None` if the program has started.
 pub(super) fn read_failure(
     birth: &OwnedFd,
-    patience: Option<&Timespec>,
+    limit: Option<&Timespec>,
 ) -> io::Result<Option<SetupFailure>> {
-    if poll(&mut [PollFd::new(birth, PollFlags::IN)], patience)? == 0 {
+    if poll(&mut [PollFd::new(birth, PollFlags::IN)], limit)? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    let mut told = [0; FAILURE_BYTES];
-    let read = read(birth, &mut told)?;
-    Ok(SetupFailure::from_bytes(told.get(..read).unwrap_or_default()))
+    let mut bytes = [0; FAILURE_BYTES];
+    let read = read(birth, &mut bytes)?;
+    Ok(SetupFailure::from_bytes(bytes.get(..read).unwrap_or_default()))
 }
 
 fn wait_for_status(pid: Pid) -> io::Result<i32> {
@@ -198,7 +198,7 @@ fn wait_for_status(pid: Pid) -> io::Result<i32> {
 }
 
 /// Returns the Landlock version of this kernel.
-#[allow(unsafe_code, reason = "only the number of a version is asked for")]
+#[allow(unsafe_code, reason = "the call only returns a version number")]
 pub(super) fn landlock_version() -> io::Result<i32> {
     const VERSION: u32 = 1;
     let none = std::ptr::null::<u8>();

@@ -130,23 +130,23 @@ pub(super) enum OsBytes {
     Other(Vec<u8>),
 }
 
-/// Writes `told`, a [`SandboxPlan`] or a [`SpawnRequest`], to a sealed file in memory.
-pub(super) fn seal(told: &impl Serialize) -> io::Result<OwnedFd> {
+/// Writes `value`, a [`SandboxPlan`] or a [`SpawnRequest`], to a sealed file in memory.
+pub(super) fn seal(value: &impl Serialize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
-    file.write_all(&serde_json::to_vec(told)?)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
     Ok(file.into())
 }
 
 /// Reads a file made by [`seal`]. Fails if it is not sealed.
-pub(super) fn unseal<T: DeserializeOwned>(told: BorrowedFd<'_>) -> io::Result<T> {
-    if !fcntl_get_seals(told)?.contains(SealFlags::WRITE) {
+pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<T> {
+    if !fcntl_get_seals(sealed)?.contains(SealFlags::WRITE) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     // Several processes may share the file position, so it is read by offset.
-    let mut text = vec![0; usize::try_from(fstat(told)?.st_size).map_err(io::Error::other)?];
-    let read = pread(told, &mut text, 0)?;
+    let mut text = vec![0; usize::try_from(fstat(sealed)?.st_size).map_err(io::Error::other)?];
+    let read = pread(sealed, &mut text, 0)?;
     Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
 }
 
@@ -206,10 +206,10 @@ impl<T: Into<OsString>> From<T> for OsBytes {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     reads_again::<SandboxPlan>(bytes);
-    let Some(errand) = reads_again::<SpawnRequest>(bytes) else { return };
+    let Some(request) = reads_again::<SpawnRequest>(bytes) else { return };
     let program =
-        errand.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
-    for bytes in program.chain([&errand.cwd]) {
+        request.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
+    for bytes in program.chain([&request.cwd]) {
         let _ = bytes.path();
         assert_eq!(bytes.string().is_err(), bytes.bytes().contains(&0));
     }
@@ -217,9 +217,9 @@ pub(crate) fn check(bytes: &[u8]) {
 
 #[cfg(any(fuzzing, test))]
 fn reads_again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let told: T = serde_json::from_slice(bytes).ok()?;
-    let written = serde_json::to_vec(&told).expect("it was read");
+    let value: T = serde_json::from_slice(bytes).ok()?;
+    let written = serde_json::to_vec(&value).expect("it was read");
     let again: T = serde_json::from_slice(&written).expect("it was written here");
     assert_eq!(serde_json::to_vec(&again).expect("it was read"), written);
-    Some(told)
+    Some(value)
 }

@@ -54,7 +54,7 @@ impl ReservedNames {
         identity: FileIdentity,
         names: impl IntoIterator<Item = &'n str>,
     ) -> NameReservation {
-        let mut taken = Vec::new();
+        let mut reserved = Vec::new();
         let mut all = self.lock_all();
         for name in names {
             let Some(folder) = lock_placeholder(workspace.as_fd(), name) else { continue };
@@ -67,10 +67,10 @@ impl ReservedNames {
                     (standing.count, standing.folder) = (standing.count + 1, folder);
                 }
             }
-            taken.push(key);
+            reserved.push(key);
         }
         drop(all);
-        NameReservation { registry: self.clone(), workspace, names: taken }
+        NameReservation { registry: self.clone(), workspace, names: reserved }
     }
 
     fn lock_all(&self) -> MutexGuard<'_, HashMap<ReservedName, NamePlaceholder>> {
@@ -219,46 +219,46 @@ mod tests {
         openat(CWD, at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a folder")
     }
 
-    fn taken(by: &ReservedNames, at: &Path) -> NameReservation {
-        let meta = rustix::fs::stat(at).expect("there");
+    fn reserve_at(by: &ReservedNames, at: &Path) -> NameReservation {
+        let meta = rustix::fs::stat(at).expect("the folder exists");
         by.reserve(workspace(at), (meta.st_dev, meta.st_ino), NAMES)
     }
 
-    fn stands(at: &Path) -> usize {
+    fn entry_count(at: &Path) -> usize {
         fs::read_dir(at).expect("readable").count()
     }
 
     #[test]
-    fn what_another_server_needs_stays_and_the_last_takes_it_away() {
+    fn reserved_names_stay_until_the_last_server_releases_them() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
         let one = ReservedNames::default();
         let other = ReservedNames::default();
-        let first = taken(&one, at);
-        let second = taken(&one, at);
-        let theirs = taken(&other, at);
+        let first = reserve_at(&one, at);
+        let second = reserve_at(&one, at);
+        let theirs = reserve_at(&other, at);
         drop(first);
         drop(second);
-        assert_eq!(stands(at), 2, "the other server needs them");
-        drop(taken(&one, at));
-        assert_eq!(stands(at), 2);
+        assert_eq!(entry_count(at), 2, "the other server needs them");
+        drop(reserve_at(&one, at));
+        assert_eq!(entry_count(at), 2);
         drop(theirs);
-        assert_eq!(stands(at), 0);
+        assert_eq!(entry_count(at), 0);
     }
 
     #[test]
-    fn what_was_left_is_swept_and_what_is_needed_or_anybody_else_s_is_not() {
+    fn leftover_names_are_removed_but_not_reserved_ones_or_real_folders() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        let leavings = SandboxLeftovers::open(at, NAMES).expect("a folder");
+        let leftovers = SandboxLeftovers::open(at, NAMES).expect("a folder");
         let reserved = ReservedNames::default();
-        let needed = taken(&reserved, at);
-        leavings.remove();
-        assert_eq!(stands(at), 2);
+        let needed = reserve_at(&reserved, at);
+        leftovers.remove();
+        assert_eq!(entry_count(at), 2);
         drop(needed);
-        mkdirat(workspace(at), ".git", PLACEHOLDER_MODE).expect("left");
-        fs::create_dir(at.join(".vscode")).expect("somebody's own");
-        leavings.remove();
+        mkdirat(workspace(at), ".git", PLACEHOLDER_MODE).expect("the folder was created");
+        fs::create_dir(at.join(".vscode")).expect("the folder was created");
+        leftovers.remove();
         assert!(!at.join(".git").exists() && at.join(".vscode").exists());
     }
 }

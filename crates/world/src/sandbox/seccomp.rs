@@ -178,8 +178,8 @@ fn refused_rules() -> io::Result<SyscallRules> {
     rules.extend(unconditional_rules(REFUSED_ON_ARCH));
     // Typing into a terminal, and changing its line discipline.
     let terminals = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
-    let asked = terminals.into_iter().map(|ask| new_rule(&[(1, SeccompCmpOp::Eq, ask)]));
-    rules.insert(libc::SYS_ioctl, asked.collect::<io::Result<_>>()?);
+    let ioctls = terminals.into_iter().map(|ask| new_rule(&[(1, SeccompCmpOp::Eq, ask)]));
+    rules.insert(libc::SYS_ioctl, ioctls.collect::<io::Result<_>>()?);
     // Leases and notifications, with which a reader can block a file's owner.
     const F_SETLEASE: u64 = 1024;
     const F_NOTIFY: u64 = 1026;

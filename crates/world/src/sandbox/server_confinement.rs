@@ -38,10 +38,10 @@ pub struct ServerAccess {
 /// # Errors
 /// The reason why this system cannot do that. Nothing has changed then.
 pub fn confine_thread(reach: &ServerAccess) -> Result<(), String> {
-    let version =
-        landlock_version().map_err(|err| format!("this kernel has no Landlock: {err}"))?;
+    let version = landlock_version()
+        .map_err(|err| format!("this kernel does not support Landlock: {err}"))?;
     if version < LANDLOCK_MIN {
-        return Err(format!("this kernel has version {version} of Landlock, of which 2 is needed"));
+        return Err(format!("this kernel has version {version} of Landlock; version 2 is needed"));
     }
     restrict(reach, ABI::from(version.min(LANDLOCK_MAX))).map_err(|err| err.to_string())
 }
@@ -71,7 +71,7 @@ fn restrict(reach: &ServerAccess, abi: ABI) -> io::Result<()> {
     match ruleset.restrict_self().map_err(io::Error::other)?.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
         RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
-            Err(io::Error::other("not all of it is held"))
+            Err(io::Error::other("the kernel does not enforce all Landlock rules"))
         }
     }
 }
@@ -102,25 +102,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_reach_is_neither_read_nor_written_nor_run() {
-        let [kept, read, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-        for folder in [&kept, &read, &other] {
+    fn paths_outside_the_access_are_not_read_written_or_run() {
+        let [writable, readable, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for folder in [&writable, &readable, &other] {
             fs::write(folder.path().join("file"), "text").unwrap();
         }
-        let [kept, read, other] = [&kept, &read, &other].map(|it| it.path().to_owned());
-        let reach = ServerAccess { reads: vec![read.clone()], writes: vec![kept.clone()] };
+        let [writable, readable, other] =
+            [&writable, &readable, &other].map(|it| it.path().to_owned());
+        let reach = ServerAccess { reads: vec![readable.clone()], writes: vec![writable.clone()] };
         let done = thread::spawn(move || {
             if let Err(why) = confine_thread(&reach) {
                 return eprintln!("NOT TRIED: {why}");
             }
             let is_read = |folder: &Path| fs::read(folder.join("file")).is_ok();
             let is_written = |folder: &Path| fs::write(folder.join("new"), "x").is_ok();
-            assert_eq!([&kept, &read, &other].map(|it| is_read(it)), [true, true, false]);
-            assert_eq!([&kept, &read, &other].map(|it| is_written(it)), [true, false, false]);
-            fs::create_dir(kept.join("deep")).unwrap();
-            fs::rename(kept.join("new"), kept.join("deep/newer")).unwrap();
+            assert_eq!([&writable, &readable, &other].map(|it| is_read(it)), [true, true, false]);
+            assert_eq!(
+                [&writable, &readable, &other].map(|it| is_written(it)),
+                [true, false, false]
+            );
+            fs::create_dir(writable.join("deep")).unwrap();
+            fs::rename(writable.join("new"), writable.join("deep/newer")).unwrap();
             assert!(Command::new("/bin/true").status().is_err());
-            // What it starts is held, too.
+            // A new thread is confined, too.
             let deeper = thread::spawn(move || fs::read(other.join("file")).is_ok());
             assert!(!deeper.join().unwrap());
             assert!(

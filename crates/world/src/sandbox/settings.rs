@@ -98,11 +98,11 @@ impl SandboxProfile {
     pub fn description(self) -> &'static str {
         match self {
             Self::ReadOnly => {
-                "reads the workspace and the system's programs, writes nothing that lasts"
+                "reads the workspace and the system's programs, writes only temporary files"
             }
-            Self::Workspace => "reads and writes the workspace, and reaches no network",
-            Self::Network => "reads and writes the workspace, in the machine's own network",
-            Self::Off => "does whatever the server may",
+            Self::Workspace => "reads and writes the workspace, without network access",
+            Self::Network => "reads and writes the workspace, with the machine's network",
+            Self::Off => "has the server's own rights",
         }
     }
 }
@@ -122,25 +122,28 @@ impl SandboxSettings {
                 let is_plain = rest.split('/').all(|part| part != "..");
                 if rest.trim_matches('/').is_empty() || !is_plain {
                     return Err(format!(
-                        "sandbox.{name} has `{path}`; it may have absolute paths without `..`, or \
-                         ones that begin with `~/`, and not the root of all"
+                        "sandbox.{name} has `{path}`; paths must be absolute or start with `~/`, \
+                         without `..`, and not be `/`"
                     ));
                 }
             }
         }
         if !(8..=1_000_000).contains(&self.processes) {
-            return Err(format!("sandbox.processes is {}; it may be 8 to 1000000", self.processes));
+            return Err(format!(
+                "sandbox.processes is {}; it must be 8 to 1000000",
+                self.processes
+            ));
         }
         if self.cpu_percent > CPU_PERCENT_MAX {
             return Err(format!(
-                "sandbox.cpu_percent is {}; it may be 0 to {CPU_PERCENT_MAX}",
+                "sandbox.cpu_percent is {}; it must be 0 to {CPU_PERCENT_MAX}",
                 self.cpu_percent
             ));
         }
         const LEAST: u64 = 16 << 20;
         if self.memory_bytes != 0 && self.memory_bytes < LEAST {
             return Err(format!(
-                "sandbox.memory_bytes is {}; it may be 0, for half of the machine's, or {LEAST} and more",
+                "sandbox.memory_bytes is {}; it must be at least {LEAST}, or 0 for half of the machine's memory",
                 self.memory_bytes
             ));
         }

@@ -76,20 +76,20 @@ impl SetupStep {
     /// Returns a description of the step.
     fn description(self) -> &'static str {
         match self {
-            Self::Plan => "reading what is to be done",
-            Self::Groups => "joining the groups that bound it",
-            Self::Namespaces => "making namespaces",
-            Self::UserIds => "keeping the user's number",
-            Self::Sources => "opening what it is to see",
-            Self::Root => "making what it sees",
-            Self::Proc => "making its own /proc",
-            Self::Network => "making its own network",
-            Self::Enter => "entering what it sees",
-            Self::Folder => "finding the folder it starts in",
-            Self::Program => "finding the program in what it sees",
+            Self::Plan => "reading the request",
+            Self::Groups => "joining the control groups",
+            Self::Namespaces => "creating namespaces",
+            Self::UserIds => "mapping the user ID",
+            Self::Sources => "opening the visible paths",
+            Self::Root => "building the view",
+            Self::Proc => "mounting its own /proc",
+            Self::Network => "setting up its own network",
+            Self::Enter => "entering the view",
+            Self::Folder => "entering the working directory",
+            Self::Program => "finding the program in the view",
             Self::Limits => "setting limits",
-            Self::Rights => "giving up rights",
-            Self::Landlock => "entering Landlock",
+            Self::Rights => "dropping privileges",
+            Self::Landlock => "applying Landlock",
             Self::Seccomp => "filtering system calls",
             Self::Start => "beginning",
         }
@@ -110,9 +110,9 @@ impl SetupFailure {
         [self.step as u8, a, b, c, d]
     }
 
-    /// Decodes a failure. `None` if `told` is empty or invalid.
-    pub(crate) fn from_bytes(told: &[u8]) -> Option<Self> {
-        let &[step, a, b, c, d] = told else { return None };
+    /// Decodes a failure. `None` if `bytes` is empty or invalid.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let &[step, a, b, c, d] = bytes else { return None };
         let step = *ALL_STEPS.get(usize::from(step))?;
         let why = io::Error::from_raw_os_error(i32::from_ne_bytes([a, b, c, d]));
         Some(Self { step, cause: why })

@@ -156,8 +156,8 @@ impl StandbyHelper {
         failed
     }
 
-    fn read_answer(&self, patience: &Timespec) -> io::Result<HelperAnswer> {
-        let ready = || poll(&mut [PollFd::new(&self.connection, PollFlags::IN)], Some(patience));
+    fn read_answer(&self, limit: &Timespec) -> io::Result<HelperAnswer> {
+        let ready = || poll(&mut [PollFd::new(&self.connection, PollFlags::IN)], Some(limit));
         match retry_on_intr(ready)? {
             0 => Err(io::ErrorKind::TimedOut.into()),
             _ => HelperAnswer::receive(&self.connection),
@@ -221,13 +221,12 @@ impl HelperTask {
     fn send(
         &self,
         line: &OwnedFd,
-        told: BorrowedFd<'_>,
+        message: BorrowedFd<'_>,
         streams: [BorrowedFd<'_>; 3],
     ) -> io::Result<()> {
         let Self { failure_pipe: birth, exit_pipe: end, workspace, request: _, is_fed: _ } = self;
         let [birth, end, workspace] = [birth, end, workspace].map(AsFd::as_fd);
-        HelperOrder { streams, message: told, failure_pipe: birth, exit_pipe: end, workspace }
-            .send(line)
+        HelperOrder { streams, message, failure_pipe: birth, exit_pipe: end, workspace }.send(line)
     }
 }
 

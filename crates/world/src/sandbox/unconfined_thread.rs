@@ -29,7 +29,7 @@ impl UnconfinedThread {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        let over = || io::Error::other("the thread that looks at this system is over");
+        let over = || io::Error::other("the thread that tests this system has ended");
         let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (done, result) = mpsc::sync_channel(1);
         let work = Box::new(move || drop(done.send(work())));

@@ -75,7 +75,7 @@ impl MachineView {
     /// returns the server's environment variables.
     pub(super) fn detect<'p>(
         settings: &SandboxSettings,
-        beside: &SandboxPaths,
+        sandbox_paths: &SandboxPaths,
         workspace: &Path,
         paths: impl IntoIterator<Item = &'p str>,
         variable: &dyn Fn(&str) -> Option<PathBuf>,
@@ -94,8 +94,11 @@ impl MachineView {
             places: found.places,
             git_places: git.places,
             writable,
-            guards: GuardedPaths::new(&beside.guarded, settings.git == GitFolderAccess::Write),
-            hidden: beside.hidden.clone(),
+            guards: GuardedPaths::new(
+                &sandbox_paths.guarded,
+                settings.git == GitFolderAccess::Write,
+            ),
+            hidden: sandbox_paths.hidden.clone(),
         }
     }
 
@@ -265,16 +268,21 @@ mod tests {
         let settings =
             SandboxSettings { write: vec!["~/shared".to_owned()], ..SandboxSettings::default() };
         let variable = |name: &str| (name == "HOME").then(|| "/root".into());
-        let beside = SandboxPaths::default();
-        let base =
-            MachineView::detect(&settings, &beside, Path::new(WORKSPACE), ["/usr/bin"], &variable);
+        let sandbox_paths = SandboxPaths::default();
+        let base = MachineView::detect(
+            &settings,
+            &sandbox_paths,
+            Path::new(WORKSPACE),
+            ["/usr/bin"],
+            &variable,
+        );
         let (all, own) =
             base.view(Path::new(WORKSPACE), &ViewRequest { profile, ..ViewRequest::LARGEST });
         [all, own].concat()
     }
 
     #[test]
-    fn what_is_around_comes_first_and_the_workspace_lies_over_an_empty_home() {
+    fn parents_come_first_and_the_workspace_is_mounted_over_an_empty_home() {
         let view = view(SandboxProfile::Workspace);
         let workspace = Path::new(WORKSPACE);
         let position = |path: &str| {
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_only_reads_writes_nothing_that_lasts() {
+    fn a_read_only_program_has_no_permanent_writable_place() {
         let lasts = |place: &ViewPlace| {
             matches!(
                 place,
@@ -303,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn of_etc_nothing_is_seen_that_is_secret() {
+    fn the_secrets_in_etc_are_not_visible() {
         let secret = ["/etc/shadow", "/etc/ssl/private", "/etc/ssl", "/etc"];
         for place in view(SandboxProfile::Network) {
             let at = place.path(Path::new(WORKSPACE)).to_owned();

@@ -83,14 +83,14 @@ impl FolderWatches {
         &mut self,
         root: &Root,
         path: &Path,
-        keen: WatchDetail,
+        detail: WatchDetail,
     ) -> Result<OwnedFd, WatchError> {
         let opened = path.to_str().and_then(|shown| root.open_dir(&format!("./{shown}")).ok());
         let Some(folder) = opened else {
             self.unwatch(path);
             return Err(WatchError::Absent);
         };
-        self.watch_open(folder.as_fd(), path, keen)?;
+        self.watch_open(folder.as_fd(), path, detail)?;
         Ok(folder)
     }
 
@@ -99,9 +99,9 @@ impl FolderWatches {
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        keen: WatchDetail,
+        detail: WatchDetail,
     ) -> Result<(), WatchError> {
-        let watched = self.try_watch(folder, path, keen);
+        let watched = self.try_watch(folder, path, detail);
         if watched.is_err() {
             self.unwatch(path);
         }
@@ -112,13 +112,13 @@ impl FolderWatches {
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        keen: WatchDetail,
+        detail: WatchDetail,
     ) -> Result<(), WatchError> {
         if !self.by_path.contains_key(path) && self.by_path.len() >= WATCHES_MAX {
             return Err(WatchError::Full);
         }
         let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        let number = match add_watch(&self.queue, handle, keen.flags()) {
+        let number = match add_watch(&self.queue, handle, detail.flags()) {
             Ok(number) => number,
             Err(Errno::NOSPC | Errno::NOMEM) => return Err(WatchError::Full),
             Err(_) => return Err(WatchError::Absent),

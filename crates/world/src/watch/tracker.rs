@@ -72,7 +72,7 @@ impl FileTracker {
     /// `watched` is false or watching fails, it receives no events.
     pub fn new(root: &Root, excluded: Vec<PathBuf>, watched: bool) -> Self {
         let watches = watched.then(FolderWatches::new).and_then(|places| {
-            places.inspect_err(|err| tracing::info!("files are not watched: {err}")).ok()
+            places.inspect_err(|err| tracing::info!("the workspace is not watched: {err}")).ok()
         });
         Self {
             root: root.clone(),
@@ -197,8 +197,8 @@ impl FileTracker {
         let is_other = |folder: &PathBuf| {
             !folders.contains(folder) || folder.file_name().is_some_and(|it| names.contains(it))
         };
-        let gone: Vec<PathBuf> = known.filter(|folder| is_other(folder)).cloned().collect();
-        for folder in gone {
+        let removed: Vec<PathBuf> = known.filter(|folder| is_other(folder)).cloned().collect();
+        for folder in removed {
             self.remove(&folder);
             match folders.contains(&folder) {
                 true => looked.complete_folders.push(folder),
@@ -249,8 +249,8 @@ impl FileTracker {
                 self.is_whole = false;
                 if !std::mem::replace(&mut self.has_warned, true) {
                     tracing::warn!(
-                        "the workspace has more folders than can be watched: it is looked through \
-                         before each search instead"
+                        "the workspace has more folders than can be watched: it is scanned before \
+                         each search instead"
                     );
                 }
             }

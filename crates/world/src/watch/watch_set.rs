@@ -87,7 +87,7 @@ impl WatchSet {
         for uri in &files {
             let looked = self.files.check_file(&self.root, &mut self.watches, uri);
             if looked.is_err() {
-                tracing::warn!("`{uri}` is not watched as a whole: there are too many watches");
+                tracing::warn!("`{uri}` is not watched completely: too many watches are active");
             }
             if news.has_overflowed || looked != Ok(false) {
                 self.files.notify(uri);
@@ -139,7 +139,7 @@ impl WatchSet {
 
 fn watch_error(unwatched: WatchError) -> ToolError {
     let message = match unwatched {
-        WatchError::Full => "files cannot be watched now: there are too many watches; end others",
+        WatchError::Full => "files cannot be watched now: too many watches are active; end some",
         WatchError::Absent => "the workspace cannot be watched",
     };
     ToolError::new(ToolFault::Unavailable, message)

@@ -185,11 +185,11 @@ pub(super) fn notify_once<'c>(
     listeners: impl Iterator<Item = &'c ChangeFeed>,
     change: &ServerChange,
 ) {
-    let mut told: Vec<&ChangeFeed> = Vec::new();
+    let mut notified: Vec<&ChangeFeed> = Vec::new();
     for changes in listeners {
-        if !told.iter().any(|one| one.is_same(changes)) {
+        if !notified.iter().any(|one| one.is_same(changes)) {
             changes.publish(change);
-            told.push(changes);
+            notified.push(changes);
         }
     }
 }
@@ -198,8 +198,8 @@ pub(super) fn notify_once<'c>(
 fn watch_parents(root: &Root, places: &mut FolderWatches, path: &Path) -> Result<(), WatchError> {
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     for (below, folder) in above.iter().enumerate().rev() {
-        let keen = if below == 0 { WatchDetail::Content } else { WatchDetail::Names };
-        match places.watch(root, folder, keen) {
+        let detail = if below == 0 { WatchDetail::Content } else { WatchDetail::Names };
+        match places.watch(root, folder, detail) {
             Ok(_) => {}
             Err(WatchError::Absent) => break,
             Err(WatchError::Full) => return Err(WatchError::Full),

@@ -131,9 +131,9 @@ impl WorkspaceListing {
         }
         let is_child = |folder: &&PathBuf| folder.parent() == Some(path) && **folder != *path;
         let known = self.folders_below(path).map(|(path, _)| path).filter(is_child);
-        let gone: Vec<PathBuf> =
+        let removed: Vec<PathBuf> =
             known.filter(|folder| !folders.contains(*folder)).cloned().collect();
-        for folder in gone {
+        for folder in removed {
             changed |= self.has_files(&folder);
             self.remove(&folder);
         }
@@ -232,8 +232,8 @@ impl WorkspaceListing {
     fn warn_full(&mut self) {
         if !std::mem::replace(&mut self.has_warned, true) {
             tracing::warn!(
-                "the workspace has more folders than are watched ({}): files that come and go in \
-                 the others are not told of",
+                "the workspace has more folders than are watched ({}): new and removed files in \
+                 the others are not reported",
                 self.folders.len()
             );
         }

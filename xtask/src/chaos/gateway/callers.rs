@@ -42,9 +42,9 @@ const WEB: Echo = ("web_echo", "message");
 pub(super) fn healthy(at: SocketAddr, mut chance: Chance, tally: &Tally) {
     while tally.goes_on() {
         let (tool, argument) = if chance.is(50) { STEADY } else { CALM };
-        let said = format!("hello {:x}", chance.number());
+        let text = format!("hello {:x}", chance.number());
         let begun = Instant::now();
-        if let Err(why) = echoed(at, tool, argument, &said) {
+        if let Err(why) = echoed(at, tool, argument, &text) {
             let after = begun.elapsed().as_secs_f64();
             tally.wrong(format!("{tool} failed after {after:.1} s: {why}"));
         }
@@ -162,12 +162,12 @@ fn talk(own: &mut Child, chance: &mut Chance) -> anyhow::Result<()> {
 }
 
 /// Calls `tool` and sees that it says back what it is told.
-fn echoed(at: SocketAddr, tool: &str, argument: &str, said: &str) -> Result<(), String> {
-    match wire::ask(at, tool, &json!({ argument: said })) {
+fn echoed(at: SocketAddr, tool: &str, argument: &str, text: &str) -> Result<(), String> {
+    match wire::ask(at, tool, &json!({ argument: text })) {
         Told::Answer(answer) => {
             let body = String::from_utf8_lossy(&answer.body);
             let is_right = answer.status == 200
-                && body.contains(said)
+                && body.contains(text)
                 && !body.contains("\"isError\":true")
                 && !body.contains("\"error\":");
             if is_right { Ok(()) } else { Err(format!("{} {body}", answer.status)) }

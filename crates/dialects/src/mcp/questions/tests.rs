@@ -35,7 +35,7 @@ fn read(params: Value) -> Result<(QuestionSupport, ClientAnswers, Option<String>
 }
 
 #[test]
-fn a_client_is_asked_only_what_it_declares_in_the_words_of_its_revision() {
+fn a_client_is_asked_only_what_it_declares() {
     let form = QuestionSupport { form: true, ..QuestionSupport::default() };
     let visit = QuestionSupport { visit: true, ..QuestionSupport::default() };
     let both = QuestionSupport { form: true, visit: true, ..QuestionSupport::default() };
@@ -57,7 +57,7 @@ fn a_client_is_asked_only_what_it_declares_in_the_words_of_its_revision() {
 }
 
 #[test]
-fn an_answer_is_known_by_its_shape() {
+fn the_kind_of_an_answer_is_guessed_from_its_members() {
     let (can, given, state) = read(json!({
         "_meta": { META_CAPABILITIES: { "roots": {} } },
         "requestState": "sealed",
@@ -85,7 +85,7 @@ fn an_answer_is_known_by_its_shape() {
 }
 
 #[test]
-fn an_object_that_answers_nothing_is_as_if_it_was_not_there() {
+fn an_object_that_answers_nothing_is_ignored() {
     for response in [
         json!({}),
         json!({ "action": "perhaps" }),
@@ -100,7 +100,7 @@ fn an_object_that_answers_nothing_is_as_if_it_was_not_there() {
 }
 
 #[test]
-fn what_cannot_be_answers_is_refused() {
+fn malformed_answers_are_refused() {
     for params in [
         json!({ "inputResponses": null }),
         json!({ "inputResponses": [] }),
@@ -116,7 +116,7 @@ fn what_cannot_be_answers_is_refused() {
 }
 
 #[test]
-fn each_revision_asks_in_its_own_words() {
+fn a_question_is_encoded_for_each_revision() {
     let url = "https://a.test/";
     let size = json!({ "type": "string", "enum": ["s"], "enumNames": ["Small"] });
     let ClientQuestion::Form { schema, .. } = form() else { panic!("a form") };
@@ -152,7 +152,7 @@ fn each_revision_asks_in_its_own_words() {
 }
 
 #[test]
-fn a_form_of_several_choices_has_no_words_before_there_were_any() {
+fn a_multiple_choice_form_is_not_encoded_for_older_revisions() {
     let schema = json!({ "properties": { "all": { "type": "array" } } });
     let question = ClientQuestion::Form { message: "Which?".into(), schema };
     assert_eq!(encode_question(("1", "k"), &question, revision("2025-06-18"), None), None);
@@ -160,7 +160,7 @@ fn a_form_of_several_choices_has_no_words_before_there_were_any() {
 }
 
 #[test]
-fn a_model_is_asked_with_all_that_the_tool_said_and_nothing_of_it_replaces_the_rest() {
+fn extra_members_of_a_sampling_request_are_sent_but_override_nothing() {
     let mut sampling = SamplingRequest::from_text("Hello", 100);
     sampling.system = Some("Be brief.".into());
     sampling.more = Map::from_iter([
@@ -201,7 +201,7 @@ fn a_model_is_asked_with_all_that_the_tool_said_and_nothing_of_it_replaces_the_r
 }
 
 #[test]
-fn a_model_is_given_tools_only_where_there_are_words_for_it() {
+fn sampling_tools_are_encoded_only_for_revisions_that_have_them() {
     let mut sampling = SamplingRequest::from_text("Hello", 100);
     sampling.more.insert("tools".into(), json!([]));
     let question = ClientQuestion::Sample(Box::new(sampling));
@@ -210,7 +210,7 @@ fn a_model_is_given_tools_only_where_there_are_words_for_it() {
 }
 
 #[test]
-fn a_response_is_read_as_an_answer_to_what_was_asked() {
+fn a_response_is_parsed_by_its_question() {
     let newest = revision("2025-11-25");
     let accept = ClientResponse::Result(json!({ "action": "accept" }));
     let accepted = ClientAnswer::Choice(PersonChoice::Accepted(Map::new()));
@@ -223,7 +223,7 @@ fn a_response_is_read_as_an_answer_to_what_was_asked() {
 }
 
 #[test]
-fn a_request_that_ends_with_questions_says_so_and_carries_the_state() {
+fn a_result_with_questions_is_marked_and_carries_the_state() {
     let ticket = ticket(EXTENDED, McpRequestKind::Call);
     let questions = ClientQuestions::from([("roots".to_owned(), ClientQuestion::Roots)]);
     let said = said(questions_reply(&ticket, &questions, "sealed"));
@@ -300,13 +300,13 @@ fn read_all(value: &Value) {
 
 proptest! {
     #[test]
-    fn no_json_makes_reading_panic(value in values()) {
+    fn parsing_json_never_panics(value in values()) {
         read_all(&value);
         read_all(&json!({ "inputResponses": { "k": &value }, "properties": { "k": &value } }));
     }
 
     #[test]
-    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn parsing_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(value) = crate::json::parse(&bytes) {
             read_all(&value);
         }

@@ -112,7 +112,7 @@ fn with(mut object: Value, more: Value) -> Value {
 }
 
 #[test]
-fn a_task_that_asks_shows_its_questions_to_whoever_asks_how_it_is() {
+fn tasks_get_returns_the_questions_of_a_waiting_task() {
     let ticket = ticket(EXTENDED, McpRequestKind::TaskRequest(TaskRequest::Get));
     let asks = json!({
         "inputRequests": { "where": { "method": "roots/list", "params": {} } },
@@ -125,7 +125,7 @@ fn a_task_that_asks_shows_its_questions_to_whoever_asks_how_it_is() {
 }
 
 #[test]
-fn a_task_that_has_ended_asks_nothing() {
+fn an_ended_task_has_no_questions() {
     let ticket = ticket(EXTENDED, McpRequestKind::TaskRequest(TaskRequest::Get));
     let got = said(ticket.task_reply(TaskRequest::Get, &asking(JobState::Canceled)));
     assert_eq!(got["result"]["status"], "cancelled");
@@ -133,14 +133,14 @@ fn a_task_that_has_ended_asks_nothing() {
 }
 
 #[test]
-fn the_answer_to_a_call_that_became_a_task_carries_no_questions() {
+fn a_call_answered_with_a_task_has_no_questions() {
     let call =
         said(ticket(EXTENDED, McpRequestKind::Task).task_created_reply(&asking(JobState::Running)));
     assert_eq!(call["result"], with(task(), json!({ "resultType": "task", "_meta": server() })));
 }
 
 #[test]
-fn where_a_task_is_a_parameter_it_says_that_it_asks_and_not_what() {
+fn a_task_of_the_session_era_is_waiting_without_its_questions() {
     let ticket = ticket(PARAM, McpRequestKind::TaskRequest(TaskRequest::Get));
     let got = said(ticket.task_reply(TaskRequest::Get, &asking(JobState::Running)));
     assert_eq!(got["result"]["status"], "input_required");
@@ -148,7 +148,7 @@ fn where_a_task_is_a_parameter_it_says_that_it_asks_and_not_what() {
 }
 
 #[test]
-fn whoever_made_a_task_is_told_when_it_asks_and_when_it_was_told() {
+fn the_creator_of_a_task_is_notified_of_questions_and_answers() {
     let ticket = ticket(PARAM, McpRequestKind::Task);
     let watch = ticket.job_encoder(&asking(JobState::Running)).expect("it is followed");
     let at = serde_json::from_value(json!("2026-01-02T03:04:06Z")).expect("a time");
@@ -176,7 +176,7 @@ fn update(params: Value) -> Result<HostRequest, i32> {
 }
 
 #[test]
-fn an_update_tells_a_task_what_it_asked() {
+fn an_update_passes_answers_to_a_task() {
     let responses = json!({ "yes": { "action": "decline" }, "unknown": { "shape": 1 } });
     let request = update(json!({ "taskId": "t", "inputResponses": responses }));
     let given =
@@ -200,7 +200,7 @@ fn an_update_without_answers_is_refused() {
 }
 
 #[test]
-fn a_request_of_tasks_that_does_not_declare_them_is_told_what_to_declare() {
+fn a_task_request_without_the_extension_is_refused_by_name() {
     let id = RequestId::Text("a".into());
     for about in [TaskRequest::Get, TaskRequest::Update, TaskRequest::Cancel] {
         let failure = about.parse(EXTENDED, &id, &RpcParams::default()).expect_err("it is refused");

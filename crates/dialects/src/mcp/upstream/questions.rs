@@ -15,26 +15,26 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
     let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
     match method {
         "elicitation/create" => {
-            let message = text("message").ok_or("`message` is not there")?;
+            let message = text("message").ok_or("`message` is missing")?;
             match params.get("mode").and_then(Value::as_str) {
                 Some("url") => Ok(ClientQuestion::Visit {
                     message,
-                    url: text("url").ok_or("`url` is not there")?,
+                    url: text("url").ok_or("`url` is missing")?,
                     id: text("elicitationId").unwrap_or_else(|| key.to_owned()),
                 }),
                 Some("form") | None => {
                     let schema = params.get("requestedSchema").cloned();
-                    let schema = schema.ok_or("`requestedSchema` is not there")?;
+                    let schema = schema.ok_or("`requestedSchema` is missing")?;
                     Ok(ClientQuestion::Form { message, schema })
                 }
-                Some(other) => Err(format!("nobody is asked in the mode `{other}`")),
+                Some(other) => Err(format!("unknown mode `{other}`")),
             }
         }
         "sampling/createMessage" => {
             parse_sampling(params).map(|it| ClientQuestion::Sample(Box::new(it)))
         }
         "roots/list" => Ok(ClientQuestion::Roots),
-        other => Err(format!("`{other}` is nothing that is asked of a client")),
+        other => Err(format!("a client does not answer `{other}`")),
     }
 }
 
@@ -42,7 +42,7 @@ fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
     let mut more = params.as_object().cloned().unwrap_or_default();
     let messages = match more.remove("messages") {
         Some(Value::Array(messages)) => messages,
-        Some(_) | None => return Err("`messages` is no list".to_owned()),
+        Some(_) | None => return Err("`messages` is not a list".to_owned()),
     };
     let max_tokens = more.remove("maxTokens").and_then(|most| most.as_u64());
     let system = match more.remove("systemPrompt") {
@@ -50,7 +50,7 @@ fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
         Some(_) | None => None,
     };
     more.remove("_meta");
-    let mut said = Vec::with_capacity(messages.len());
+    let mut sampling_messages = Vec::with_capacity(messages.len());
     for message in &messages {
         let role = match message.get("role").and_then(Value::as_str) {
             Some("assistant") => MessageRole::Assistant,
@@ -62,27 +62,27 @@ fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
             Value::Array(blocks) => blocks.as_slice(),
             block => std::slice::from_ref(block),
         };
-        said.extend(
+        sampling_messages.extend(
             blocks
                 .iter()
                 .map(|block| SamplingMessage { role, content: results::parse_content(block) }),
         );
     }
     let is_plain = |message: &Value| {
-        let of_tools = ["tool_use", "tool_result"].map(Value::from);
+        let tool_types = ["tool_use", "tool_result"].map(Value::from);
         let block = &message["content"];
-        !block.is_array() && !of_tools.contains(&block["type"])
+        !block.is_array() && !tool_types.contains(&block["type"])
     };
     if !messages.iter().all(is_plain) {
         more.insert("messages".into(), Value::Array(messages));
     }
-    let max_tokens = max_tokens.ok_or("`maxTokens` is no number")?;
-    Ok(SamplingRequest { messages: said, system, max_tokens, more })
+    let max_tokens = max_tokens.ok_or("`maxTokens` is not a number")?;
+    Ok(SamplingRequest { messages: sampling_messages, system, max_tokens, more })
 }
 
 /// Converts an answer to the result of the server's request.
-pub fn encode_answer(told: &ClientAnswer) -> Value {
-    match told {
+pub fn encode_answer(answer: &ClientAnswer) -> Value {
+    match answer {
         ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
             json!({ "action": "accept", "content": content })
         }
@@ -91,11 +91,11 @@ pub fn encode_answer(told: &ClientAnswer) -> Value {
         ClientAnswer::Sampled(sampled) => sampled.raw.clone(),
         ClientAnswer::Roots(roots) => {
             let roots = roots.iter().map(|root| {
-                let mut said = Map::from_iter([("uri".to_owned(), json!(root.uri))]);
+                let mut entry = Map::from_iter([("uri".to_owned(), json!(root.uri))]);
                 if let Some(name) = &root.name {
-                    said.insert("name".into(), json!(name));
+                    entry.insert("name".into(), json!(name));
                 }
-                Value::Object(said)
+                Value::Object(entry)
             });
             json!({ "roots": roots.collect::<Vec<_>>() })
         }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_question_is_read_as_what_it_asks() {
+    fn each_kind_of_question_is_parsed() {
         let form = json!({ "message": "who?", "requestedSchema": { "type": "object" } });
         let read = parse_question("elicitation/create", &form, "k").expect("a form");
         assert!(matches!(read, ClientQuestion::Form { message, .. } if message == "who?"));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_is_told_of_tools_is_kept_as_it_is() {
+    fn tools_of_a_sampling_request_are_kept_unchanged() {
         let called = json!({ "role": "assistant", "content": [
             { "type": "tool_use", "id": "1", "name": "a", "input": {} },
             { "type": "tool_use", "id": "2", "name": "b", "input": {} },
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_is_asked_keeps_all_that_is_said_of_it() {
+    fn a_sampling_request_keeps_its_other_members() {
         let params = json!({
             "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }],
             "maxTokens": 7, "systemPrompt": "be brief", "temperature": 0.5,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_in_the_words_it_was_asked_in() {
+    fn an_answer_is_encoded_for_its_question() {
         let yes =
             ClientAnswer::Choice(PersonChoice::Accepted(Map::from_iter([("n".into(), json!(1))])));
         assert_eq!(encode_answer(&yes), json!({ "action": "accept", "content": { "n": 1 } }));

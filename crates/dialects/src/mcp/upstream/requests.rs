@@ -32,44 +32,45 @@ fn client_info() -> Value {
     json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// Returns the client capabilities for the questions `can`, and for tasks as answers if `tasks` is
-/// true.
-pub fn client_capabilities(can: QuestionSupport, tasks: bool, revision: &Revision) -> Value {
-    let mut said = Map::new();
+/// Returns the client capabilities for the questions in `support`, and for tasks as answers if
+/// `tasks` is true.
+pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &Revision) -> Value {
+    let mut capabilities = Map::new();
     let forms = !matches!(revision.questions, QuestionForms::Samples);
     let visits = matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
-    if can.form && forms {
+    if support.form && forms {
         let mut modes = Map::new();
         if visits {
             modes.insert("form".into(), json!({}));
-            if can.visit {
+            if support.visit {
                 modes.insert("url".into(), json!({}));
             }
         }
-        said.insert("elicitation".into(), Value::Object(modes));
+        capabilities.insert("elicitation".into(), Value::Object(modes));
     }
-    if can.sample {
-        let tools = can.tools && visits;
-        said.insert("sampling".into(), if tools { json!({ "tools": {} }) } else { json!({}) });
+    if support.sample {
+        let tools = support.tools && visits;
+        capabilities
+            .insert("sampling".into(), if tools { json!({ "tools": {} }) } else { json!({}) });
     }
-    if can.roots {
+    if support.roots {
         let roots = match revision.era {
             ProtocolEra::Session => json!({ "listChanged": false }),
             ProtocolEra::Stateless => json!({}),
         };
-        said.insert("roots".into(), roots);
+        capabilities.insert("roots".into(), roots);
     }
     if tasks && revision.tasks == TaskSupport::Extension {
-        said.insert("extensions".into(), json!({ TASKS_EXTENSION: {} }));
+        capabilities.insert("extensions".into(), json!({ TASKS_EXTENSION: {} }));
     }
-    Value::Object(said)
+    Value::Object(capabilities)
 }
 
-/// Returns the parameters of `initialize` for a client that supports the questions `can`.
-pub fn initialize_params(can: QuestionSupport, revision: &Revision) -> Value {
+/// Returns the parameters of `initialize` for a client that supports the questions in `support`.
+pub fn initialize_params(support: QuestionSupport, revision: &Revision) -> Value {
     json!({
         "protocolVersion": revision.name,
-        "capabilities": client_capabilities(can, false, revision),
+        "capabilities": client_capabilities(support, false, revision),
         "clientInfo": client_info(),
     })
 }
@@ -125,11 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_goes_on_at_a_server_and_baggage_does_not() {
+    fn trace_context_is_sent_to_an_upstream_without_baggage() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let trace = TraceContext::parse(parent, Some("a=b"), Some("user=ada")).expect("a trace");
-        let beside = RequestMetadata { trace: Some(&trace), ..RequestMetadata::default() };
-        let said = request_params(Map::new(), &beside, Revision::newest(ProtocolEra::Session));
-        assert_eq!(said["_meta"], json!({ "traceparent": parent, "tracestate": "a=b" }));
+        let metadata = RequestMetadata { trace: Some(&trace), ..RequestMetadata::default() };
+        let params = request_params(Map::new(), &metadata, Revision::newest(ProtocolEra::Session));
+        assert_eq!(params["_meta"], json!({ "traceparent": parent, "tracestate": "a=b" }));
     }
 }

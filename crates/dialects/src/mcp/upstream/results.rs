@@ -164,7 +164,7 @@ pub fn parse_prompt_spec(entry: &Value) -> Option<PromptSpec> {
 pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
     let messages = result.get("messages").and_then(Value::as_array);
     let messages = messages.ok_or("it has no list `messages`")?;
-    let said = |message: &Value| {
+    let parse_message = |message: &Value| {
         let role = match message.get("role").and_then(Value::as_str) {
             Some("assistant") => MessageRole::Assistant,
             Some(_) | None => MessageRole::User,
@@ -174,17 +174,18 @@ pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
             content: parse_content(message.get("content").unwrap_or(&Value::Null)),
         }
     };
-    let about = result.get("description").and_then(Value::as_str).map(str::to_owned);
-    Ok(PromptText { description: about, messages: messages.iter().map(said).collect() })
+    let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
+    Ok(PromptText { description, messages: messages.iter().map(parse_message).collect() })
 }
 
 /// Parses the result of `completion/complete`.
 pub fn parse_completion(result: &Value) -> Completion {
-    let of = result.get("completion");
-    let values = of.and_then(|of| of.get("values")).and_then(Value::as_array);
+    let completion = result.get("completion");
+    let values =
+        completion.and_then(|completion| completion.get("values")).and_then(Value::as_array);
     let values = values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
     let values: Vec<_> = values.collect();
-    let total = of.and_then(|of| of.get("total")).and_then(Value::as_u64);
+    let total = completion.and_then(|completion| completion.get("total")).and_then(Value::as_u64);
     let total = total.and_then(|total| usize::try_from(total).ok());
     Completion { total: total.unwrap_or(values.len()), values }
 }
@@ -208,9 +209,9 @@ fn parse_annotations(annotations: Option<&Value>) -> ContentAnnotations {
 /// Parses the icons of an entry. Only `https:` and `data:` URIs are kept.
 pub fn parse_icons(entry: &Value) -> Vec<Icon> {
     let icons = entry.get("icons").and_then(Value::as_array);
-    let read = |icon: &Value| serde_json::from_value::<Icon>(icon.clone()).ok();
-    let sound = |icon: &Icon| icon.src.starts_with("https:") || icon.src.starts_with("data:");
-    icons.into_iter().flatten().filter_map(read).filter(sound).collect()
+    let parse = |icon: &Value| serde_json::from_value::<Icon>(icon.clone()).ok();
+    let is_allowed = |icon: &Icon| icon.src.starts_with("https:") || icon.src.starts_with("data:");
+    icons.into_iter().flatten().filter_map(parse).filter(is_allowed).collect()
 }
 
 /// Parses the `_meta` of an entry.
@@ -245,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_text_is_the_body_and_the_rest_is_shown_in_order() {
+    fn the_first_text_is_the_body_and_other_content_keeps_its_order() {
         let result = json!({ "content": [
             { "type": "text", "text": "one" },
             { "type": "image", "mimeType": "image/png", "data": "AQI=" },
@@ -259,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_protocol_says_of_a_result_is_not_handed_on_and_all_else_is() {
-        let own = "io.modelcontextprotocol/serverInfo";
-        let all = json!({ own: 1, "dev.mcp/x": 2, "mcp.dev/x": 2, "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
+    fn protocol_members_of_result_meta_are_removed_and_others_kept() {
+        let server_info = "io.modelcontextprotocol/serverInfo";
+        let all = json!({ server_info: 1, "dev.mcp/x": 2, "mcp.dev/x": 2, "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
         let result = json!({ "content": [], "_meta": all });
         let output = parse_output(&result).expect("a result");
         let expected = json!({ "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
@@ -269,24 +270,24 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_words_here_is_shown_as_it_came() {
-        let odd = json!({ "type": "hologram", "data": "x" });
-        assert_eq!(parse_content(&odd).shown, ContentBody::Text(odd.to_string()));
+    fn unknown_content_is_shown_as_json() {
+        let unknown = json!({ "type": "hologram", "data": "x" });
+        assert_eq!(parse_content(&unknown).shown, ContentBody::Text(unknown.to_string()));
         let broken = json!({ "type": "image", "mimeType": "image/png", "data": "not base64!" });
         assert_eq!(parse_content(&broken).shown, ContentBody::Text(broken.to_string()));
     }
 
     #[test]
-    fn a_failure_keeps_what_it_shows() {
+    fn a_failed_result_keeps_its_content() {
         let result = json!({ "isError": true, "content": [{ "type": "text", "text": "no" }] });
         let output = parse_output(&result).expect("a result");
         assert_eq!((output.ending, output.text.body.as_str()), (CallEnding::ToolFailed, "no"));
     }
 
     #[test]
-    fn a_result_without_content_is_none() {
-        for odd in [json!({}), json!(7), json!({ "content": "text" })] {
-            assert!(parse_output(&odd).is_err(), "{odd}");
+    fn a_result_without_content_is_refused() {
+        for result in [json!({}), json!(7), json!({ "content": "text" })] {
+            assert!(parse_output(&result).is_err(), "{result}");
         }
     }
 }

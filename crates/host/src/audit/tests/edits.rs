@@ -1,4 +1,4 @@
-//! What verifying finds: whatever is done to a log by whoever has not its key.
+//! Verification detects every edit that is made without the key.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What somebody does to a log.
+/// An edit of a log without its key.
 #[derive(Debug, Clone)]
 enum Edit {
     Bit { file: usize, at: usize, bit: u8 },
@@ -42,7 +42,7 @@ fn edits() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// A log of 200 lines in its folder, over some five files.
+/// A log in its own folder, over several files.
 struct Log {
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -50,7 +50,7 @@ struct Log {
 }
 
 impl Log {
-    fn of(lines: usize, pad: usize, bytes_max: u64) -> Self {
+    fn with_lines(lines: usize, pad: usize, bytes_max: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
         let key = AuditKey::from_secret(&[7; 32]);
@@ -151,14 +151,14 @@ impl Log {
 
 proptest! {
     #[test]
-    fn any_single_edit_of_a_log_of_two_hundred_lines_is_found(edit in edits()) {
-        let log = Log::of(200, 120, 8_000);
+    fn any_single_edit_of_a_log_is_detected(edit in edits()) {
+        let log = Log::with_lines(200, 120, 8_000);
         let before = log.state();
         log.edit(&edit);
         let changed = log.state() != before;
         match log.verify() {
             Err(_) => prop_assert!(changed),
-            // Bytes after the last line are no record, and are told.
+            // Bytes after the last line are no record, and are reported.
             Ok(whole) => prop_assert!(!changed || whole.torn_bytes > 0, "{:?}", edit),
         }
     }
@@ -166,21 +166,21 @@ proptest! {
 
 proptest! {
     #[test]
-    fn no_log_that_nobody_edited_is_called_broken(
+    fn an_unedited_log_is_never_reported_as_broken(
         lines in 0..60_usize, pad in 0..300_usize, bytes_max in 1..9_000_u64,
     ) {
-        let log = Log::of(lines, pad, bytes_max);
+        let log = Log::with_lines(lines, pad, bytes_max);
         let whole = log.verify().expect("whole");
         prop_assert_eq!(whole.last_seq, lines as u64);
-        // As many files as are kept and no more; what was let go of is not missed.
+        // No more files than should be kept, and removed ones do not count as missing.
         prop_assert!(log.files().len() <= 21);
     }
 }
 
 #[test]
-fn what_is_found_is_told_with_its_line() {
-    let told = |edit: Edit| {
-        let log = Log::of(10, 0, u64::MAX);
+fn each_edit_is_reported_with_its_line() {
+    let broken_by = |edit: Edit| {
+        let log = Log::with_lines(10, 0, u64::MAX);
         log.edit(&edit);
         let broken = log.verify().expect_err("broken");
         (broken.line, broken.seq, broken.why)
@@ -190,21 +190,20 @@ fn what_is_found_is_told_with_its_line() {
         assert_eq!((at, seq), (expected.0, expected.1), "{why}");
         assert!(why.contains(expected.2), "{why}");
     };
-    at(told(Edit::Drop { file: 0, line: line(4) }), (4, 4, "1 lines before the line 5 are gone"));
-    at(told(Edit::Double { file: 0, line: line(4) }), (5, 5, "the line 4 is here again"));
-    at(told(Edit::Swap { file: 0, line: line(4), other: line(6) }), (4, 4, "2 lines before"));
+    at(broken_by(Edit::Drop { file: 0, line: line(4) }), (4, 4, "1 line before line 5 is missing"));
+    at(broken_by(Edit::Double { file: 0, line: line(4) }), (5, 5, "line 4 is duplicated"));
+    at(broken_by(Edit::Swap { file: 0, line: line(4), other: line(6) }), (4, 4, "2 lines before"));
     at(
-        told(Edit::Drop { file: 0, line: line(10) }),
-        (10, 10, "the last 1 lines are gone, up to 10"),
+        broken_by(Edit::Drop { file: 0, line: line(10) }),
+        (10, 10, "the last 1 line is missing, up to 10"),
     );
-    at(told(Edit::Bit { file: 0, at: 5, bit: 0 }), (1, 1, "it was changed"));
-    at(told(Edit::NoHead), (1, 0, "is gone"));
+    at(broken_by(Edit::Bit { file: 0, at: 5, bit: 0 }), (1, 1, "was changed"));
+    at(broken_by(Edit::NoHead), (1, 0, "is missing"));
 }
 
-/// What the next server does with what a killed one left.
 #[test]
-fn a_record_that_was_cut_off_is_ended_and_told_and_cannot_be_edited_either() {
-    let log = Log::of(5, 0, u64::MAX);
+fn a_torn_record_is_reported_and_later_edits_of_it_are_detected() {
+    let log = Log::with_lines(5, 0, u64::MAX);
     let mut text = fs::read(&log.path).expect("there");
     text.extend_from_slice(b"{\"n\":5,\"pa");
     fs::write(&log.path, &text).expect("written");
@@ -223,8 +222,8 @@ fn a_record_that_was_cut_off_is_ended_and_told_and_cannot_be_edited_either() {
 }
 
 #[test]
-fn lines_that_were_laid_before_a_kill_and_not_told_of_by_the_head_are_gone_on_from() {
-    let log = Log::of(5, 0, u64::MAX);
+fn lines_that_a_killed_server_wrote_after_its_last_head_are_continued() {
+    let log = Log::with_lines(5, 0, u64::MAX);
     let head = file::head_path(&log.path);
     let old = fs::read(&head).expect("there");
     let open = || ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
@@ -236,8 +235,8 @@ fn lines_that_were_laid_before_a_kill_and_not_told_of_by_the_head_are_gone_on_fr
 }
 
 #[test]
-fn a_cut_tail_is_found_after_servers_went_on_too() {
-    let log = Log::of(5, 0, u64::MAX);
+fn a_removed_tail_is_detected_even_after_servers_wrote_on() {
+    let log = Log::with_lines(5, 0, u64::MAX);
     log.edit(&Edit::Drop { file: 0, line: 4 });
     let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":5}"]).expect("written");
@@ -246,9 +245,9 @@ fn a_cut_tail_is_found_after_servers_went_on_too() {
 }
 
 #[test]
-fn a_head_that_was_removed_or_another_s_is_found_after_servers_went_on_too() {
+fn a_removed_or_foreign_head_is_detected_even_after_servers_wrote_on() {
     for other_key in [false, true] {
-        let log = Log::of(5, 0, u64::MAX);
+        let log = Log::with_lines(5, 0, u64::MAX);
         let head = file::head_path(&log.path);
         let open = |key: AuditKey| ChainedLog::open(&log.path, key, 20, u64::MAX).expect("a file");
         if other_key {
@@ -263,8 +262,8 @@ fn a_head_that_was_removed_or_another_s_is_found_after_servers_went_on_too() {
 }
 
 #[test]
-fn a_log_from_before_there_were_chains_is_put_aside() {
-    let log = Log::of(0, 0, u64::MAX);
+fn an_unchained_log_is_moved_aside() {
+    let log = Log::with_lines(0, 0, u64::MAX);
     let head = file::head_path(&log.path);
     fs::remove_file(&head).expect("there");
     fs::write(&log.path, "{\"outcome\":\"ok\"}\n").expect("written");
@@ -276,8 +275,8 @@ fn a_log_from_before_there_were_chains_is_put_aside() {
 }
 
 #[test]
-fn what_is_let_go_of_is_not_missed_and_what_is_kept_is() {
-    let log = Log::of(0, 0, u64::MAX);
+fn only_files_that_should_be_kept_count_as_missing() {
+    let log = Log::with_lines(0, 0, u64::MAX);
     for keep in [1, 3] {
         let mut chain = ChainedLog::open(&log.path, log.key.clone(), keep, 400).expect("a file");
         for _ in 0..40 {
@@ -291,8 +290,8 @@ fn what_is_let_go_of_is_not_missed_and_what_is_kept_is() {
 }
 
 #[test]
-fn a_head_that_goes_while_a_server_runs_is_made_again() {
-    let log = Log::of(0, 0, u64::MAX);
+fn a_head_that_is_removed_while_a_server_runs_is_written_again() {
+    let log = Log::with_lines(0, 0, u64::MAX);
     let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":0}"]).expect("written");
     log.edit(&Edit::NoHead);

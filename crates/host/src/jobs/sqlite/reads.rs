@@ -147,14 +147,14 @@ pub(super) fn id_from_bytes(bytes: [u8; 16]) -> JobId {
 
 pub(super) fn parse_tool(text: &str) -> Result<ToolId, SqliteFailure> {
     ToolId::foreign(text)
-        .ok_or_else(|| SqliteFailure::Invalid(format!("no tool can be named `{text}`")))
+        .ok_or_else(|| SqliteFailure::Invalid(format!("invalid tool name `{text}`")))
 }
 
 pub(super) fn parse_state(text: &str) -> Result<JobState, SqliteFailure> {
     use JobState::{Canceled, Failed, Queued, Running, Succeeded};
     let states = [Queued, Running, Succeeded, Failed, Canceled];
     let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| SqliteFailure::Invalid(format!("no job can be `{text}`")))
+    found.ok_or_else(|| SqliteFailure::Invalid(format!("invalid job state `{text}`")))
 }
 
 pub(super) fn parse_json<T: DeserializeOwned>(json: &str) -> Result<T, SqliteFailure> {

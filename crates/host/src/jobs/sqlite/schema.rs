@@ -45,7 +45,7 @@ impl SqliteFailure {
                 format!("another program keeps `{file}` locked")
             }
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => format!(
-                "`{file}` is damaged or no file of jobs ({err}); move it away and a new one is made"
+                "`{file}` is damaged or not a job database ({err}); move it away to start a new one"
             ),
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
                 format!("`{file}` cannot be opened and written: {err}")
@@ -69,7 +69,7 @@ impl From<io::Error> for SqliteFailure {
 
 impl From<serde_json::Error> for SqliteFailure {
     fn from(err: serde_json::Error) -> Self {
-        Self::Invalid(format!("what it holds cannot be read: {err}"))
+        Self::Invalid(format!("invalid stored data: {err}"))
     }
 }
 
@@ -113,14 +113,14 @@ fn version(db: &Connection, file: &Path) -> Result<usize, SqliteFailure> {
     if application != APPLICATION_ID && (version, application, tables()?) != (0, 0, 0_i64) {
         let file = file.display();
         return Err(SqliteFailure::Invalid(format!(
-            "`{file}` is another program's; move it away and a new one is made"
+            "`{file}` belongs to another program; move it away to start a new one"
         )));
     }
     match usize::try_from(version) {
         Ok(version) if version <= MIGRATIONS.len() => Ok(version),
         Ok(_) | Err(_) => Err(SqliteFailure::Invalid(format!(
-            "`{}` has version {version}, and this toolgate knows {} at most; use a newer one, or \
-             move the file away and a new one is made",
+            "`{}` has version {version}, and this toolgate supports up to {}; use a newer toolgate, \
+             or move the file away to start a new one",
             file.display(),
             MIGRATIONS.len(),
         ))),
@@ -134,7 +134,7 @@ fn migrate(db: &Connection, file: &Path, version: usize) -> Result<(), SqliteFai
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
     if mode != "wal" {
         return Err(SqliteFailure::Invalid(format!(
-            "the disk of `{}` cannot be shared between servers; use a local one",
+            "the disk of `{}` cannot be shared between servers; use a local disk",
             file.display(),
         )));
     }

@@ -30,14 +30,14 @@ impl ServerRegistration {
         let random = getrandom::u64().map_err(io::Error::other)? >> 1;
         let owner = ServerId::try_from(random).map_err(io::Error::other)?;
         let path = servers.join(file_name(owner));
-        let made = path.with_extension("new");
+        let draft = path.with_extension("new");
         for _ in 0..REGISTER_TRIES {
             // Locked before it gets its final name, or others would take this server for dead.
             let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
             file.lock()?;
             file.write_all(mark.to_string().as_bytes())?;
-            match std::fs::rename(&made, &path) {
+            match std::fs::rename(&draft, &path) {
                 Ok(()) => return Ok(Self { owner, path, _file: file }),
                 // Another server saw it before it was locked, and removed it as abandoned.
                 Err(err) if err.kind() == io::ErrorKind::NotFound => {}
@@ -59,7 +59,7 @@ impl ServerRegistration {
     /// `owners` must have been read before this call, or a new server might count as dead.
     pub(super) fn dead_servers(&self, owners: Vec<ServerId>) -> io::Result<Vec<DeadServer>> {
         let mut alive = vec![self.owner];
-        let mut gone = Vec::new();
+        let mut dead = Vec::new();
         for entry in std::fs::read_dir(self.path.parent().unwrap_or(Path::new(".")))? {
             let path = entry?.path();
             if path == self.path {
@@ -68,7 +68,7 @@ impl ServerRegistration {
             let named = path.file_name().and_then(|name| parse_file_name(name.to_str()?));
             match (inspect_file(&path)?, named) {
                 (ServerFileState::Unlocked(file), Some(owner)) => {
-                    gone.push(DeadServer {
+                    dead.push(DeadServer {
                         owner,
                         mark: read_mark(&file),
                         file: Some((path, file)),
@@ -86,11 +86,11 @@ impl ServerRegistration {
             }
         }
         for owner in owners {
-            if !alive.contains(&owner) && gone.iter().all(|gone| gone.owner != owner) {
-                gone.push(DeadServer { owner, mark: None, file: None });
+            if !alive.contains(&owner) && dead.iter().all(|dead| dead.owner != owner) {
+                dead.push(DeadServer { owner, mark: None, file: None });
             }
         }
-        Ok(gone)
+        Ok(dead)
     }
 }
 

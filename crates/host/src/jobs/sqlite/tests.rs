@@ -1,4 +1,4 @@
-//! What must not happen to jobs: loss, doubling, two owners, and a store that stays broken.
+//! Jobs are not lost, duplicated or owned twice, and the store recovers from failures.
 
 mod callers;
 mod model;
@@ -25,7 +25,7 @@ use toolgate_contract::{
 
 use super::*;
 
-/// Tells a test that it is the other process of itself, and where.
+/// Environment variable with the folder, set in the second process of a test.
 const OTHER: &str = "TOOLGATE_TEST_STORE";
 
 fn folder() -> TempDir {
@@ -80,7 +80,7 @@ fn end(second: i64, before: Vec<TimedEvent>) -> JobEnd {
     }
 }
 
-/// Runs the test `name` of this file again, in a process of its own, started by `starter`.
+/// Runs the test `name` of this file in a second process, started by `starter`.
 fn other(name: &str, starter: &[&str], folder: &Path) -> Child {
     let test = format!("{}::{name}", module_path!().split_once("::").expect("a crate").1);
     let this = std::env::current_exe().expect("a program");
@@ -90,20 +90,19 @@ fn other(name: &str, starter: &[&str], folder: &Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// How many transactions are in the journal.
+/// Returns the number of transactions in the journal.
 fn commits(folder: &TempDir) -> usize {
     let journal = std::fs::read(folder.path().join("jobs.db-wal")).expect("a journal");
     let number =
         |from: usize| u32::from_be_bytes(journal[from..from + 4].try_into().expect("four bytes"));
     let frame = 24 + usize::try_from(number(8)).expect("a page size");
     let frames = (32..journal.len()).step_by(frame).filter(|from| from + frame <= journal.len());
-    // What is left of an earlier round has another salt; and only a commit says how long the file
-    // is.
+    // Frames of an earlier journal have another salt, and only a commit has the file's length.
     frames.filter(|from| number(from + 8) == number(16) && number(from + 4) != 0).count()
 }
 
 impl SqliteStore {
-    /// Takes over all there is, as a server does that has nothing to end first.
+    /// Adopts all jobs of dead servers, without programs to end.
     async fn adopt_all(&self) -> Result<AdoptedJobs, JobStoreError> {
         let mut adopted = self.adopt(Arc::new(|_| true)).await?;
         std::mem::replace(&mut adopted.forget_servers, Box::new(|| ()))();
@@ -112,7 +111,7 @@ impl SqliteStore {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
+async fn acknowledged_jobs_survive_a_killed_server() {
     if let Some(folder) = std::env::var_os(OTHER) {
         let store = SqliteStore::open(Path::new(&folder), 77).expect("a store");
         for number in 1..=20 {
@@ -126,14 +125,19 @@ async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
         return;
     }
     let folder = folder();
-    let mut other =
-        other("what_was_acknowledged_outlives_a_server_that_is_killed", &[], folder.path());
+    let mut other = other("acknowledged_jobs_survive_a_killed_server", &[], folder.path());
     let lines = BufReader::new(other.stdout.take().expect("its output")).lines();
-    lines.map_while(Result::ok).find(|line| line == "acknowledged").expect("it got that far");
+    lines
+        .map_while(Result::ok)
+        .find(|line| line == "acknowledged")
+        .expect("the jobs are acknowledged");
     let store = open(&folder);
-    assert!(store.adopt_all().await.expect("it adopts").jobs.is_empty(), "the other lives");
+    assert!(
+        store.adopt_all().await.expect("it adopts").jobs.is_empty(),
+        "the other server is alive"
+    );
     other.kill().expect("it is killed");
-    other.wait().expect("it is gone");
+    other.wait().expect("it has ended");
 
     let adopted = store.adopt_all().await.expect("it adopts");
     assert_eq!(adopted.marks, [77]);
@@ -152,11 +156,14 @@ async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
 async fn a_job_begins_once_and_ends_once() {
     let folder = folder();
     let store = open(&folder);
-    assert!(store.begin(id(1), at(1)).await.expect("an answer").is_none(), "there is none");
+    assert!(
+        store.begin(id(1), at(1)).await.expect("an answer").is_none(),
+        "the job does not exist"
+    );
     assert!(store.finish(id(1), end(1, vec![])).await.expect("an answer").is_none());
     store.accept(job(1)).await.expect("it is accepted");
     let twice = store.accept(job(1)).await.expect_err("it is there").to_string();
-    assert!(twice.contains("is there already"), "{twice}");
+    assert!(twice.contains("already exists"), "{twice}");
 
     let begun = join_all((0..8).map(|_| store.begin(id(1), at(1)))).await;
     let begun: Vec<StartedJob> =
@@ -207,23 +214,23 @@ async fn events_are_numbered_without_gaps() {
     assert_eq!(
         store.events(id(2), 0, 300).await.expect("events").len(),
         1,
-        "another's are not here"
+        "events of other jobs are left out"
     );
     assert_eq!(store.events(id(1), u64::MAX, 300).await.expect("events"), []);
 }
 
 #[tokio::test]
-async fn each_job_of_a_server_that_is_gone_is_adopted_by_one() {
+async fn each_job_of_a_dead_server_is_adopted_by_one_server() {
     let folder = folder();
     for round in 0..20 {
-        let gone = open(&folder);
+        let dead = open(&folder);
         let numbers = round * 10 + 1..=round * 10 + 10;
         for number in numbers.clone() {
-            gone.accept(job(number)).await.expect("it is accepted");
+            dead.accept(job(number)).await.expect("it is accepted");
         }
         let left = open(&folder);
         let right = open(&folder);
-        drop(gone);
+        drop(dead);
         let (one, two) = tokio::join!(left.adopt_all(), right.adopt_all());
         let mut ids: Vec<JobId> = [one, two]
             .into_iter()
@@ -240,17 +247,20 @@ async fn each_job_of_a_server_that_is_gone_is_adopted_by_one() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_server_that_lives_are_its_own() {
+async fn jobs_of_a_live_server_are_not_adopted() {
     let folder = folder();
     let one = open(&folder);
     let two = open(&folder);
     one.accept(job(1)).await.expect("it is accepted");
     let adopted = two.adopt_all().await.expect("it adopts");
     assert!(adopted.jobs.is_empty() && adopted.marks.is_empty());
-    assert!(two.begin(id(1), at(1)).await.expect("an answer").is_none(), "it is not its own");
+    assert!(
+        two.begin(id(1), at(1)).await.expect("an answer").is_none(),
+        "the job belongs to the other server"
+    );
     assert!(one.begin(id(1), at(1)).await.expect("an answer").is_some());
     two.requeue(id(1), at(2)).await.expect("nothing");
-    assert!(one.begin(id(1), at(3)).await.expect("an answer").is_none(), "it runs still");
+    assert!(one.begin(id(1), at(3)).await.expect("an answer").is_none(), "it is still running");
     one.requeue(id(1), at(2)).await.expect("it is put back");
     assert_eq!(one.begin(id(1), at(3)).await.expect("an answer").expect("it").attempt, 2);
     drop(one);
@@ -258,24 +268,24 @@ async fn jobs_of_a_server_that_lives_are_its_own() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_and_left_no_job_leaves_its_mark_once() {
+async fn the_mark_of_a_dead_server_without_jobs_is_returned_once() {
     let folder = folder();
     let store = open(&folder);
     let servers = folder.path().join("servers");
     std::fs::write(servers.join("00000000000000aa"), "5").expect("a file");
     std::fs::write(servers.join("00000000000000ab"), "").expect("a file that was not written");
     std::fs::write(servers.join("00000000000000ac.new"), "").expect("one that never had its name");
-    std::fs::write(servers.join("README"), "").expect("a file of somebody");
+    std::fs::write(servers.join("README"), "").expect("an unrelated file");
     assert_eq!(store.adopt_all().await.expect("it adopts").marks, [5]);
     assert_eq!(store.adopt_all().await.expect("it adopts").marks, [0; 0]);
     let left = std::fs::read_dir(&servers).expect("a folder").count();
-    assert_eq!(left, 2, "its own and somebody's");
+    assert_eq!(left, 2, "its own file and the README");
     drop(store);
     assert_eq!(std::fs::read_dir(&servers).expect("a folder").count(), 1);
 }
 
 #[tokio::test]
-async fn only_what_was_kept_long_enough_is_forgotten() {
+async fn only_expired_jobs_are_removed() {
     let folder = folder();
     let store = open(&folder);
     for number in 1..=6 {
@@ -288,10 +298,14 @@ async fn only_what_was_kept_long_enough_is_forgotten() {
     assert_eq!(
         store.remove_expired(at(61), 4).await.expect("an answer"),
         [],
-        "the minute is not over"
+        "one minute has not passed"
     );
     assert_eq!(store.remove_expired(at(62), 4).await.expect("an answer"), [id(1)]);
-    assert_eq!(store.remove_expired(at(62), 2).await.expect("an answer"), [id(2)], "one too many");
+    assert_eq!(
+        store.remove_expired(at(62), 2).await.expect("an answer"),
+        [id(2)],
+        "one job too many"
+    );
     assert_eq!(store.remove_expired(at(9999), 9).await.expect("an answer").len(), 2);
     let page = store.list(None, None, 10).await.expect("a page");
     assert!(page.jobs.iter().map(|job| job.id).eq([id(6), id(5)]), "they have not ended");
@@ -306,7 +320,7 @@ async fn only_what_was_kept_long_enough_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_gives_its_room_back() {
+async fn removed_jobs_free_their_disk_space() {
     let folder = folder();
     let store = open(&folder);
     store.accept(job(1)).await.expect("it is accepted");
@@ -322,7 +336,7 @@ async fn what_is_forgotten_gives_its_room_back() {
 }
 
 #[tokio::test]
-async fn many_at_once_are_committed_together() {
+async fn concurrent_writes_share_commits() {
     let folder = folder();
     let store = open(&folder);
     let before = commits(&folder);
@@ -333,14 +347,14 @@ async fn many_at_once_are_committed_together() {
 }
 
 #[tokio::test]
-async fn one_that_fails_does_not_fail_those_it_is_committed_with() {
+async fn a_failed_write_does_not_affect_others_in_its_commit() {
     let folder = folder();
     let store = open(&folder);
-    // 1 is there twice, the second time between others.
+    // Job 1 is accepted twice, the second time between others.
     let numbers = [1, 2, 1, 3];
     let accepted = join_all(numbers.map(|number| store.accept(job(number)))).await;
     assert_eq!(accepted.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
-    // One that fails half way.
+    // A write that fails halfway.
     let half = store.writer.submit(Durability::Written, 0, |session: &WriterSession| {
         session.db.execute("INSERT INTO forgotten (job) VALUES (1)", ())?;
         Err::<(), _>(schema::SqliteFailure::Invalid("half".to_owned()))
@@ -353,12 +367,12 @@ async fn one_that_fails_does_not_fail_those_it_is_committed_with() {
 }
 
 #[tokio::test]
-async fn where_the_transaction_is_lost_all_in_it_are_told_and_nothing_is_stored() {
+async fn a_lost_transaction_fails_all_its_writes_and_stores_nothing() {
     let folder = folder();
     let store = open(&folder);
     let (go, wait) = std::sync::mpsc::channel();
     let (started, start) = std::sync::mpsc::channel();
-    // While the first is done the others gather.
+    // The others gather while the first runs.
     let first = store.writer.submit(Durability::Written, 0, move |_: &WriterSession| {
         started.send(()).map_err(|err| schema::SqliteFailure::Invalid(err.to_string()))?;
         wait.recv().map_err(|err| schema::SqliteFailure::Invalid(err.to_string()))
@@ -375,15 +389,15 @@ async fn where_the_transaction_is_lost_all_in_it_are_told_and_nothing_is_stored(
             go.send(()).expect("it waits");
         });
     first.expect("it was committed before");
-    for told in [before, lost, after] {
-        assert!(told.expect_err("it is lost").to_string().contains("the disk failed"));
+    for result in [before, lost, after] {
+        assert!(result.expect_err("it is lost").to_string().contains("the disk failed"));
     }
     assert_eq!(store.list(None, None, 9).await.expect("a page").jobs.len(), 0);
     store.accept(job(1)).await.expect("it goes on");
 }
 
 #[tokio::test]
-async fn a_job_has_nothing_of_one_that_is_half_forgotten() {
+async fn a_new_job_has_no_data_of_a_half_removed_one() {
     let folder = folder();
     let store = open(&folder);
     store.accept(job(1)).await.expect("it is accepted");
@@ -398,7 +412,7 @@ async fn a_job_has_nothing_of_one_that_is_half_forgotten() {
 }
 
 #[tokio::test]
-async fn only_what_must_be_durable_waits_for_the_disk() {
+async fn only_durable_writes_wait_for_the_disk() {
     let folder = folder();
     let store = open(&folder);
     for (durability, level) in [
@@ -407,15 +421,15 @@ async fn only_what_must_be_durable_waits_for_the_disk() {
         (Durability::Written, 1),
         (Durability::Durable, 2),
     ] {
-        let asked = store.writer.submit(durability, 0, |session: &WriterSession| {
+        let queried = store.writer.submit(durability, 0, |session: &WriterSession| {
             Ok(session.db.query_row("PRAGMA synchronous", (), |row| row.get::<_, i64>(0))?)
         });
-        assert_eq!(asked.await.expect("a level"), level);
+        assert_eq!(queried.await.expect("a level"), level);
     }
 }
 
 #[tokio::test]
-async fn what_was_asked_is_done_though_nobody_waits_for_it() {
+async fn a_submitted_write_is_done_even_if_nobody_waits_for_it() {
     let folder = folder();
     let store = open(&folder);
     for number in 1..=50 {
@@ -427,7 +441,7 @@ async fn what_was_asked_is_done_though_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn while_another_writes_one_can_read_and_afterwards_write() {
+async fn reads_work_while_another_program_holds_the_lock_and_writes_work_afterwards() {
     let folder = folder();
     let store = open(&folder);
     store.accept(job(1)).await.expect("it is accepted");
@@ -436,7 +450,7 @@ async fn while_another_writes_one_can_read_and_afterwards_write() {
     let (refused, read) = tokio::join!(store.accept(job(2)), async {
         let began = Instant::now();
         let read = store.job(id(1)).await.expect("an answer").expect("it is there");
-        assert!(began.elapsed() < Duration::from_millis(150), "it waited for who writes");
+        assert!(began.elapsed() < Duration::from_millis(150), "it waited for the writer");
         read
     });
     assert_eq!(read.state, JobState::Queued);
@@ -447,13 +461,13 @@ async fn while_another_writes_one_can_read_and_afterwards_write() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_outlived() {
-    const NAME: &str = "a_full_disk_is_told_and_outlived";
+async fn a_full_disk_is_reported_and_the_store_recovers() {
+    const NAME: &str = "a_full_disk_is_reported_and_the_store_recovers";
     if let Some(folder) = std::env::var_os(OTHER) {
         return on_a_small_disk(Path::new(&folder)).await;
     }
     let folder = folder();
-    // A file system of its own, that is gone with the other process.
+    // A separate file system that ends with the other process.
     let script = "mount -t tmpfs -o size=2m none \"$0\" && echo && echo mounted && exec \"$@\"";
     let path = folder.path().to_str().expect("a path");
     let starter = ["unshare", "-rm", "sh", "-c", script, path];
@@ -480,7 +494,7 @@ async fn on_a_small_disk(folder: &Path) {
     };
     assert!(refused.contains("the disk of") && refused.contains("is full"), "{refused}");
     assert!(added > 5, "{added}");
-    // Some are small enough still; those that are not are told, and nothing is half done.
+    // Some still fit; the others fail, and nothing is stored halfway.
     let accepted = join_all((2..200).map(|number| store.accept(job(number)))).await;
     let accepted = accepted.iter().filter(|accepted| accepted.is_ok()).count();
     assert_eq!(store.list(None, None, 500).await.expect("a page").jobs.len(), 1 + accepted);
@@ -498,7 +512,7 @@ async fn on_a_small_disk(folder: &Path) {
 }
 
 #[tokio::test]
-async fn what_a_server_may_not_go_on_with_stays_for_one_that_may() {
+async fn a_job_that_one_server_may_not_adopt_is_left_for_another() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = SqliteStore::open(folder.path(), 7).expect("it opens");
     for number in 1..=2 {
@@ -515,7 +529,7 @@ async fn what_a_server_may_not_go_on_with_stays_for_one_that_may() {
 }
 
 #[tokio::test]
-async fn a_mark_is_told_again_until_what_it_marks_is_ended() {
+async fn a_mark_is_returned_until_its_server_is_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
     let left = folder.path().join("servers/0000000000000001");
     let store = SqliteStore::open(folder.path(), 8).expect("it opens");
@@ -524,11 +538,11 @@ async fn a_mark_is_told_again_until_what_it_marks_is_ended() {
         let adopted = store.adopt(Arc::new(|_| true)).await.expect("it adopts");
         (adopted.marks, adopted.forget_servers)
     };
-    let (first, bury) = marks().await;
-    drop(bury);
+    let (first, forget_servers) = marks().await;
+    drop(forget_servers);
     assert_eq!(first, [5]);
-    let (again, bury) = marks().await;
-    bury();
+    let (again, forget_servers) = marks().await;
+    forget_servers();
     assert_eq!(again, [5]);
     assert_eq!(marks().await.0, [0; 0]);
 }

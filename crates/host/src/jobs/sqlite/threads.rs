@@ -61,11 +61,11 @@ struct WriteAttempt {
 
 impl WriterThread {
     pub(super) fn start(mut session: WriterSession) -> io::Result<Self> {
-        let (queue, mut asked) = mpsc::channel(QUEUE_MAX);
+        let (queue, mut requests) = mpsc::channel(QUEUE_MAX);
         let (end, alive) = ThreadJoinGuard::new();
         spawn_thread("jobs-write", move || {
             let mut waiting = Vec::new();
-            while asked.blocking_recv_many(&mut waiting, QUEUE_MAX) > 0 {
+            while requests.blocking_recv_many(&mut waiting, QUEUE_MAX) > 0 {
                 session.write_waiting(&mut waiting);
             }
             session.server.unregister();
@@ -209,17 +209,17 @@ type ReadRequest = Box<dyn FnOnce(Result<&Connection, JobStoreError>) + Send>;
 
 impl ReaderThreads {
     pub(super) fn start(file: &Arc<Path>) -> io::Result<Self> {
-        let (queue, asked) = mpsc::channel::<ReadRequest>(QUEUE_MAX);
-        let asked = Arc::new(Mutex::new(asked));
+        let (queue, requests) = mpsc::channel::<ReadRequest>(QUEUE_MAX);
+        let requests = Arc::new(Mutex::new(requests));
         let (end, alive) = ThreadJoinGuard::new();
         for _ in 0..READER_COUNT {
             let file = file.clone();
-            let asked = asked.clone();
+            let requests = requests.clone();
             let alive = alive.clone();
             spawn_thread("jobs-read", move || {
                 // Connected when needed, because servers with one caller hardly ever read.
                 let mut open = None;
-                while let Some(read) = next_request(&asked) {
+                while let Some(read) = next_request(&requests) {
                     let db = match open.take() {
                         Some(db) => Ok(db),
                         None => schema::connect(&file).map_err(|err| err.to_store_error(&file)),
@@ -234,9 +234,9 @@ impl ReaderThreads {
         Ok(Self { queue, file: file.clone(), _end: end })
     }
 
-    /// Returns `trouble` with the file name, in words for a person.
-    pub(super) fn store_error(&self, trouble: &SqliteFailure) -> JobStoreError {
-        trouble.to_store_error(&self.file)
+    /// Returns `failure` with the file name, in words for a person.
+    pub(super) fn store_error(&self, failure: &SqliteFailure) -> JobStoreError {
+        failure.to_store_error(&self.file)
     }
 
     /// Runs `work` on the last commit.
@@ -259,8 +259,8 @@ impl ReaderThreads {
 }
 
 /// Returns the next request for any idle reader, or `None` if the queue is closed.
-fn next_request(asked: &Mutex<mpsc::Receiver<ReadRequest>>) -> Option<ReadRequest> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
+fn next_request(requests: &Mutex<mpsc::Receiver<ReadRequest>>) -> Option<ReadRequest> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
 }
 
 /// Waits in its drop until all threads have ended, for 10 s at most.
@@ -279,7 +279,7 @@ impl Drop for ThreadJoinGuard {
         let end = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         match end.recv_timeout(END_WAIT) {
             Err(RecvTimeoutError::Timeout) => {
-                tracing::error!("the job store did not end within {} s", END_WAIT.as_secs());
+                tracing::error!("the job store did not close within {} s", END_WAIT.as_secs());
             }
             Err(RecvTimeoutError::Disconnected) => {}
         }
@@ -292,5 +292,5 @@ fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<
 }
 
 fn ended_error() -> JobStoreError {
-    JobStoreError("it has ended".to_owned())
+    JobStoreError("it is closed".to_owned())
 }

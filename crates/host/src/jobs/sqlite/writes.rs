@@ -48,7 +48,7 @@ pub(super) fn accept(
     ]);
     inserted.map_err(|err| match err.sqlite_error_code() {
         Some(rusqlite::ErrorCode::ConstraintViolation) => {
-            SqliteFailure::Invalid(format!("job {} is there already", job.id))
+            SqliteFailure::Invalid(format!("job {} already exists", job.id))
         }
         Some(_) | None => err.into(),
     })?;
@@ -129,26 +129,24 @@ pub(super) struct EventRows {
 }
 
 impl EventRows {
-    pub(super) fn from_events(said: &[TimedEvent]) -> Result<Self, SqliteFailure> {
+    pub(super) fn from_events(events: &[TimedEvent]) -> Result<Self, SqliteFailure> {
         let mut progress = None;
-        let mut rows = Vec::with_capacity(said.len());
-        for (at, what) in said {
-            if let JobEventKind::Progress { fraction, message } = what {
+        let mut rows = Vec::with_capacity(events.len());
+        for (at, kind) in events {
+            if let JobEventKind::Progress { fraction, message } = kind {
                 if !fraction.is_finite() {
-                    return Err(SqliteFailure::Invalid(format!(
-                        "a progress of {fraction} is none"
-                    )));
+                    return Err(SqliteFailure::Invalid(format!("invalid progress {fraction}")));
                 }
                 progress = Some((*fraction, message.clone()));
             }
-            rows.push((unix_nanos(*at), serde_json::to_string(what)?));
+            rows.push((unix_nanos(*at), serde_json::to_string(kind)?));
         }
         Ok(Self { rows, progress })
     }
 
     /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.rows.iter().map(|(_, what)| what.len()).sum()
+        self.rows.iter().map(|(_, json)| json.len()).sum()
     }
 }
 
@@ -158,7 +156,7 @@ pub(super) fn append(
     lines: &EventRows,
 ) -> Result<u64, SqliteFailure> {
     let Some((n, last)) = unended_row(session, id)? else {
-        return Err(SqliteFailure::Invalid(format!("job {id} has ended or is not there")));
+        return Err(SqliteFailure::Invalid(format!("job {id} has ended or does not exist")));
     };
     insert_events(session, n, last, lines)?;
     Ok((last + 1).cast_unsigned())
@@ -178,8 +176,8 @@ pub(super) fn add_answers(
     let Some((n, asking)): Option<(i64, Option<String>)> = found else { return Ok(()) };
     let mut asking: CallerAnswers =
         asking.map_or_else(|| Ok(CallerAnswers::default()), |it| parse_json(&it))?;
-    for (key, told) in given {
-        asking.given.entry(key.clone()).or_insert_with(|| told.clone());
+    for (key, answer) in given {
+        asking.given.entry(key.clone()).or_insert_with(|| answer.clone());
     }
     let asking = serde_json::to_string(&asking)?;
     let sql = "UPDATE inputs SET asking = ?2 WHERE job = ?1";
@@ -198,17 +196,17 @@ pub(super) struct StoredEnd {
 
 impl StoredEnd {
     pub(super) fn from_end(end: JobEnd) -> Result<Self, SqliteFailure> {
-        let JobEnd { at, state, outcome, artefacts, last_events: mut said } = end;
+        let JobEnd { at, state, outcome, artefacts, last_events: mut events } = end;
         if !state.is_terminal() {
-            return Err(SqliteFailure::Invalid(format!("no job ends {}", state.as_str())));
+            return Err(SqliteFailure::Invalid(format!("a job cannot end as {}", state.as_str())));
         }
-        said.push((at, JobEventKind::Finished { state }));
+        events.push((at, JobEventKind::Finished { state }));
         Ok(Self {
             at: unix_nanos(at),
             state,
             outcome: serde_json::to_string(&outcome)?,
             artefacts: serde_json::to_string(&artefacts)?,
-            lines: EventRows::from_events(&said)?,
+            lines: EventRows::from_events(&events)?,
         })
     }
 
@@ -259,12 +257,12 @@ fn insert_events(
     let sql = "INSERT INTO events (place, at, what) VALUES ((?1 << 32) + ?2, ?3, ?4)";
     let mut insert = session.db.prepare_cached(sql)?;
     let mut seq = last;
-    for (at, what) in &lines.rows {
+    for (at, json) in &lines.rows {
         seq += 1;
         if seq > EVENTS_MAX {
             return Err(SqliteFailure::Invalid("a job has too many events".to_owned()));
         }
-        insert.execute(params![n, seq, at, what])?;
+        insert.execute(params![n, seq, at, json])?;
     }
     let Some((updated, _)) = lines.rows.last() else { return Ok(()) };
     if let Some((fraction, message)) = &lines.progress {
@@ -280,20 +278,20 @@ fn insert_events(
 /// commit.
 pub(super) fn adopt(
     session: &WriterSession,
-    may: &AdoptFilter,
+    filter: &AdoptFilter,
 ) -> Result<JobTakeover, SqliteFailure> {
     let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let owners = statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let gone = session.server.dead_servers(owners)?;
+    let dead_servers = session.server.dead_servers(owners)?;
 
     let mut orphans = Vec::new();
     let sql = "SELECT n, id, tool, priority, state, caller, created, attempts, last_event, \
                standing FROM jobs WHERE owner = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let mut take = session.db.prepare("UPDATE jobs SET owner = ?2 WHERE n = ?1")?;
-    for gone in &gone {
-        let mut rows = statement.query([gone.owner])?;
+    for server in &dead_servers {
+        let mut rows = statement.query([server.owner])?;
         while let Some(row) = rows.next()? {
             let orphan = OrphanJob {
                 id: id_from_bytes(row.get(1)?),
@@ -308,7 +306,7 @@ pub(super) fn adopt(
                 attempts: row.get(7)?,
                 last_event: row.get::<_, i64>(8)?.cast_unsigned(),
             };
-            if may(&orphan) {
+            if filter(&orphan) {
                 orphans.push((row.get::<_, i64>(0)?, orphan));
             }
         }
@@ -317,7 +315,10 @@ pub(super) fn adopt(
     for (n, _) in &orphans {
         take.execute([*n, session.server.owner])?;
     }
-    Ok(JobTakeover { jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(), servers: gone })
+    Ok(JobTakeover {
+        jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(),
+        servers: dead_servers,
+    })
 }
 
 /// Jobs that were taken over, and their former servers.

@@ -19,8 +19,8 @@ pub(super) struct Input {
 impl Tool for CancelJob {
     const NAME: &'static str = "jobs.cancel";
     const TITLE: &'static str = "Cancel job";
-    const DESCRIPTION: &'static str = "Stops a job with every program it runs, and tells how it is then. \
-        A job that has ended cannot be cancelled.";
+    const DESCRIPTION: &'static str = "Stop a job and all programs it runs, and return its state. A job \
+        that has ended cannot be cancelled.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
     type Output = JobView;

@@ -29,9 +29,8 @@ pub(super) struct Input {
 impl Tool for GetJob {
     const NAME: &'static str = "jobs.get";
     const TITLE: &'static str = "Get job";
-    const DESCRIPTION: &'static str = "Tells how a job is: its state, how far it is, and once it has \
-        ended its result or error and the files it left. Set `wait_ms` to wait for its end \
-        instead of asking again and again.";
+    const DESCRIPTION: &'static str = "Get a job's state and progress and, once it has ended, its result \
+        or error and the files it left. Set `wait_ms` to wait for its end instead of polling.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Input;
     type Output = JobView;

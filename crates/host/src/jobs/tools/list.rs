@@ -31,7 +31,7 @@ pub(super) struct Output {
 impl Tool for ListJobs {
     const NAME: &'static str = "jobs.list";
     const TITLE: &'static str = "List jobs";
-    const DESCRIPTION: &'static str = "Lists your jobs, newest first, fifty at a time.";
+    const DESCRIPTION: &'static str = "List your jobs, newest first, 50 at a time.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Input;
     type Output = Output;

@@ -58,8 +58,8 @@ enum StreamName {
 impl Tool for ReadJobOutput {
     const NAME: &'static str = "jobs.output";
     const TITLE: &'static str = "Read job output";
-    const DESCRIPTION: &'static str = "Reads what a job's program has printed so far, from the beginning \
-        or from where the last answer ended. Works while the job runs and after.";
+    const DESCRIPTION: &'static str = "Read what a job's program has printed so far, from the start or \
+        from where the last answer ended. Works during the job and after its end.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Input;
     type Output = JobOutputPage;
@@ -89,7 +89,7 @@ impl Tool for ReadJobOutput {
             output.pieces.iter().map(|piece| piece.text.as_str()).collect::<String>(),
         );
         if output.ended {
-            text.with_note("the job has ended; this is all")
+            text.with_note("the job has ended, and this is the end of its output")
         } else {
             text.with_note(format!("read on with `after`: {}", output.next))
         }

@@ -27,10 +27,10 @@ pub(super) struct Input {
 impl Tool for StartJob {
     const NAME: &'static str = "jobs.start";
     const TITLE: &'static str = "Start job";
-    const DESCRIPTION: &'static str = "Calls any of the other tools as a job: it answers at once with the \
-        job's id, and the work goes on for as long as the server runs, whoever disconnects; what \
-        waits is run by the next server of the folder. Use it for work that takes longer than a few \
-        seconds; look after it with jobs_get, jobs_output and jobs_cancel.";
+    const DESCRIPTION: &'static str = "Call any other tool as a job, for work that takes longer than a few \
+        seconds. Returns the job's id at once. The job goes on if the client disconnects, and a \
+        waiting job survives a restart of the server. Follow it with jobs_get, jobs_output and \
+        jobs_cancel.";
     /// The started tool is checked by its own effects, and waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
@@ -39,7 +39,10 @@ impl Tool for StartJob {
     async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
         let jobs = self.0.jobs()?;
         if fold_name(&input.tool) == fold_name(Self::NAME) {
-            return Err(ToolError::invalid("/tool", "a job that only starts a job is none"));
+            return Err(ToolError::invalid(
+                "/tool",
+                "jobs_start cannot run as a job; name the tool to run",
+            ));
         }
         let call = ToolCall {
             tool: input.tool,
@@ -60,11 +63,12 @@ impl Tool for StartJob {
         let started = jobs.start(JobRequest { call, terms, late_questions: later }).await;
         match started.map_err(|err| tool_error(err, "/arguments"))? {
             HostAnswer::Job(job) => Ok(JobView::from_job(*job)),
-            _ => Err(ToolError::with_cause("the job was not started", "answered with no job")),
+            _ => Err(ToolError::with_cause("the job was not started", "the answer was not a job")),
         }
     }
 
     fn decode_utf8(output: &JobView) -> ResultText {
-        ResultText::from_body(output.summary_line()).with_note("jobs_get waits for its result")
+        ResultText::from_body(output.summary_line())
+            .with_note("use jobs_get to wait for its result")
     }
 }

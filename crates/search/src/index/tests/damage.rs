@@ -51,22 +51,22 @@ fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
         let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
         let now = index.snapshot().unwrap();
         let found = find(&now, "alpha");
-        let told = format!("{what}: {} {begun:?}", file.display());
+        let label = format!("{what}: {} {begun:?}", file.display());
         match &begun {
-            IndexOpenOutcome::Existing => assert_eq!(found.len(), 59, "{told}"),
+            IndexOpenOutcome::Existing => assert_eq!(found.len(), 59, "{label}"),
             IndexOpenOutcome::Rebuilt(why) => {
                 rebuilt += 1;
-                assert!(found.is_empty() && !why.is_empty(), "{told}");
+                assert!(found.is_empty() && !why.is_empty(), "{label}");
             }
-            IndexOpenOutcome::Created => assert!(file.ends_with("index.json"), "{told}"),
+            IndexOpenOutcome::Created => assert!(file.ends_with("index.json"), "{label}"),
         }
         let mut writer = index.writer().unwrap().unwrap();
         Doc::new("new.rs", "gamma", &[]).put(&mut writer, b"1");
         writer.commit().unwrap();
-        assert_eq!(find(&index.snapshot().unwrap(), "gamma").len(), 1, "{told}");
+        assert_eq!(find(&index.snapshot().unwrap(), "gamma").len(), 1, "{label}");
     }
-    // Locks and lists of files may be broken without harm.
-    assert!(rebuilt >= all.len() - 8, "{what}: {rebuilt} of {} were seen", all.len());
+    // Damaged lock files and file lists are harmless.
+    assert!(rebuilt >= all.len() - 8, "{what}: {rebuilt} of {} were detected", all.len());
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -78,19 +78,19 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_file_cut_short_is_seen() {
+fn a_truncated_file_is_detected() {
     check(|bytes| Some(bytes[..bytes.len() / 2].to_owned()), "cut in half");
     check(|bytes| Some(bytes[..bytes.len().saturating_sub(1)].to_owned()), "cut by a byte");
 }
 
 #[test]
-fn a_file_emptied_or_gone_is_seen() {
+fn an_empty_or_missing_file_is_detected() {
     check(|_| Some(Vec::new()), "emptied");
     check(|_| None, "gone");
 }
 
 #[test]
-fn a_file_with_one_other_byte_is_seen() {
+fn a_changed_byte_is_detected() {
     let flip = |bytes: &[u8]| {
         let mut bytes = bytes.to_owned();
         let at = bytes.len() / 3;
@@ -103,7 +103,7 @@ fn a_file_with_one_other_byte_is_seen() {
 }
 
 #[test]
-fn a_file_of_noise_is_seen() {
+fn a_random_file_is_detected() {
     let noise = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
         Some(hash.as_bytes().iter().copied().cycle().take(bytes.len()).collect())
@@ -112,7 +112,7 @@ fn a_file_of_noise_is_seen() {
 }
 
 #[test]
-fn another_version_is_made_anew_and_said_so() {
+fn an_index_of_another_version_is_rebuilt_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let header = folder.path().join("index.json");
@@ -129,7 +129,7 @@ fn another_version_is_made_anew_and_said_so() {
 }
 
 #[test]
-fn another_version_that_is_in_use_is_left_alone() {
+fn an_index_of_another_version_in_use_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let writer = index.writer().unwrap().unwrap();
@@ -142,11 +142,11 @@ fn another_version_that_is_in_use_is_left_alone() {
 }
 
 #[test]
-fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
+fn files_truncated_under_an_open_index_are_damage_without_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
-    // Large enough that files are read where they are, not held.
+    // Large enough that files are mapped and not loaded.
     for at in 0..4_000 {
         let words: Vec<String> =
             (0..30).map(|it| format!("w{}x", (at * 7 + it * 31) % 5_000)).collect();
@@ -179,9 +179,9 @@ fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
             Err(other) => panic!("{other}"),
         }
     }
-    assert!(damaged > 0, "nothing was read from the files");
+    assert!(damaged > 0, "no truncated file was read");
     match now.documents() {
-        // What is small is held, not read again.
+        // Small files are in memory and not read again.
         Ok(documents) => assert_eq!(documents.len(), 4_000),
         Err(err) => assert!(matches!(err, IndexError::Damaged(_)), "{err}"),
     }

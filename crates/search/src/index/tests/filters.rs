@@ -18,7 +18,7 @@ fn tags() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
     #[test]
-    fn a_filter_is_exact_and_comes_before_the_best_are_taken(
+    fn a_filter_is_exact_and_applies_before_the_selection(
         docs in vec((path(), tags(), 0_usize..9), 1..25),
         deleted in vec(0_usize..25, 0..4),
         prefixes in vec(prop::sample::select(&["src/", "s", "src/a", "tests/b", "ü", "zzz", ""][..]), 0..3),
@@ -58,7 +58,7 @@ proptest! {
         let names = now.find_named("word", &filter, usize::MAX).unwrap();
         prop_assert_eq!(names.len(), keys.len());
         prop_assert!(names.iter().all(|it| filter.matches(&it.summary.path, &it.summary.tags)));
-        // By static vectors the same are found: every chunk here has one.
+        // Static vectors find the same chunks, because every chunk here has one.
         let near = crate::static_model::embed_query("word filler").unwrap();
         let sought = CandidateQuery { static_vector: Some(&near), model_vector: None, filter: &filter, limit: 1_000 };
         let near = now.candidates(None, &sought, &|| true).unwrap();

@@ -25,7 +25,7 @@ fn check(query: &str, expected: &[(&str, NameMatchKind)]) {
 }
 
 #[test]
-fn the_very_name_comes_before_what_is_like_it() {
+fn an_exact_name_ranks_before_similar_ones() {
     check(
         "parse_header",
         &[
@@ -49,7 +49,7 @@ fn the_very_name_comes_before_what_is_like_it() {
 }
 
 #[test]
-fn what_stands_before_the_name_tells_which_is_meant() {
+fn the_container_before_a_name_selects_the_match() {
     check(
         "Session::new()",
         &[("src/session.rs:new", NameMatchKind::Exact), ("src/other.rs:new", NameMatchKind::Exact)],

@@ -17,7 +17,7 @@ struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Killed, not asked: SIGKILL.
+        // Killed with SIGKILL.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -42,8 +42,8 @@ fn lines(stdout: ChildStdout) -> Receiver<String> {
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             // The test program itself writes lines before ours.
-            if let Some((_, told)) = line.rsplit_once("> ")
-                && sender.send(told.to_owned()).is_err()
+            if let Some((_, reported)) = line.rsplit_once("> ")
+                && sender.send(reported.to_owned()).is_err()
             {
                 return;
             }
@@ -52,8 +52,8 @@ fn lines(stdout: ChildStdout) -> Receiver<String> {
     receiver
 }
 
-fn say(told: &str) {
-    println!("> {told}");
+fn report(reported: &str) {
+    println!("> {reported}");
     std::io::stdout().flush().unwrap();
 }
 
@@ -76,28 +76,28 @@ fn version(snapshot: &IndexSnapshot) -> Option<u64> {
 }
 
 #[test]
-#[ignore = "run by other tests, as a process of its own"]
-fn writes_version_after_version() {
+#[ignore = "run by other tests as a separate process"]
+fn process_that_writes_versions() {
     let folder = std::env::var_os(FOLDER).unwrap();
     let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.as_ref()), None).unwrap();
-    let mut writer = index.writer().unwrap().expect("the one before is dead");
-    say(&format!("begun {begun:?}"));
+    let mut writer = index.writer().unwrap().expect("the previous writer is dead");
+    report(&format!("begun {begun:?}"));
     let mut next = version(&index.snapshot().unwrap()).unwrap_or_default() + 1;
     loop {
         put_all(&mut writer, next);
         writer.commit().unwrap();
-        say(&next.to_string());
+        report(&next.to_string());
         next += 1;
     }
 }
 
 #[test]
-#[ignore = "run by other tests, as a process of its own"]
-fn reads_what_another_writes() {
+#[ignore = "run by other tests as a separate process"]
+fn process_that_reads_versions() {
     let folder = std::env::var_os(FOLDER).unwrap();
     let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.as_ref()), None).unwrap();
-    assert!(index.writer().unwrap().is_none(), "another writes");
-    say(&format!("begun {begun:?}"));
+    assert!(index.writer().unwrap().is_none(), "another process writes");
+    report(&format!("begun {begun:?}"));
     let mut last = None;
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
@@ -105,7 +105,7 @@ fn reads_what_another_writes() {
         let read = version(&now);
         if read != last {
             let found = read.map_or(0, |it| find(&now, &it.to_string()).len());
-            say(&format!("{} {found}", read.unwrap_or_default()));
+            report(&format!("{} {found}", read.unwrap_or_default()));
             last = read;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -113,38 +113,38 @@ fn reads_what_another_writes() {
 }
 
 #[test]
-fn a_writer_killed_at_any_moment_leaves_its_last_commit() {
+fn a_killed_writer_leaves_its_last_commit() {
     let folder = tempfile::tempdir().unwrap();
     drop(SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap());
     let mut seed = u64::from(std::process::id());
     let mut last = 0;
     for round in 0..10 {
-        let (writer, lines) = start("writes_version_after_version", folder.path());
+        let (writer, lines) = start("process_that_writes_versions", folder.path());
         let wait = Duration::from_secs(30);
         assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Existing", "round {round}");
-        let mut told: u64 = lines.recv_timeout(wait).unwrap().parse().unwrap();
-        assert_eq!(told, last + 1, "round {round} goes on where the last was killed");
-        // Anywhere in the next commits: while words or vectors are written, or segments merged.
+        let mut reported: u64 = lines.recv_timeout(wait).unwrap().parse().unwrap();
+        assert_eq!(reported, last + 1, "round {round} continues after the last commit");
+        // The kill may hit any step of the next commits.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let until = Instant::now() + Duration::from_micros(seed >> 33 & 0x3_ffff);
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if let Ok(line) = lines.recv_timeout(left) {
-                told = line.parse().unwrap();
+                reported = line.parse().unwrap();
             }
         }
         drop(writer);
-        told = lines.iter().last().map_or(told, |it| it.parse().unwrap());
+        reported = lines.iter().last().map_or(reported, |it| it.parse().unwrap());
         let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
         assert_eq!(begun, IndexOpenOutcome::Existing, "round {round}");
         let now = index.snapshot().unwrap();
         last = version(&now).unwrap();
         assert!(
-            last == told || last == told + 1,
-            "round {round}: {told} was told, {last} is there"
+            last == reported || last == reported + 1,
+            "round {round}: {reported} was reported, {last} is in the index"
         );
         assert_eq!(find(&now, &last.to_string()).len(), CHUNKS, "round {round}");
     }
-    // What the killed left is cleared away by the next.
+    // The next writer removes the leftovers of the killed ones.
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     put_all(&mut writer, last + 1);
@@ -156,30 +156,30 @@ fn a_writer_killed_at_any_moment_leaves_its_last_commit() {
 }
 
 #[test]
-fn what_one_process_writes_another_reads_and_takes_over_when_it_is_killed() {
+fn a_reader_sees_the_commits_of_a_writer_and_takes_over_after_its_death() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     put_all(&mut writer, 1);
     writer.commit().unwrap();
-    let (reader, lines) = start("reads_what_another_writes", folder.path());
+    let (reader, lines) = start("process_that_reads_versions", folder.path());
     let wait = Duration::from_secs(30);
     assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Existing");
     assert_eq!(lines.recv_timeout(wait).unwrap(), format!("1 {CHUNKS}"));
     for next in 2..12 {
         put_all(&mut writer, next);
         writer.commit().unwrap();
-        // It may have looked away while an earlier one was there.
+        // The reader may have skipped earlier versions.
         while lines.recv_timeout(wait).unwrap() != format!("{next} {CHUNKS}") {}
     }
     drop(reader);
     assert_eq!(version(&index.snapshot().unwrap()), Some(11), "a reader's death changes nothing");
     drop(writer);
-    let (other, lines) = start("writes_version_after_version", folder.path());
+    let (other, lines) = start("process_that_writes_versions", folder.path());
     assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Existing");
     lines.recv_timeout(wait).unwrap();
-    assert!(index.writer().unwrap().is_none(), "now the other writes");
+    assert!(index.writer().unwrap().is_none(), "the other process writes");
     drop(other);
-    assert!(index.writer().unwrap().is_some(), "and is dead");
+    assert!(index.writer().unwrap().is_some(), "the other process is dead");
     assert!(version(&index.snapshot().unwrap()).unwrap() >= 12);
 }

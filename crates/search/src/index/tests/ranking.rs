@@ -35,7 +35,7 @@ fn about(length: u32) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
-    fn the_best_by_words_are_those_that_reading_every_chunk_finds(
+    fn the_best_chunks_by_words_equal_those_of_a_full_scan(
         texts in vec(text(), 1..12),
         query in vec(prop::sample::select(&WORDS[..]), 1..5),
         limit in 1_usize..20,
@@ -65,7 +65,7 @@ proptest! {
                 }
             }
         }
-        // Texts that are all empty have no chunk.
+        // A document with only empty texts has no chunk.
         let chunks = averages.chunks.max(1) as f32;
         for field in ALL_FIELDS {
             let ours = averages.lengths[field as usize];
@@ -76,7 +76,7 @@ proptest! {
         let found = ask(&now, &question, &DocumentFilter::default(), limit);
         prop_assert_eq!(found.total, scores.len() as u64);
         prop_assert_eq!(found.candidates.len(), limit.min(scores.len()));
-        // Which of equals is taken is left open.
+        // The choice among equal scores is unspecified.
         let least = scores.get(limit - 1).map_or(0.0, |it| it.3) * 0.9999;
         for candidate in &found.candidates {
             let shown = &candidate.summary;
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn several_segments_rank_as_one() {
+fn several_segments_rank_like_one() {
     let docs: Vec<Doc> = (0..30)
         .map(|at| {
             let text = format!("parse {}\n\nheader parse {at}", "filler ".repeat(at));

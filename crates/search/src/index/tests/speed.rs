@@ -70,8 +70,8 @@ fn one(snapshot: &IndexSnapshot, query: &str) -> usize {
 
 /// How long this thread has been on a core: what a machine that does nothing else would take.
 fn busy() -> Duration {
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(told.split_whitespace().next().unwrap().parse().unwrap())
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
 }
 
 /// A word that no source has.
@@ -215,9 +215,12 @@ fn a_million_lines() {
         at.elapsed()
     });
     let commits: Vec<Duration> = commits.collect();
-    println!("{:>10.2?} of that until it is committed", median(committed));
+    println!("{:>10.2?} until it is committed", median(committed));
     let longest = commits.iter().max().copied();
-    println!("{:>10.2?} from a file put until it is found; longest {longest:?}", median(commits));
+    println!(
+        "{:>10.2?} from putting a file until it is found; longest {longest:?}",
+        median(commits)
+    );
     writer.finish().unwrap();
     for _ in 0..3 {
         let cold = Command::new(std::env::current_exe().unwrap())
@@ -225,13 +228,13 @@ fn a_million_lines() {
             .env(COLD, folder.path())
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&cold.stdout).into_owned();
-        println!("{}", told.lines().find(|it| it.contains("cold")).unwrap_or(&told));
+        let output = String::from_utf8_lossy(&cold.stdout).into_owned();
+        println!("{}", output.lines().find(|it| it.contains("cold")).unwrap_or(&output));
     }
 }
 
 #[test]
-#[ignore = "run by another, as a process of its own"]
+#[ignore = "run by another test as a separate process"]
 fn one_cold() {
     let folder = std::env::var_os(COLD).unwrap();
     let at = Instant::now();
@@ -239,9 +242,5 @@ fn one_cold() {
     let opened = at.elapsed();
     let now = index.snapshot().unwrap();
     let found = one(&now, QUERIES[0]);
-    println!(
-        "cold: {:?}, of that opening {opened:?}; {found} found; RSS {} MiB",
-        at.elapsed(),
-        peak_mib()
-    );
+    println!("cold: {:?}, opening {opened:?}; {found} found; RSS {} MiB", at.elapsed(), peak_mib());
 }

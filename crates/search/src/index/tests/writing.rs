@@ -7,7 +7,7 @@ use super::super::directory::IndexDirectory;
 use super::*;
 
 #[test]
-fn a_document_larger_than_all_that_may_wait_is_taken_in() {
+fn a_document_larger_than_the_queue_is_indexed() {
     let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     // Each chunk carries the whole path.
@@ -22,7 +22,7 @@ fn a_document_larger_than_all_that_may_wait_is_taken_in() {
 }
 
 #[test]
-fn two_heads_written_within_one_tick_are_told_apart() {
+fn two_headers_written_within_one_clock_tick_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let head = folder.path().join("meta.json");
     let words = IndexDirectory::open_or_create(folder.path()).unwrap();
@@ -37,13 +37,13 @@ fn two_heads_written_within_one_tick_are_told_apart() {
 }
 
 #[test]
-fn a_commit_that_fails_leaves_the_one_before_and_the_next_goes_on_from_there() {
+fn a_failed_commit_keeps_the_previous_one_and_the_next_continues() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     Doc::new("a.rs", "alpha", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
-    // As on a full disk: what is to be written first cannot be.
+    // Like a full disk: the first write fails.
     let full = folder.path().join("words/meta.json.new");
     fs::create_dir(&full).unwrap();
     Doc::new("b.rs", "beta", &[]).put(&mut writer, b"1");
@@ -62,7 +62,7 @@ fn a_commit_that_fails_leaves_the_one_before_and_the_next_goes_on_from_there() {
 }
 
 #[test]
-fn what_is_removed_though_it_is_gone_already_is_begun_anew() {
+fn removing_a_deleted_index_starts_a_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("index");
     drop(SearchIndex::open(IndexLocation::Folder(&place), None).unwrap());
@@ -75,14 +75,14 @@ fn what_is_removed_though_it_is_gone_already_is_begun_anew() {
 }
 
 #[test]
-fn whoever_writes_tells_whether_all_is_in_it_and_for_how_long_it_was_silent() {
+fn the_writer_reports_completeness_and_the_age_of_its_heartbeat() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     assert!(!index.leader().unwrap().complete);
     let writer = index.writer().unwrap().unwrap();
     writer.publish_status(true).unwrap();
-    let told = File::options().write(true).open(folder.path().join("leader.json")).unwrap();
-    told.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    let status_file = File::options().write(true).open(folder.path().join("leader.json")).unwrap();
+    status_file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     let leader = index.leader().unwrap();
     assert_eq!((leader.complete, leader.process_id), (true, Some(std::process::id())));
     assert!(leader.silent_for > Duration::from_secs(50), "{leader:?}");

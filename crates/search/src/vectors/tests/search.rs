@@ -18,7 +18,7 @@ fn shared(found: &[(u32, f32)], wanted: &[u32]) -> usize {
 }
 
 #[test]
-fn of_few_exactly_the_nearest_are_found() {
+fn among_few_vectors_exactly_the_nearest_are_found() {
     let store = VectorStore::in_memory(&space(64), Precision::Fine).unwrap();
     vectors(0..2_000, 64).chunks(300).for_each(|part| store.append(part).unwrap());
     let now = store.snapshot();
@@ -28,18 +28,18 @@ fn of_few_exactly_the_nearest_are_found() {
         let found = now.nearest(&now.prepare_query(&query).unwrap(), &live, 10, &|| true).unwrap();
         assert!(found.is_sorted_by(|(_, a), (_, b)| a >= b));
         let wanted = by_hand(&now, &query, &live, 10);
-        // Two that are as near to the last digit may change places.
-        for ((slot, told), wanted) in found.iter().zip(&wanted) {
+        // Vectors with equal scores may change places.
+        for ((slot, score), wanted) in found.iter().zip(&wanted) {
             let exact = |slot: u32| cosine(&query, &now.vector(slot).unwrap());
             assert!((exact(*slot) - exact(*wanted)).abs() < 1e-4);
-            assert!((exact(*slot) - told).abs() < 1e-4);
+            assert!((exact(*slot) - score).abs() < 1e-4);
         }
         assert_eq!(found.len(), wanted.len());
     }
 }
 
 #[test]
-fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
+fn among_many_vectors_most_of_the_nearest_and_no_dead_ones_are_found() {
     let store = VectorStore::in_memory(&space(256), Precision::Fine).unwrap();
     vectors(0..12_000, 256).chunks(3_000).for_each(|part| store.append(part).unwrap());
     let now = store.snapshot();
@@ -47,7 +47,7 @@ fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
     for live in [SlotSet::full(now.len()), every_third] {
         let mut found_of_all = 0;
         for number in 0..30 {
-            // Near to one, as a question is to what answers it.
+            // Near to one vector, as a query is to its answer.
             let (_, near) = &vectors(number * 131..number * 131 + 1, 256)[0];
             let off = noise(number + 5_000, 256);
             let query: Vec<f32> = near.iter().zip(&off).map(|(a, b)| a + b).collect();
@@ -62,7 +62,7 @@ fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
 }
 
 #[test]
-fn none_and_more_than_there_are_can_be_asked_for() {
+fn zero_or_more_results_than_vectors_can_be_requested() {
     let store = VectorStore::in_memory(&space(8), Precision::Fine).unwrap();
     let now = store.snapshot();
     let query = now.prepare_query(&[1.0; 8]).unwrap();
@@ -80,17 +80,17 @@ fn none_and_more_than_there_are_can_be_asked_for() {
 }
 
 #[test]
-fn a_search_that_nobody_wants_any_more_ends() {
-    // Of few, each is compared; of many, their codes.
+fn a_cancelled_search_ends() {
+    // Few vectors are compared fully, many by their codes.
     for (count, turns) in [(5_000, 1), (10_000, 2)] {
         let store = VectorStore::in_memory(&space(128), Precision::Fine).unwrap();
         store.append(&vectors(0..count, 128)).unwrap();
         let now = store.snapshot();
         let query = now.prepare_query(&[1.0; 128]).unwrap();
-        let asked = Cell::new(0);
-        let wanted = || asked.replace(asked.get() + 1) < turns;
+        let checks = Cell::new(0);
+        let wanted = || checks.replace(checks.get() + 1) < turns;
         let ended = now.nearest(&query, &SlotSet::full(now.len()), 10, &wanted);
         assert!(matches!(ended, Err(VectorsError::Canceled)));
-        assert_eq!(asked.get(), turns + 1);
+        assert_eq!(checks.get(), turns + 1);
     }
 }

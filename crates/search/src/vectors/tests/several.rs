@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn merges_keep_all_that_is_wanted(
+    fn merges_keep_all_wanted_vectors(
         sizes in prop::collection::vec(1_u64..40, 1..40),
         forgotten in 0_u64..5,
         on_disk: bool,
@@ -35,7 +35,7 @@ proptest! {
         let mut wanted = BTreeMap::new();
         let mut number = 0;
         for size in sizes {
-            // Half of each batch was there before.
+            // Half of each batch exists already.
             let batch = vectors(number - number.min(size / 2)..number + size, 8);
             store.append(&batch).unwrap();
             wanted.extend(batch);
@@ -55,15 +55,15 @@ proptest! {
         prop_assert_eq!(&all(&store), &left);
         prop_assert!(store.snapshot().blocks().len() <= 1);
         if on_disk {
-            let (again, told) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
-            prop_assert_eq!(told, Vec::<String>::new());
+            let (again, messages) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
+            prop_assert_eq!(messages, Vec::<String>::new());
             prop_assert_eq!(&all(&again), &left);
         }
     }
 }
 
 #[test]
-fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
+fn a_reader_sees_appended_vectors_after_a_refresh_and_keeps_its_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let (writer, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
     let (reader, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
@@ -74,7 +74,7 @@ fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
     assert_eq!(before.len(), 10);
     writer.append(&vectors(10..20, 8)).unwrap();
     writer.retain(&|it| it == hash(15)).unwrap();
-    // The files are gone from the folder; whoever holds them reads on.
+    // The files are deleted, but open snapshots still read them.
     assert_eq!((0..10).filter(|slot| before.vector(*slot).is_some()).count(), 10);
     assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
     assert_eq!(all(&reader).into_keys().collect::<Vec<_>>(), [hash(15)]);
@@ -85,7 +85,7 @@ fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
 }
 
 #[test]
-fn readers_are_not_disturbed_by_a_writer() {
+fn a_writer_does_not_disturb_readers() {
     let folder = tempfile::tempdir().unwrap();
     let (writer, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
     writer.append(&vectors(0..5, 8)).unwrap();
@@ -112,7 +112,7 @@ fn readers_are_not_disturbed_by_a_writer() {
 }
 
 #[test]
-fn a_vector_at_a_time_leaves_few_blocks() {
+fn appending_single_vectors_leaves_few_blocks() {
     let store = VectorStore::in_memory(&space(8), Precision::Fine).unwrap();
     let mut most = 0;
     for number in 0..2_000 {

@@ -24,14 +24,14 @@ impl UriPattern {
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after
                 .split_once('}')
-                .ok_or_else(|| format!("`{template}` has a `{{` that is not closed"))?;
+                .ok_or_else(|| format!("`{template}` has an unclosed `{{`"))?;
             let (reserved, name) = match name.strip_prefix('+') {
                 Some(name) => (true, name),
                 None => (false, name),
             };
             if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
                 return Err(format!(
-                    "`{template}` may have {{name}} and {{+name}}, not {{{name}}}"
+                    "`{template}` has {{{name}}}; only {{name}} and {{+name}} are supported"
                 ));
             }
             if !before.is_empty() {
@@ -53,37 +53,37 @@ impl UriPattern {
         // rest of the URI matches. The time is linear in URI length times parts, for any URI.
         let text = uri.as_bytes();
         let mut ends: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.0.len());
-        let mut can: Vec<bool> = (0..=text.len()).map(|at| at == text.len()).collect();
+        let mut matches: Vec<bool> = (0..=text.len()).map(|at| at == text.len()).collect();
         for part in self.0.iter().rev() {
             let mut reach = vec![None; text.len() + 1];
             for at in (0..text.len()).rev() {
                 reach[at] = match part {
                     PatternPart::Literal(literal) => {
                         let end = at + literal.len();
-                        (text[at..].starts_with(literal.as_bytes()) && can[end]).then_some(end)
+                        (text[at..].starts_with(literal.as_bytes()) && matches[end]).then_some(end)
                     }
                     PatternPart::Variable { is_reserved: reserved, .. }
                         if is_variable_byte(text[at], *reserved) =>
                     {
-                        reach[at + 1].or_else(|| can[at + 1].then_some(at + 1))
+                        reach[at + 1].or_else(|| matches[at + 1].then_some(at + 1))
                     }
                     PatternPart::Variable { .. } => None,
                 };
             }
-            can = reach.iter().map(Option::is_some).collect();
+            matches = reach.iter().map(Option::is_some).collect();
             ends.push(reach);
         }
-        let mut told = TemplateVariables::new();
+        let mut variables = TemplateVariables::new();
         let mut at = 0;
         for (part, reach) in self.0.iter().zip(ends.iter().rev()) {
             let end = reach[at]?;
             if let PatternPart::Variable { name, .. } = part {
                 let value = percent_decode_str(&uri[at..end]).decode_utf8().ok()?;
-                told.insert(name.clone(), value.into_owned());
+                variables.insert(name.clone(), value.into_owned());
             }
             at = end;
         }
-        (at == text.len()).then_some(told)
+        (at == text.len()).then_some(variables)
     }
 }
 
@@ -98,12 +98,12 @@ mod tests {
     use super::*;
 
     fn read(template: &str, uri: &str) -> Option<Vec<String>> {
-        let told = UriPattern::new(template).expect("a template").match_uri(uri)?;
-        Some(told.into_values().collect())
+        let variables = UriPattern::new(template).expect("a template").match_uri(uri)?;
+        Some(variables.into_values().collect())
     }
 
     #[test]
-    fn a_uri_is_read_as_its_template_wrote_it() {
+    fn a_uri_gives_the_variables_of_its_template() {
         let some = |values: &[&str]| Some(values.iter().map(ToString::to_string).collect());
         assert_eq!(read("test://{id}/data", "test://123/data"), some(&["123"]));
         assert_eq!(read("test://{id}/data", "test://1/2/data"), None);
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_uri_takes_no_longer_than_it_is_long() {
+    fn a_long_uri_is_matched_in_linear_time() {
         let uri = format!("x:{}", "a.".repeat(100_000));
         assert_eq!(read("x:{a}.{b}.{c}.{d}!", &uri), None);
     }
 
     #[test]
-    fn a_template_that_is_written_otherwise_is_refused() {
+    fn an_unsupported_template_is_refused() {
         for template in ["x:{a", "x:{?a}", "x:{}"] {
             assert!(UriPattern::new(template).is_err(), "{template}");
         }

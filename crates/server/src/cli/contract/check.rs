@@ -27,14 +27,14 @@ const LATEST: &str = "mcp_server/envelope_validation.latest.jsonl";
 #[command(after_help = "\
 Examples:
   toolgate contract check --once --deterministic-ids --log-dir runs
-                        discovers, gets a prompt and loads a document, each in its envelope
+                        discover, get a prompt and load a document, each in its envelope
   toolgate contract check --once --deterministic-ids --log-dir runs \\
       --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
-                        and holds the log of that against a golden one
+                        also compare the log with a golden log
 
-It runs under tests/fixtures/mcp/toolgate.toml where the folder has that and no other is named.
-It exits with 0 when all went well, 1 when something was refused, an envelope breaks its schema or
-the log differs, 2 when there was nothing to check.")]
+The configuration is tests/fixtures/mcp/toolgate.toml, if the folder has this file and --config is
+not given. The exit code is 0 if the check succeeds, 1 if a request was refused, an envelope violates
+its schema or the log differs, and 2 if nothing could be checked.")]
 pub(super) struct CheckArgs {
     /// Folder to check
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
@@ -86,35 +86,33 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if let Some(mode) = args.mode {
         loaded.config.envelope.validation = mode;
     }
-    let went_well = run_to_end(small_runtime()?, async {
+    let all_passed = run_to_end(small_runtime()?, async {
         let workspace = ServedWorkspace::open(&args.path, &loaded.config)?;
         let served = workspace.server();
-        let mut went_well = true;
+        let mut all_passed = true;
         for step in steps() {
             let reply = answer_once(&served, "envelope", step.frame()).await?;
-            let ReplyBody::Json(bytes) = reply.body else {
-                bail!("{} was not answered", step.name)
-            };
+            let ReplyBody::Json(bytes) = reply.body else { bail!("no answer to {}", step.name) };
             let envelope: Value = serde_json::from_slice(&bytes)?;
             let problems = served.host.schemas().load_envelope().problems(&envelope);
             for problem in &problems {
                 complain(&format!("{}: {} {}", step.name, problem.pointer, problem.message));
             }
-            went_well &= reply.status == 200 && problems.is_empty();
+            all_passed &= reply.status == 200 && problems.is_empty();
             print(&step_line(step.name, reply.status, &envelope))?;
         }
         workspace.close().await;
-        anyhow::Ok(went_well)
+        anyhow::Ok(all_passed)
     })?;
     let log = args.enveloping.log_dir().map(|folder| folder.join(LATEST));
     if let Some(log) = &log {
-        complain(&format!("the log is {}", log.display()));
+        complain(&format!("the log is in {}", log.display()));
     }
-    let same = match (&log, &args.golden) {
+    let is_same = match (&log, &args.golden) {
         (Some(log), Some(golden)) => is_same_log(log, golden)?,
         _ => true,
     };
-    Ok(if went_well && same { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if all_passed && is_same { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 impl ContractStep {
@@ -133,12 +131,12 @@ impl ContractStep {
 /// Formats a step for people.
 fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     let meta = &envelope["meta"];
-    let said = match envelope["error"]["message"].as_str() {
+    let outcome = match envelope["error"]["message"].as_str() {
         Some(why) => format!("{}: {why}", envelope["error"]["code"].as_str().unwrap_or_default()),
         None => "ok".to_owned(),
     };
     format!(
-        "{name:<9} {status}  {} bytes in, {} out, {}  {said}\n",
+        "{name:<9} {status}  {} bytes in, {} out, {}  {outcome}\n",
         meta["inputBytes"],
         meta["outputBytes"],
         meta["requestId"].as_str().unwrap_or_default()
@@ -154,7 +152,7 @@ fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
 
 fn mode(text: &str) -> Result<OutputCheck, String> {
     let mode = serde_json::from_value(Value::from(text.to_ascii_lowercase()));
-    mode.map_err(|_| "it is off, shadow or enforce".to_owned())
+    mode.map_err(|_| "expected off, shadow or enforce".to_owned())
 }
 
 /// Reads `file` as JSON.

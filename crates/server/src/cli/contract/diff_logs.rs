@@ -32,10 +32,8 @@ Examples:
       --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
   toolgate contract diff-logs --ignore outputBytes metadata.validation
 
-When and how long something was is not compared, nor in which run; ids are where both logs say that
-they are deterministic.
-It exits with 0 when the logs say the same, 1 when they do not, and says where, and 2 when one
-cannot be read.")]
+Times, durations and runs are not compared. Ids are compared if both logs are deterministic. The exit
+code is 0 if the logs are equal, 1 if they differ, and 2 if one cannot be read.")]
 pub(super) struct DiffLogsArgs {
     /// Log to check
     #[arg(long, value_name = "FILE", default_value = NEW_LOG)]
@@ -75,23 +73,23 @@ pub(super) fn run(args: &DiffLogsArgs) -> anyhow::Result<ExitCode> {
 /// Prints the differences.
 pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result<()> {
     if differences.is_empty() {
-        return print("the logs say the same\n");
+        return print("the logs are equal\n");
     }
-    let said = |value: &Option<Value>| match value {
+    let shown = |value: &Option<Value>| match value {
         Some(value) => value.to_string(),
         None => "nothing".to_owned(),
     };
     for LogDifference { line, field, golden, new } in differences {
         let field = if field.is_empty() { String::new() } else { format!(" {field}") };
-        let golden = said(golden);
-        let new = said(new);
+        let golden = shown(golden);
+        let new = shown(new);
         print(&format!("line {line}{field}: golden {golden}, new {new}\n"))?;
     }
-    let many = differences.len();
+    let count = differences.len();
     complain(&format!(
-        "the logs differ in {many} place{}; if that is meant, write the golden again and say why \
-         in the changelog",
-        if many == 1 { "" } else { "s" }
+        "the logs differ in {count} place{}; if this is intended, update the golden log and explain \
+         the change in the changelog",
+        if count == 1 { "" } else { "s" }
     ));
     Ok(())
 }
@@ -125,14 +123,15 @@ impl LogComparison {
     }
 
     fn compare(&self, line: usize, new: &Value, golden: &Value, all: &mut Vec<LogDifference>) {
-        let steady = [new, golden].iter().all(|one| one["metadata"]["deterministic"] == true);
-        let passing = |field: &str| {
+        let has_fixed_ids =
+            [new, golden].iter().all(|record| record["metadata"]["deterministic"] == true);
+        let is_ignored = |field: &str| {
             VARYING_FIELDS.contains(&field)
-                || (!steady && ID_FIELDS.contains(&field))
+                || (!has_fixed_ids && ID_FIELDS.contains(&field))
                 || self.ignored.iter().any(|ignored| ignored == field)
         };
         let mut fields = Vec::new();
-        collect_differences("", Some(new), Some(golden), &passing, &mut fields);
+        collect_differences("", Some(new), Some(golden), &is_ignored, &mut fields);
         all.extend(fields.into_iter().map(|(field, new, golden)| LogDifference {
             line,
             field,
@@ -149,10 +148,10 @@ fn collect_differences(
     at: &str,
     new: Option<&Value>,
     golden: Option<&Value>,
-    passing: &impl Fn(&str) -> bool,
+    is_ignored: &impl Fn(&str) -> bool,
     found: &mut Vec<FieldDifference>,
 ) {
-    if new == golden || passing(at) {
+    if new == golden || is_ignored(at) {
         return;
     }
     let (Some(Value::Object(new)), Some(Value::Object(golden))) = (new, golden) else {
@@ -162,7 +161,7 @@ fn collect_differences(
     let more = golden.keys().filter(|name| !new.contains_key(*name));
     for name in new.keys().chain(more) {
         let within = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
-        collect_differences(&within, new.get(name), golden.get(name), passing, found);
+        collect_differences(&within, new.get(name), golden.get(name), is_ignored, found);
     }
 }
 
@@ -174,7 +173,7 @@ fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
             .with_context(|| format!("line {} of {} is not JSON", at + 1, log.display()))?;
         anyhow::ensure!(
             record.is_object(),
-            "line {} of {} is no record of an envelope",
+            "line {} of {} is not a record of an envelope",
             at + 1,
             log.display()
         );
@@ -183,9 +182,9 @@ fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
     records.collect()
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 pub(super) fn read_text(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
 #[cfg(test)]
@@ -198,17 +197,17 @@ mod tests {
         let ignored = ignored.iter().map(|field| (*field).to_owned()).collect();
         let mut all = Vec::new();
         LogComparison { ignored }.compare(1, new, golden, &mut all);
-        all.into_iter().map(|one| one.field).collect()
+        all.into_iter().map(|difference| difference.field).collect()
     }
 
     #[test]
-    fn when_and_how_long_something_was_is_not_compared() {
+    fn times_and_durations_are_not_compared() {
         let record = |ts: &str, run: &str| json!({ "ts": ts, "durationMs": 1, "metadata": { "runId": run } });
         assert_eq!(differing(&record("a", "x"), &record("b", "y"), &[]), Vec::<String>::new());
     }
 
     #[test]
-    fn ids_are_compared_where_they_are_reckoned() {
+    fn ids_are_compared_if_they_are_deterministic() {
         let record =
             |id: &str, det: bool| json!({ "requestId": id, "metadata": { "deterministic": det } });
         assert_eq!(differing(&record("a", true), &record("b", true), &[]), ["requestId"]);
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_named_where_it_is_on_one_side_only_and_within_another() {
+    fn nested_fields_and_fields_of_one_log_are_reported_by_name() {
         let new = json!({ "error": { "code": "A", "details": {} }, "more": 1 });
         let golden = json!({ "error": { "code": "B", "details": {} }, "less": 1 });
         assert_eq!(differing(&new, &golden, &[]), ["error.code", "more", "less"]);

@@ -16,15 +16,15 @@ use crate::cli::{FolderArgs, complain, print};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate contract schemas                     what there is, by its fingerprint
-  toolgate contract schemas envelope            one of envelope, request_envelope and tool_io
-  toolgate contract schemas mcp.tool:files.read the arguments of a tool; --output for its results
-  toolgate contract schemas --write .           all of them as files, where RAGX has them
+  toolgate contract schemas                     list all schemas with their fingerprints
+  toolgate contract schemas envelope            print envelope, request_envelope or tool_io
+  toolgate contract schemas mcp.tool:files.read print a tool's input schema; --output for results
+  toolgate contract schemas --write .           write all schemas as files, at RAGX's paths
   toolgate contract schemas --validate reply.json
-                                       whether a file holds an envelope as it must be
+                                                validate a file as an envelope
 
-It exits with 0, with 1 when what was validated is not valid, and with 2 when there is no such
-schema or a file cannot be read.")]
+The exit code is 0 on success, 1 if the validated file is invalid, and 2 if a schema does not exist
+or a file cannot be read.")]
 pub(super) struct SchemasArgs {
     /// Schema to print: envelope, request_envelope, tool_io, or the id of a tool
     name: Option<String>,
@@ -76,21 +76,22 @@ fn find_schemas(
     name: &str,
     side: SchemaSide,
 ) -> anyhow::Result<Vec<SchemaChecker>> {
-    let shared =
-        SharedSchema::ALL.into_iter().find(|one| one.file_name().split('.').next() == Some(name));
-    if let Some(which) = shared {
-        return Ok(vec![registry.shared(which).clone()]);
+    let shared = SharedSchema::ALL
+        .into_iter()
+        .find(|schema| schema.file_name().split('.').next() == Some(name));
+    if let Some(schema) = shared {
+        return Ok(vec![registry.shared(schema).clone()]);
     }
     if !name.starts_with("mcp.tool:") {
         bail!(
-            "no schema is named `{name}`; there is envelope, request_envelope, tool_io, and the \
-             id of each tool, e.g. mcp.tool:files.read"
+            "no schema is named `{name}`; the names are envelope, request_envelope, tool_io, and the \
+             ids of tools, e.g. mcp.tool:files.read"
         );
     }
     let io = registry.load_tool_io(&format!("mcp.tool:{}", catalog_name(name)));
     let all = io?.checkers(side).to_vec();
     if all.is_empty() {
-        bail!("`{name}` says nothing of what it gives back");
+        bail!("`{name}` has no output schema");
     }
     Ok(all)
 }
@@ -111,7 +112,7 @@ fn validate(
         }
     }
     if valid {
-        complain(&format!("{} satisfies `{name}`", file.display()));
+        complain(&format!("{} is valid as `{name}`", file.display()));
     }
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -143,7 +144,7 @@ fn schema_list(workspace: &ServedWorkspace) -> String {
 }
 
 /// Writes all schemas into `folder`, at the paths of the contract.
-#[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own folder, named on the command line")]
 fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     let registry = &*workspace.host.schemas();
     let mut files = vec![
@@ -174,12 +175,12 @@ fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     }
     for (path, text) in &files {
         let file = folder.join(path);
-        let at = || format!("{} cannot be written", file.display());
+        let failure = || format!("cannot write {}", file.display());
         if let Some(parent) = file.parent() {
-            std::fs::create_dir_all(parent).with_context(at)?;
+            std::fs::create_dir_all(parent).with_context(failure)?;
         }
-        std::fs::write(&file, text).with_context(at)?;
+        std::fs::write(&file, text).with_context(failure)?;
     }
-    complain(&format!("wrote {} schemas beneath {}", files.len(), folder.display()));
+    complain(&format!("wrote {} schemas to {}", files.len(), folder.display()));
     Ok(())
 }

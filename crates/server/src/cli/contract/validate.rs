@@ -1,8 +1,5 @@
 //! Validates an asset file against its schema (`toolgate contract validate`).
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the file that a person names, which is no tool's to read"
-)]
+#![allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,9 +23,9 @@ Examples:
   toolgate contract validate asset.json --schema nested-synesthetic-asset
   SYN_SCHEMAS_DIR=~/schemas toolgate contract validate asset.json
 
-What is wrong with it goes to standard output, as one JSON object. Without --schema, what the
-asset says of its schema decides, else the file's name. It exits with 0 when the asset is valid,
-1 when it is not, 2 when there is nothing to validate: no file, no JSON.")]
+The report goes to standard output, as one JSON object. Without --schema, the schema is the one that
+the asset names, or the one that fits its file name. The exit code is 0 if the asset is valid, 1 if it
+is invalid, and 2 if the file is missing or not JSON.")]
 pub(super) struct ValidateArgs {
     /// Asset file
     path: PathBuf,
@@ -47,8 +44,8 @@ pub(super) struct ValidateArgs {
 type ValidationReport = (Value, u8);
 
 pub(super) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
-    let (said, code) = validate_asset(args).unwrap_or_else(|said| said);
-    print(&format!("{said}\n"))?;
+    let (report, code) = validate_asset(args).unwrap_or_else(|report| report);
+    print(&format!("{report}\n"))?;
     Ok(ExitCode::from(code))
 }
 
@@ -77,20 +74,20 @@ fn open_assets(args: &ValidateArgs) -> anyhow::Result<std::sync::Arc<AssetSnapsh
 }
 
 fn read_asset(path: &Path) -> Result<Value, ValidationReport> {
-    let unread = |err: io::Error| match err.kind() {
+    let failure = |err: io::Error| match err.kind() {
         io::ErrorKind::NotFound => {
             nothing_to_validate("io_error", &format!("file_not_found: {}", path.display()))
         }
         _ => nothing_to_validate("io_error", &format!("read_failed: {}: {err}", path.display())),
     };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unread)?;
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unread)?;
+    let file = File::open(path).map_err(failure)?;
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failure)?;
     if bytes.len() as u64 > BYTES_MAX {
         let message = format!("read_failed: {} is larger than 64 MiB", path.display());
         return Err(nothing_to_validate("io_error", &message));
     }
-    let text = String::from_utf8(bytes).map_err(|err| unread(io::Error::other(err)))?;
+    let text = String::from_utf8(bytes).map_err(|err| failure(io::Error::other(err)))?;
     serde_json::from_str(&text).map_err(|err| {
         // A missing end is reported after the last character.
         let column = err.column() + usize::from(err.is_eof());

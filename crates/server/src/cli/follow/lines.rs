@@ -32,9 +32,9 @@ pub(in crate::cli) struct UpdateSender {
 
 impl LineDisplay {
     pub(super) fn begin() -> Self {
-        let (said, waiting) = channel(WAITING);
+        let (queue, waiting) = channel(WAITING);
         let lost = Arc::new(AtomicUsize::new(0));
-        let sender = UpdateSender { queue: said, lost: lost.clone() };
+        let sender = UpdateSender { queue, lost: lost.clone() };
         let writing = spawn_blocking(move || {
             let mut writer = UpdateWriter::new(io::BufWriter::new(io::stderr()));
             // A closed pipe and a full disk are not errors of the call.
@@ -47,9 +47,9 @@ impl LineDisplay {
         self.sender.clone()
     }
 
-    pub(super) async fn send(&self, said: WorkUpdate) {
+    pub(super) async fn send(&self, update: WorkUpdate) {
         // A closed queue means that nobody reads any more.
-        let _ = self.sender.queue.send(Some(said)).await;
+        let _ = self.sender.queue.send(Some(update)).await;
     }
 
     pub(super) async fn end(self) {
@@ -59,8 +59,8 @@ impl LineDisplay {
 }
 
 impl UpdateSender {
-    pub(super) fn try_send(&self, said: WorkUpdate) {
-        if self.queue.try_send(Some(said)).is_err() {
+    pub(super) fn try_send(&self, update: WorkUpdate) {
+        if self.queue.try_send(Some(update)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -97,14 +97,15 @@ impl<W: Write> UpdateWriter<W> {
                 }
                 Err(TryRecvError::Disconnected) => None,
             };
-            let Some(said) = next else { break };
-            self.write(&said)?;
+            let Some(update) = next else { break };
+            self.write(&update)?;
             let missed = lost.swap(0, Ordering::Relaxed);
             if missed > 0 {
                 self.flush_unfinished()?;
+                let unit = if missed == 1 { "piece" } else { "pieces" };
                 writeln!(
                     self.out,
-                    "toolgate: {missed} pieces of output were left out here: they came faster than they were read"
+                    "toolgate: left out {missed} {unit} of output here, because the reader is too slow"
                 )?;
             }
         }
@@ -112,12 +113,12 @@ impl<W: Write> UpdateWriter<W> {
         self.out.flush()
     }
 
-    fn write(&mut self, said: &WorkUpdate) -> io::Result<()> {
-        match said {
+    fn write(&mut self, update: &WorkUpdate) -> io::Result<()> {
+        match update {
             WorkUpdate::Restarted { attempt: 0 | 1 } => Ok(()),
             WorkUpdate::Restarted { attempt } => {
                 self.last_progress.clear();
-                writeln!(self.out, "begun again: attempt {attempt}")
+                writeln!(self.out, "restarted: attempt {attempt}")
             }
             WorkUpdate::Progress { fraction, message } => {
                 self.progress(*fraction, message.as_deref())
@@ -126,7 +127,7 @@ impl<W: Write> UpdateWriter<W> {
             WorkUpdate::Log { level, message } => {
                 writeln!(self.out, "{}: {}", level_name(*level), plain_line(message))
             }
-            WorkUpdate::LeftFile { path } => writeln!(self.out, "left: {}", plain_line(path)),
+            WorkUpdate::LeftFile { path } => writeln!(self.out, "file: {}", plain_line(path)),
         }
     }
 
@@ -208,9 +209,9 @@ mod tests {
 
     use super::*;
 
-    fn written(said: impl IntoIterator<Item = WorkUpdate>) -> String {
+    fn written(updates: impl IntoIterator<Item = WorkUpdate>) -> String {
         let mut writer = UpdateWriter::new(Vec::new());
-        said.into_iter().for_each(|said| writer.write(&said).unwrap());
+        updates.into_iter().for_each(|update| writer.write(&update).unwrap());
         writer.flush_unfinished().unwrap();
         String::from_utf8(writer.out).unwrap()
     }
@@ -220,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_said_is_a_line_with_a_word_before_it() {
-        let said = [
+    fn each_update_is_a_line_with_its_kind_before_it() {
+        let updates = [
             printed(OutputStream::Stdout, "one\ntw"),
             printed(OutputStream::Stderr, "\u{1b}[31mbad\u{1b}[0m\n"),
             printed(OutputStream::Stdout, "o\n"),
@@ -232,17 +233,17 @@ mod tests {
             printed(OutputStream::Stdout, "no end"),
         ];
         let lines = "stdout: one\nstderr: bad\nstdout: two\nprogress: 40 % linking\n\
-                     warning: odd thing\nleft: out.png\nbegun again: attempt 2\nstdout: no end\n";
-        assert_eq!(written(said), lines);
+                     warning: odd thing\nfile: out.png\nrestarted: attempt 2\nstdout: no end\n";
+        assert_eq!(written(updates), lines);
     }
 
     #[test]
-    fn progress_that_says_nothing_new_is_not_told() {
+    fn progress_without_news_is_not_printed() {
         let progress = |fraction, message: &str| WorkUpdate::Progress {
             fraction,
             message: Some(message.to_owned()).filter(|message| !message.is_empty()),
         };
-        let said = [
+        let updates = [
             printed(OutputStream::Stdout, "50%\nhalf"),
             progress(None, "50%"),
             progress(Some(0.5), "50%"),
@@ -252,6 +253,6 @@ mod tests {
             progress(Some(0.6), ""),
         ];
         let lines = "stdout: 50%\nprogress: 50 %\nprogress: 60 %\nstdout: half\n";
-        assert_eq!(written(said), lines);
+        assert_eq!(written(updates), lines);
     }
 }

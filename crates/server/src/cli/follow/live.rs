@@ -134,8 +134,8 @@ impl SharedScene {
         })))
     }
 
-    pub(super) fn take(&self, said: WorkUpdate) {
-        self.scene().take(said);
+    pub(super) fn take(&self, update: WorkUpdate) {
+        self.scene().take(update);
     }
 
     /// Starts drawing.
@@ -163,12 +163,12 @@ impl SharedScene {
 }
 
 impl ProgressScene {
-    fn take(&mut self, said: WorkUpdate) {
-        match said {
+    fn take(&mut self, update: WorkUpdate) {
+        match update {
             WorkUpdate::Restarted { attempt } => {
                 (self.fraction, self.message) = (None, None);
                 if attempt > 1 {
-                    self.push_line(&format!("begun again: attempt {attempt}"));
+                    self.push_line(&format!("restarted: attempt {attempt}"));
                 }
             }
             WorkUpdate::Progress { fraction, message } => {
@@ -179,7 +179,7 @@ impl ProgressScene {
             WorkUpdate::Log { level, message } => {
                 self.push_line(&format!("{}: {message}", level_name(level)));
             }
-            WorkUpdate::LeftFile { path } => self.push_line(&format!("left: {path}")),
+            WorkUpdate::LeftFile { path } => self.push_line(&format!("file: {path}")),
         }
     }
 
@@ -260,7 +260,7 @@ fn push(tail: &mut VecDeque<String>, line: &str) {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "it is between nothing and a screen's width"
+    reason = "the value is between 0 and the width of a screen"
 )]
 fn bar(fraction: f64, columns: usize) -> String {
     let columns = columns.clamp(8, 24);
@@ -309,9 +309,9 @@ impl Drop for ControlEchoGuard {
 mod tests {
     use super::*;
 
-    fn scene(said: impl IntoIterator<Item = WorkUpdate>) -> ProgressScene {
+    fn scene(updates: impl IntoIterator<Item = WorkUpdate>) -> ProgressScene {
         let view = SharedScene::new("say_hello", Duration::from_secs(7));
-        said.into_iter().for_each(|said| view.take(said));
+        updates.into_iter().for_each(|update| view.take(update));
         Arc::into_inner(view.0).unwrap().into_inner().unwrap()
     }
 
@@ -320,17 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_drawn_where_it_is_known_how_far_it_is() {
-        let far = |fraction| WorkUpdate::Progress { fraction, message: Some("linking".to_owned()) };
-        let head = |said: WorkUpdate, columns| scene([said]).head(columns)["⠋".len()..].to_owned();
-        assert_eq!(head(far(None), 80), " say_hello  0:07  linking");
-        assert_eq!(head(far(Some(0.5)), 80), " say_hello  ████████░░░░░░░░  50 %  0:07  linking");
-        assert_eq!(head(far(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  link…");
-        assert_eq!(head(far(Some(1.0)), 20), " say_hel…  ███████…");
+    fn a_bar_is_drawn_if_the_progress_is_known() {
+        let at = |fraction| WorkUpdate::Progress { fraction, message: Some("linking".to_owned()) };
+        let head =
+            |update: WorkUpdate, columns| scene([update]).head(columns)["⠋".len()..].to_owned();
+        assert_eq!(head(at(None), 80), " say_hello  0:07  linking");
+        assert_eq!(head(at(Some(0.5)), 80), " say_hello  ████████░░░░░░░░  50 %  0:07  linking");
+        assert_eq!(head(at(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  link…");
+        assert_eq!(head(at(Some(1.0)), 20), " say_hel…  ███████…");
     }
 
     #[test]
-    fn the_last_lines_are_shown_cut_and_harmless() {
+    fn the_last_lines_are_shown_cut_and_without_control_sequences() {
         let lines: String =
             (1..=9).map(|n| format!("\u{1b}[3{n}mline {n} is long\u{1b}[0m\n")).collect();
         let scene = scene([printed(&lines), printed("and more")]);

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_obeys_is_left_in_a_line() {
+    fn control_sequences_are_removed_from_a_line() {
         let lines = [
             ("\u{1b}[31mred\u{1b}[0m", "red"),
             ("\u{1b}[2J\u{1b}[1;1Hcleared", "cleared"),
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_the_last_line_says_it_again() {
+    fn a_message_that_begins_the_last_line_repeats_it() {
         assert!(repeats_line("a red li", "\r a \u{1b}[31mred\u{1b}[0m line "));
         assert!(!repeats_line("linking", "compiling"));
         assert!(!repeats_line("", "compiling"));
     }
 
     #[test]
-    fn text_is_cut_by_columns_and_not_by_letters() {
+    fn text_is_cut_by_columns_not_by_characters() {
         let cases = [
             ("abc", 3, "abc"),
             ("abcd", 3, "ab…"),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_however_they_come() {
+    fn lines_are_complete_however_their_text_is_split() {
         let mut unfinished = IncompleteLine::default();
         let mut lines = Vec::new();
         for text in ["a", "b\nc\n\nd", "", "e", "\n", "f"] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_of_a_line_is_bounded() {
+    fn an_incomplete_line_is_bounded() {
         let mut unfinished = IncompleteLine::default();
         let mut bytes = 0;
         for _ in 0..100 {
@@ -262,7 +262,7 @@ mod tests {
             assert!(unfinished.text().len() <= LINE_BYTES);
         }
         assert_eq!(bytes + unfinished.text().len(), 100_000);
-        // A bar that is written over and over is one line, of which the last writing counts.
+        // A bar that overwrites itself is one line, whose last state counts.
         let mut unfinished = IncompleteLine::default();
         for percent in 0..10_000 {
             unfinished.take(&format!("\r{percent} of 10000"), |line| panic!("{line}"));
@@ -271,25 +271,25 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes_are_told_as_people_do() {
+    fn times_and_sizes_are_formatted_for_people() {
         let seconds = Duration::from_secs;
         let clocks = [(7, "0:07"), (725, "12:05"), (3723, "1:02:03")];
-        for (duration, told) in clocks {
-            assert_eq!(format_clock(seconds(duration)), told);
+        for (duration, expected) in clocks {
+            assert_eq!(format_clock(seconds(duration)), expected);
         }
-        let spoken_as = [(12, "12 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (345_600, "4 d")];
-        for (duration, told) in spoken_as {
-            assert_eq!(format_duration(seconds(duration)), told);
+        let durations = [(12, "12 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (345_600, "4 d")];
+        for (duration, expected) in durations {
+            assert_eq!(format_duration(seconds(duration)), expected);
         }
         assert_eq!(format_duration(Duration::from_millis(340)), "340 ms");
         assert_eq!(format_duration(Duration::from_millis(1340)), "1.3 s");
-        let agos = [(0, "just now"), (42, "42 s ago"), (200, "3 min ago"), (90_000, "1 d ago")];
-        for (duration, told) in agos {
-            assert_eq!(format_age(seconds(duration)), told);
+        let ages = [(0, "just now"), (42, "42 s ago"), (200, "3 min ago"), (90_000, "1 d ago")];
+        for (duration, expected) in ages {
+            assert_eq!(format_age(seconds(duration)), expected);
         }
         let sizes = [(0, "0 B"), (999, "999 B"), (1_450, "1.4 kB"), (20_000_000, "20.0 MB")];
-        for (bytes, told) in sizes {
-            assert_eq!(format_size(bytes), told);
+        for (bytes, expected) in sizes {
+            assert_eq!(format_size(bytes), expected);
         }
     }
 }

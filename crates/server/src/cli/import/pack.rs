@@ -65,29 +65,21 @@ impl PackCommand {
 
 impl PackArgument {
     fn to_toml(&self) -> String {
-        let Self {
-            note,
-            about,
-            default: assumed,
-            aliases,
-            is_list_after_option: is_spread,
-            accepts_dash: is_dash,
-            ..
-        } = self;
+        let Self { note, about, default, aliases, is_list_after_option, accepts_dash, .. } = self;
         let mut fields = vec![format!("type = {}", toml_string(note))];
         if !about.is_empty() {
             fields.push(format!("about = {}", toml_string(about)));
         }
-        if let Some(assumed) = assumed {
-            fields.push(format!("assumed = {}", toml_inline(assumed)));
+        if let Some(default) = default {
+            fields.push(format!("assumed = {}", toml_inline(default)));
         }
         if !aliases.is_empty() {
             fields.push(format!("aliases = {}", toml_strings(aliases)));
         }
-        if *is_spread {
+        if *is_list_after_option {
             fields.push("many = \"spread\"".to_owned());
         }
-        if *is_dash {
+        if *accepts_dash {
             fields.push("dash = \"alone\"".to_owned());
         }
         match &fields[..] {

@@ -40,18 +40,18 @@ const CLIENTS: [(&str, &[&str]); 5] = [
 const SERVER_POINTERS: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
 
 /// Reason why toolgate itself is not imported.
-const IS_TOOLGATE_ITSELF: &str = "it is toolgate itself, which could start itself for ever; write the table by \
-                      hand if it serves another folder";
+const IS_TOOLGATE_ITSELF: &str = "it is toolgate itself, which would start itself again and again; to serve \
+                      another folder through it, write the table by hand";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate import servers                          of every client that is known, to standard output
+  toolgate import servers                          print the servers of all known clients
   toolgate import servers cursor --to toolgate.toml
   toolgate import servers ~/other/.mcp.json
 
-Secrets are not copied, of variables and headers, of arguments and of addresses: where one stands,
-`${NAME}` is written, and it is said which variable is to be set. After `--to toolgate.toml`, `toolgate trust` vouches for the file.")]
+Secrets in variables, headers, arguments and URLs are not copied. toolgate writes `${NAME}` instead
+and tells you which variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
 pub(super) struct ImportServersArgs {
     /// A client (claude, claude-desktop, cursor, vscode, zed) or a file; by default all clients
     from: Vec<String>,
@@ -64,7 +64,7 @@ pub(super) struct ImportServersArgs {
 }
 
 pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
-    let mut taken = match &args.to {
+    let mut used_names = match &args.to {
         Some(file) => names_in(file)?,
         None => Vec::new(),
     };
@@ -76,17 +76,17 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
                 match ImportedUpstream::from_client(&name, &server, &args.root, &secrets) {
                     Ok(upstream) => upstream,
                     Err(why) => {
-                        complain(&format!("not taken over: `{name}` of {}: {why}", file.display()));
+                        complain(&format!("not imported: `{name}` of {}: {why}", file.display()));
                         continue;
                     }
                 };
-            if taken.contains(&upstream.name) {
+            if used_names.contains(&upstream.name) {
                 let file = file.display();
                 let name = &upstream.name;
-                complain(&format!("not taken over: `{name}` of {file}: there is one already"));
+                complain(&format!("not imported: `{name}` of {file}: this name exists already"));
                 continue;
             }
-            taken.push(upstream.name.clone());
+            used_names.push(upstream.name.clone());
             secrets = std::mem::take(&mut upstream.secrets);
             for note in std::mem::take(&mut upstream.notes) {
                 complain(&format!("{}: {note}", upstream.name));
@@ -95,7 +95,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if text.is_empty() {
-        bail!("no server is named there that is not here already");
+        bail!("there is no new server to import");
     }
     match &args.to {
         None => print(text.trim_start())?,
@@ -103,7 +103,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
             append(file, &text)?;
             complain(&format!("written to {}", file.display()));
             if file.file_name().is_some_and(|name| name == SETTINGS_FILE_NAME) {
-                complain("read it; then `toolgate trust` vouches for it");
+                complain("read the file, then run `toolgate trust`");
             }
         }
     }
@@ -111,7 +111,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the requested files.
-#[allow(clippy::disallowed_methods, reason = "the person's own files")]
+#[allow(clippy::disallowed_methods, reason = "the user's own files")]
 fn read_files(args: &ImportServersArgs) -> anyhow::Result<Vec<(PathBuf, Value)>> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let known = |(_, files): &(&str, &'static [&'static str])| *files;
@@ -136,9 +136,9 @@ fn read_files(args: &ImportServersArgs) -> anyhow::Result<Vec<(PathBuf, Value)>>
             Err(why) if why.kind() == ErrorKind::NotFound && !named => continue,
             Err(why) if why.kind() == ErrorKind::NotFound => {
                 let names: Vec<_> = CLIENTS.iter().map(|(name, _)| *name).collect();
-                bail!("there is no file {file}, and no client of that name: {}", names.join(", "));
+                bail!("{file} is neither a file nor a known client; clients: {}", names.join(", "));
             }
-            text => text.with_context(|| format!("{} cannot be read", path.display()))?,
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
         // Such files may have comments and trailing commas.
         let text = text.trim_start_matches('\u{feff}');
@@ -147,7 +147,7 @@ fn read_files(args: &ImportServersArgs) -> anyhow::Result<Vec<(PathBuf, Value)>>
         all.push((path, content.unwrap_or_default()));
     }
     if all.is_empty() {
-        bail!("no client that is known has a file here; name one: toolgate import servers FILE");
+        bail!("found no file of a known client; name one: toolgate import servers FILE");
     }
     Ok(all)
 }
@@ -187,7 +187,7 @@ impl ImportedUpstream {
         root: &Path,
         secrets: &VariableSecrets,
     ) -> Result<Self, String> {
-        let server = server.as_object().ok_or("it is no table")?;
+        let server = server.as_object().ok_or("it is not a table")?;
         let table = Table::new();
         let notes = Vec::new();
         let folder = ".".to_owned();
@@ -231,7 +231,7 @@ impl ImportedUpstream {
                     match arg {
                         Value::String(word) => words.push(word.clone()),
                         Value::Number(_) | Value::Bool(_) => words.push(arg.to_string()),
-                        odd => this.notes.push(format!("its argument `{odd}` is not taken over")),
+                        other => this.notes.push(format!("argument `{other}` is not imported")),
                     }
                 }
                 let before = std::iter::once("").chain(words.iter().map(String::as_str));
@@ -280,7 +280,7 @@ impl ImportedUpstream {
         }
         for key in ["envFile", "oauth", "headersHelper"] {
             if server.contains_key(key) {
-                this.notes.push(format!("`{key}` is not taken over"));
+                this.notes.push(format!("`{key}` is not imported"));
             }
         }
         let settings = this.table.clone().try_into::<toolgate_upstream::UpstreamSettings>();
@@ -332,15 +332,15 @@ impl ImportedUpstream {
         for secret_detection::FoundSecret { range: part, name } in
             secret_detection::secrets_in_word(word, before)
         {
-            let called = if name.is_empty() { "secret" } else { &name };
+            let label = if name.is_empty() { "secret" } else { &name };
             let is_variable = word[..part.start].ends_with('=')
                 && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
             let variable = match is_variable && !name.is_empty() {
                 true => name.clone(),
-                false => upstream_name(&format!("{}_{called}", self.name)).to_uppercase(),
+                false => upstream_name(&format!("{}_{label}", self.name)).to_uppercase(),
             };
             clean += &word[at..part.start];
-            clean += &self.variable_for(variable, &word[part.clone()], called);
+            clean += &self.variable_for(variable, &word[part.clone()], label);
             at = part.end;
         }
         self.convert_variables(&(clean + &word[at..]))
@@ -353,12 +353,12 @@ impl ImportedUpstream {
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
         let others = (2..).map(|turn| format!("{variable}_{turn}"));
         let mut free = std::iter::once(variable.clone()).chain(own).chain(others);
-        let of = |variable: &String| self.secrets.get(variable).is_none_or(|known| known == value);
-        let variable = free.find(of).unwrap_or(variable);
+        let fits =
+            |variable: &String| self.secrets.get(variable).is_none_or(|known| known == value);
+        let variable = free.find(fits).unwrap_or(variable);
         if self.secrets.insert(variable.clone(), value.to_owned()).is_none() {
             self.notes.push(format!(
-                "set the variable `{variable}` where toolgate starts: the value of `{name}` was \
-                 not copied"
+                "set the variable `{variable}` for toolgate: the value of `{name}` was not copied"
             ));
         }
         format!("${{{variable}}}")
@@ -369,29 +369,30 @@ impl ImportedUpstream {
         let mut filled = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
-            let Some((what, more)) = after.split_once('}') else { break };
+            let Some((reference, more)) = after.split_once('}') else { break };
             filled.push_str(before);
-            match what.split_once(':') {
+            match reference.split_once(':') {
                 Some(("env", name)) => filled += &format!("${{{name}}}"),
                 Some(("input", name)) => {
                     let name = upstream_name(name).to_uppercase();
-                    self.notes.push(format!("set the variable `{name}` where toolgate starts"));
+                    self.notes.push(format!("set the variable `{name}` for toolgate"));
                     filled += &format!("${{{name}}}");
                 }
-                Some((name, assumed)) if assumed.starts_with('-') => {
-                    let assumed = &assumed[1..];
+                Some((name, default)) if default.starts_with('-') => {
+                    let default = &default[1..];
                     self.notes.push(format!(
-                        "set the variable `{name}`; where it is not set, `{assumed}` was assumed"
+                        "set the variable `{name}`; the client's default was `{default}`"
                     ));
                     filled += &format!("${{{name}}}");
                 }
                 Some(_) => {
-                    self.notes.push(format!("`${{{what}}}` means nothing here; change it"));
-                    filled += &format!("${{{what}}}");
+                    self.notes
+                        .push(format!("`${{{reference}}}` is unknown to toolgate; change it"));
+                    filled += &format!("${{{reference}}}");
                 }
-                None if what == "workspaceFolder" => filled += &self.folder,
-                None if what == "userHome" => filled.push_str("${HOME}"),
-                None => filled += &format!("${{{what}}}"),
+                None if reference == "workspaceFolder" => filled += &self.folder,
+                None if reference == "userHome" => filled.push_str("${HOME}"),
+                None => filled += &format!("${{{reference}}}"),
             }
             rest = more;
         }
@@ -407,20 +408,20 @@ impl ImportedUpstream {
 
 /// Converts `name` into a valid upstream name: a-z, 0-9 and `_`.
 fn upstream_name(name: &str) -> String {
-    let sound = |c: char| match c.to_ascii_lowercase() {
+    let valid_char = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
         _ => '_',
     };
-    let name: String = name.chars().map(sound).collect();
+    let name: String = name.chars().map(valid_char).collect();
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
 /// Returns the upstream names that `file` already has.
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = match std::fs::read_to_string(file) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.with_context(|| format!("{} cannot be read", file.display()))?,
+        text => text.with_context(|| format!("cannot read {}", file.display()))?,
     };
     let table = text.parse::<Table>();
     let table = table.map_err(|why| anyhow!("{} is not TOML: {why}", file.display()))?;
@@ -428,11 +429,11 @@ fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
     Ok(upstreams.into_iter().flat_map(|all| all.keys().cloned()).collect())
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn append(file: &Path, text: &str) -> anyhow::Result<()> {
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.with_context(|| format!("{} cannot be written", file.display()))
+    written.with_context(|| format!("cannot write {}", file.display()))
 }
 
 #[cfg(test)]

@@ -42,10 +42,10 @@ impl UsageLine {
             }
         }
         let tokens: Vec<&str> = spaced.split_whitespace().collect();
-        let mut this = Self::default();
-        this.read_options(&tokens);
-        this.read_choices(&tokens);
-        Some(this)
+        let mut parsed = Self::default();
+        parsed.read_options(&tokens);
+        parsed.read_choices(&tokens);
+        Some(parsed)
     }
 
     fn read_options(&mut self, tokens: &[&str]) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_usage_line_tells_how_many_values_options_take() {
+    fn the_usage_line_gives_the_number_of_values_of_each_option() {
         let usage = UsageLine::parse(
             "usage: zyra x [-h] -i INPUT [--raw] [--inputs INPUTS [INPUTS ...]]\n\
              \x20             [--extent EXTENT EXTENT EXTENT EXTENT] [--tint [TINT]] [--any [ANY ...]]\n\
@@ -96,21 +96,21 @@ mod tests {
              \x20             [file] {netcdf,geotiff}\n\nAbout --this.\n",
         )
         .unwrap();
-        let of = |option: &str| usage.options.get(option).copied();
-        assert_eq!(of("-h"), Some(OptionValues::None));
-        assert_eq!(of("--input"), Some(OptionValues::One));
-        assert_eq!(of("--raw"), Some(OptionValues::None));
-        assert_eq!(of("--inputs"), Some(OptionValues::Many));
-        assert_eq!(of("--extent"), Some(OptionValues::Exactly(4)));
-        assert_eq!(of("--tint"), Some(OptionValues::Optional));
-        assert_eq!(of("--any"), Some(OptionValues::Many));
-        assert_eq!(of("--output"), Some(OptionValues::One));
-        assert_eq!(of("--this"), None);
+        let values = |option: &str| usage.options.get(option).copied();
+        assert_eq!(values("-h"), Some(OptionValues::None));
+        assert_eq!(values("--input"), Some(OptionValues::One));
+        assert_eq!(values("--raw"), Some(OptionValues::None));
+        assert_eq!(values("--inputs"), Some(OptionValues::Many));
+        assert_eq!(values("--extent"), Some(OptionValues::Exactly(4)));
+        assert_eq!(values("--tint"), Some(OptionValues::Optional));
+        assert_eq!(values("--any"), Some(OptionValues::Many));
+        assert_eq!(values("--output"), Some(OptionValues::One));
+        assert_eq!(values("--this"), None);
         assert_eq!(usage.choices, [["--url", "--bucket"]]);
     }
 
     #[test]
-    fn an_error_after_it_is_no_part_of_it() {
+    fn an_error_after_the_usage_line_is_not_part_of_it() {
         let printed = "usage: zyra x [-h] --dir DIR\nzyra x: error: required: --dir --other\n";
         let usage = UsageLine::parse(printed).unwrap();
         assert_eq!(usage.options.len(), 2);

@@ -90,20 +90,22 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     let mut commands = Vec::new();
     let mut left_out = Vec::new();
     let mut usages = program.map_or_else(|| Ok(BTreeMap::new()), |it| usages(it, &manifest))?;
-    for (words, said) in &manifest {
+    for (words, entry) in &manifest {
         if words == "search api" {
-            left_out.push("`search api`: not one of the tools of its API".to_owned());
+            left_out.push("`search api`: it is not a tool of Zyra's API".to_owned());
             continue;
         }
         let usage = usages.remove(words.as_str()).flatten();
         if usage.is_none() {
-            left_out.push(format!("`{words}`: how many values its options take; it is guessed"));
+            left_out
+                .push(format!("`{words}`: the number of values of its options, which is guessed"));
         }
         let usage = usage.unwrap_or_default();
         for choice in &usage.choices {
-            left_out.push(format!("`{words}`: that one of {} must be given", choice.join(", ")));
+            left_out
+                .push(format!("`{words}`: the rule that one of {} is required", choice.join(", ")));
         }
-        commands.push(command(words, said, &usage));
+        commands.push(command(words, entry, &usage));
     }
     commands.extend(SEARCHES.map(|(id, about, argv)| search_command(id, about, argv)));
     commands.sort_by(|one, other| one.id.cmp(&other.id));
@@ -114,21 +116,21 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
 }
 
 /// Reads the manifest in the file `from`. Returns `None` if it is not a JSON file.
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn read_manifest(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
     if from.extension().is_none_or(|it| it != "json") {
         return Ok(None);
     }
     let text = std::fs::read_to_string(from)
-        .with_context(|| format!("the listing {} cannot be read", from.display()))?;
+        .with_context(|| format!("cannot read the listing {}", from.display()))?;
     parse(&text).with_context(|| format!("in {}", from.display())).map(Some)
 }
 
 fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
     let manifest: Map<String, Value> =
         serde_json::from_str(text).context("the listing is not a JSON object of commands")?;
-    if !manifest.values().all(|said| said["options"].is_object()) {
-        bail!("the listing is none of Zyra's: a command in it has no `options`");
+    if !manifest.values().all(|entry| entry["options"].is_object()) {
+        bail!("the listing is not from Zyra: a command in it has no `options`");
     }
     Ok(manifest)
 }
@@ -162,9 +164,9 @@ fn usages<'m>(
     let mut usages = BTreeMap::new();
     for some in all.chunks(at_once) {
         let read = std::thread::scope(|scope| {
-            let asked = some.iter().map(|words| scope.spawn(|| usage(program, words)));
-            let asked: Vec<_> = asked.collect();
-            asked.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+            let threads = some.iter().map(|words| scope.spawn(|| usage(program, words)));
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
         });
         for (words, usage) in some.iter().zip(read) {
             let usage = usage.map_err(|_| anyhow::anyhow!("reading the usage panicked"))?;
@@ -185,7 +187,10 @@ fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
 }
 
 /// Runs the program and returns both of its outputs.
-#[allow(clippy::disallowed_methods, reason = "the program the person named, to ask what it can do")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the program that the user named, to list its commands"
+)]
 fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String> {
     let output = Process::new(program)
         .args(words)
@@ -194,18 +199,18 @@ fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String>
         .stdin(Stdio::null())
         .output()
         .with_context(|| {
-            format!("`{}` cannot be run; give the program with --from", program.display())
+            format!("cannot run `{}`; name the program with --from", program.display())
         })?;
     let printed = [output.stdout, output.stderr].concat();
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
 /// Converts the command `words` of the manifest.
-fn command(words: &str, said: &Value, usage: &UsageLine) -> PackCommand {
+fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
     let (stage, name) = words.split_once(' ').unwrap_or((words, words));
     let mut argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let mut arguments = Vec::new();
-    for positional in said["positionals"].as_array().into_iter().flatten() {
+    for positional in entry["positionals"].as_array().into_iter().flatten() {
         let argument = positional_argument(positional);
         let name = &argument.name;
         argv.push(match (argument.note.contains("[]"), argument.note.ends_with('!')) {
@@ -216,11 +221,11 @@ fn command(words: &str, said: &Value, usage: &UsageLine) -> PackCommand {
         arguments.push(argument);
     }
     argv.push("{options}".to_owned());
-    let options = said["options"].as_object().into_iter().flatten();
+    let options = entry["options"].as_object().into_iter().flatten();
     arguments.extend(
         options
             .filter(|(option, _)| *option != "--help")
-            .map(|(option, said)| option_argument(option, said, usage)),
+            .map(|(option, entry)| option_argument(option, entry, usage)),
     );
     add_aliases(words, &mut arguments);
     let named = |names: &[&str], argument: &&PackArgument| names.contains(&argument.name.as_str());
@@ -229,7 +234,7 @@ fn command(words: &str, said: &Value, usage: &UsageLine) -> PackCommand {
     let folders = arguments.iter().filter(|argument| named(&FOLDERS, argument));
     let artefacts = files.map(|argument| format!("{{{}?}}", argument.name));
     let artefacts = artefacts.chain(folders.map(|argument| format!("{{{}?}}/**", argument.name)));
-    let about = said["description"].as_str().unwrap_or_default();
+    let about = entry["description"].as_str().unwrap_or_default();
     let about = match about.strip_prefix("zyra ") {
         Some(_) | None if about.is_empty() => format!("Runs `zyra {words}`."),
         Some(rest) if rest == words => format!("Runs `zyra {words}`."),
@@ -246,15 +251,15 @@ fn command(words: &str, said: &Value, usage: &UsageLine) -> PackCommand {
 }
 
 /// Converts a positional argument.
-fn positional_argument(said: &Value) -> PackArgument {
-    let is_many = matches!(said["nargs"].as_str(), Some("*" | "+"));
+fn positional_argument(entry: &Value) -> PackArgument {
+    let is_many = matches!(entry["nargs"].as_str(), Some("*" | "+"));
     let list = if is_many { "[]" } else { "" };
-    let required = if said["required"] == true { "!" } else { "" };
-    let is_choice = said["choices"].is_array();
+    let required = if entry["required"] == true { "!" } else { "" };
+    let is_choice = entry["choices"].is_array();
     PackArgument {
-        name: text(&said["name"]),
-        note: format!("{}{list}{required}", type_note(said)),
-        about: text(&said["help"]),
+        name: text(&entry["name"]),
+        note: format!("{}{list}{required}", type_note(entry)),
+        about: text(&entry["help"]),
         default: None,
         aliases: Vec::new(),
         is_list_after_option: false,
@@ -264,13 +269,13 @@ fn positional_argument(said: &Value) -> PackArgument {
 }
 
 /// Converts an option.
-fn option_argument(option: &str, said: &Value, usage: &UsageLine) -> PackArgument {
-    let help = said.as_str().map_or_else(|| text(&said["help"]), str::to_owned);
-    let default = Some(&said["default"]).filter(|default| !default.is_null());
+fn option_argument(option: &str, entry: &Value, usage: &UsageLine) -> PackArgument {
+    let help = entry.as_str().map_or_else(|| text(&entry["help"]), str::to_owned);
+    let default = Some(&entry["default"]).filter(|default| !default.is_null());
     let of_default = match default.and_then(Value::as_array) {
         Some(items) if items.is_empty() => OptionValues::One,
         Some(items) => OptionValues::Exactly(items.len()),
-        None if said["type"] == "bool" => OptionValues::None,
+        None if entry["type"] == "bool" => OptionValues::None,
         None if option == "--inputs" => OptionValues::Many,
         None => OptionValues::One,
     };
@@ -279,21 +284,21 @@ fn option_argument(option: &str, said: &Value, usage: &UsageLine) -> PackArgumen
     let (note, is_spread) = match values {
         OptionValues::None => ("flag".to_owned(), false),
         OptionValues::One | OptionValues::Optional if is_repeated => {
-            (format!("{}[]", type_note(said)), false)
+            (format!("{}[]", type_note(entry)), false)
         }
-        OptionValues::One | OptionValues::Optional => (type_note(said), false),
-        OptionValues::Exactly(count) => (format!("{}[{count}]", type_note(said)), true),
-        OptionValues::Many => (format!("{}[]", type_note(said)), true),
+        OptionValues::One | OptionValues::Optional => (type_note(entry), false),
+        OptionValues::Exactly(count) => (format!("{}[{count}]", type_note(entry)), true),
+        OptionValues::Many => (format!("{}[]", type_note(entry)), true),
     };
-    let required = if said["required"] == true { "!" } else { "" };
-    let is_told = |default: &&Value| {
+    let required = if entry["required"] == true { "!" } else { "" };
+    let is_informative = |default: &&Value| {
         **default != false && **default != "" && default.as_array().is_none_or(|it| !it.is_empty())
     };
     PackArgument {
         name: option.trim_start_matches('-').replace('-', "_"),
         note: format!("{note}{required}"),
         about: help,
-        default: default.filter(is_told).cloned(),
+        default: default.filter(is_informative).cloned(),
         aliases: Vec::new(),
         is_list_after_option: is_spread,
         accepts_dash: false,
@@ -301,12 +306,12 @@ fn option_argument(option: &str, said: &Value, usage: &UsageLine) -> PackArgumen
 }
 
 /// Returns the type of one value, in the notation of packs.
-fn type_note(said: &Value) -> String {
-    if let Some(choices) = said["choices"].as_array() {
+fn type_note(entry: &Value) -> String {
+    if let Some(choices) = entry["choices"].as_array() {
         let choices: Vec<String> = choices.iter().map(text).collect();
         return choices.join("|");
     }
-    match said["type"].as_str() {
+    match entry["type"].as_str() {
         Some("int") => "integer",
         Some("float") => "number",
         Some("bool") => "flag",

@@ -31,9 +31,9 @@ pub(super) fn summary_json(job: &JobSnapshot) -> Value {
 
 /// Returns the list entry with the job's result.
 pub(super) fn full_json(job: &JobSnapshot) -> Value {
-    let mut told = summary_json(job);
-    told["result"] = output(job).map_or(Value::Null, |output| output.value.clone());
-    told
+    let mut summary = summary_json(job);
+    summary["result"] = output(job).map_or(Value::Null, |output| output.value.clone());
+    summary
 }
 
 /// Returns the job's output, if it succeeded.

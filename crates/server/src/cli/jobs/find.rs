@@ -47,31 +47,30 @@ pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot,
         return jobs.get(None, &id).await;
     }
     if id.len() < DIGITS_MIN {
-        let message = format!(
-            "`{id}` may be the beginning of too many ids; give {DIGITS_MIN} digits of it or more"
-        );
+        let message =
+            format!("`{id}` is too short for a job id; give at least {DIGITS_MIN} digits");
         return Err(CallError::NotFound { message });
     }
     let ids = ids(jobs).await?;
-    let meant: Vec<_> = ids.iter().filter(|known| known.starts_with(&id)).collect();
-    match meant.as_slice() {
+    let matching: Vec<_> = ids.iter().filter(|known| known.starts_with(&id)).collect();
+    match matching.as_slice() {
         [one] => jobs.get(None, one).await,
         [] => {
             let nearest = suggestion(&id, &ids);
             let message =
-                format!("no job's id begins with `{id}`{nearest}; `toolgate jobs` lists them");
+                format!("no job id begins with `{id}`{nearest}; `toolgate jobs` lists the jobs");
             Err(CallError::NotFound { message })
         }
         several => {
-            let named = several.iter().take(NAMED_MAX).map(|id| format!("\n  {id}"));
+            let listed = several.iter().take(NAMED_MAX).map(|id| format!("\n  {id}"));
             let more = match several.len().saturating_sub(NAMED_MAX) {
                 0 => String::new(),
                 more => format!("\n  and {more} more"),
             };
             let message = format!(
-                "{} jobs' ids begin with `{id}`; give more of it:{}{more}",
+                "the ids of {} jobs begin with `{id}`; give more digits:{}{more}",
                 several.len(),
-                named.collect::<String>(),
+                listed.collect::<String>(),
             );
             Err(CallError::NotFound { message })
         }
@@ -80,7 +79,7 @@ pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot,
 
 /// Returns the error that there are no jobs, with an example that starts one.
 pub(super) fn no_jobs_error() -> CallError {
-    let message = "there are no jobs here. A running server starts one, e.g.\n  \
+    let message = "this folder has no jobs; start one at a running server, e.g.\n  \
                    toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \
                    --url http://127.0.0.1:8000/mcp";
     CallError::NotFound { message: message.to_owned() }
@@ -100,9 +99,9 @@ async fn ids(jobs: &JobService) -> Result<Vec<String>, CallError> {
     }
 }
 
-fn suggestion(asked: &str, ids: &[String]) -> String {
-    let begins = ids.iter().filter_map(|id| id.get(..asked.len()));
-    let near = begins.map(|id| (strsim::damerau_levenshtein(asked, id), id));
+fn suggestion(typed: &str, ids: &[String]) -> String {
+    let beginnings = ids.iter().filter_map(|id| id.get(..typed.len()));
+    let near = beginnings.map(|id| (strsim::damerau_levenshtein(typed, id), id));
     let nearest =
         near.min_by_key(|(letters, _)| *letters).filter(|(letters, _)| *letters <= EDITS_MAX);
     nearest.map(|(_, id)| format!(", did you mean `{id}`?")).unwrap_or_default()

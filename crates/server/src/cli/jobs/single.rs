@@ -51,7 +51,7 @@ pub(super) async fn show_job(
             Ok(Some(ended)) => ended,
             Ok(None) => {
                 complain(&format!(
-                    "job {} goes on; `toolgate jobs {}` shows it again",
+                    "job {} goes on; `toolgate jobs {}` follows it again",
                     job.id,
                     table::short_id(&job)
                 ));
@@ -98,7 +98,7 @@ pub(super) async fn write_artefact(
     let request = HostRequest::OpenArtefact { id: job.id.to_string(), which };
     let OpenArtefact { name, file } = match ask_host(host, job, request).await {
         Ok(HostAnswer::Artefact(open)) => open,
-        Ok(_) => bail!("a file was asked for, and something else was answered"),
+        Ok(_) => bail!("unexpected answer to a request for a file"),
         Err(refusal) => return Ok(Err(refusal)),
     };
     match to {
@@ -132,15 +132,15 @@ async fn follow(
         running_time(job, Timestamp::now()).unwrap_or_default(),
     );
     if job.state == JobState::Queued {
-        let message = Some("waits for its turn".to_owned());
+        let message = Some("waiting to run".to_owned());
         follow.show(WorkUpdate::Progress { fraction: None, message }).await;
     }
     let watched = async {
         while let Some(watched) = watch.next().await {
             match watched {
                 JobStreamItem::Event(event) => {
-                    if let Some(said) = WorkUpdate::from_job_event(&event.kind) {
-                        follow.show(said).await;
+                    if let Some(update) = WorkUpdate::from_job_event(&event.kind) {
+                        follow.show(update).await;
                     }
                 }
                 JobStreamItem::Ended(job) => return Ok(*job),
@@ -149,12 +149,12 @@ async fn follow(
         // The watch ends early if the job is deleted or the store cannot be read.
         jobs.get(None, &id).await
     };
-    let seen = tokio::select! {
+    let ended = tokio::select! {
         ended = watched => ended.map(Some),
         () = stop.cancelled() => Ok(None),
     };
     follow.end().await;
-    seen
+    ended
 }
 
 /// Prints the output of a job without a result.
@@ -188,23 +188,23 @@ fn summary_line(job: &JobSnapshot) -> String {
     let tool = fold_name(job.tool.as_str());
     let id = job.id;
     let caller = plain_line(&job.caller.name);
-    let asked = format_age(time_between(job.created, now));
+    let age = format_age(time_between(job.created, now));
     let attempt =
         if job.attempts > 1 { format!(", attempt {}", job.attempts) } else { String::new() };
     let after = running_time(job, now)
         .map(|ran| format!(" after {}", format_duration(ran)))
         .unwrap_or_default();
     let how = match job.state {
-        JobState::Queued => "waits for its turn".to_owned(),
+        JobState::Queued => "waiting to run".to_owned(),
         JobState::Running => match progress_text(job).as_str() {
-            "" => format!("still runs{after}"),
-            far => format!("at {far}{after}"),
+            "" => format!("running{after}"),
+            progress => format!("at {progress}{after}"),
         },
         JobState::Succeeded => format!("succeeded{after}"),
         JobState::Failed => format!("failed{after}"),
         JobState::Canceled => format!("cancelled{after}"),
     };
-    format!("job {id}: {tool} for {caller}, {asked}; {how}{attempt}")
+    format!("job {id}: {tool} for {caller}, {age}; {how}{attempt}")
 }
 
 fn report_files(job: &JobSnapshot) {
@@ -212,14 +212,14 @@ fn report_files(job: &JobSnapshot) {
         let named = if file.path.rsplit('/').next() == Some(&file.name) {
             String::new()
         } else {
-            format!(", kept as {}", plain_line(&file.name))
+            format!(", stored as {}", plain_line(&file.name))
         };
-        complain(&format!("left {} ({}{named})", plain_line(&file.path), format_size(file.bytes)));
+        complain(&format!("wrote {} ({}{named})", plain_line(&file.path), format_size(file.bytes)));
     }
     if let Some(first) = job.artefacts.first() {
         let name =
             if job.artefacts.len() == 1 { plain_line(&first.name) } else { "all".to_owned() };
-        complain(&format!("`toolgate jobs {} --get {name}` writes it here", table::short_id(job)));
+        complain(&format!("`toolgate jobs {} --get {name}` copies it here", table::short_id(job)));
     }
 }
 
@@ -228,18 +228,18 @@ fn whole_lines(text: &str) -> String {
     format!("{text}{end}")
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+#[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let options = if over { options.create(true).truncate(true) } else { options.create_new(true) };
     let shown = path.display();
     let mut to = match options.write(true).open(path) {
         Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("`{shown}` is there already; -o FILE writes elsewhere, or over it")
+            bail!("`{shown}` exists already; choose another file, or overwrite it, with -o FILE")
         }
-        opened => opened.with_context(|| format!("`{shown}` cannot be written"))?,
+        opened => opened.with_context(|| format!("cannot write `{shown}`"))?,
     };
-    copy(from, &mut to).with_context(|| format!("`{shown}` cannot be written"))
+    copy(from, &mut to).with_context(|| format!("cannot write `{shown}`"))
 }
 
 /// Copies all of `from`, independent of its position.

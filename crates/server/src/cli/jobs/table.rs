@@ -11,7 +11,7 @@ use crate::cli::follow::terminal_text::{
     cut_to_width, format_age, format_duration, pad_to_width, plain_line, text_width,
 };
 
-const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "FAR", "WHEN", "RAN", "SAYS"];
+const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "DONE", "WHEN", "RAN", "MESSAGE"];
 /// Columns that are dropped first on a narrow terminal.
 const DROPPED_FIRST: [usize; 3] = [5, 3, 4];
 /// Smallest width of the last column before others are dropped.
@@ -38,8 +38,8 @@ pub(super) fn short_id(job: &JobSnapshot) -> String {
 }
 
 fn row(job: &JobSnapshot, now: Timestamp) -> [String; 7] {
-    let says = error(job).map(ToString::to_string).or_else(|| job.message.clone());
-    let says = says.unwrap_or_default();
+    let message = error(job).map(ToString::to_string).or_else(|| job.message.clone());
+    let message = message.unwrap_or_default();
     [
         short_id(job),
         fold_name(job.tool.as_str()).into_owned(),
@@ -48,7 +48,7 @@ fn row(job: &JobSnapshot, now: Timestamp) -> [String; 7] {
         format_age(time_between(job.created, now)),
         running_time(job, now).map(format_duration).unwrap_or_default(),
         // The first line summarizes an error of several lines.
-        plain_line(says.lines().next().unwrap_or_default()),
+        plain_line(message.lines().next().unwrap_or_default()),
     ]
 }
 
@@ -59,12 +59,12 @@ fn format_rows(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
     let mut shown: Vec<usize> = (0..HEADS.len()).collect();
     if let Some(width) = width {
         let last = HEADS.len() - 1;
-        let says = MESSAGE_WIDTH_MIN.min(widths[last]);
-        for spared in DROPPED_FIRST {
+        let message_width = MESSAGE_WIDTH_MIN.min(widths[last]);
+        for dropped in DROPPED_FIRST {
             let fixed: usize =
                 shown.iter().filter(|it| **it != last).map(|it| widths[*it] + GAP.len()).sum();
-            if fixed + says > width {
-                shown.retain(|column| *column != spared);
+            if fixed + message_width > width {
+                shown.retain(|column| *column != dropped);
             }
         }
     }
@@ -95,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_as_wide_as_what_is_in_it_or_as_the_terminal() {
-        let wide = "JOB       TOOL       STATE    FAR   WHEN       RAN         SAYS\n\
+    fn a_table_is_as_wide_as_its_cells_or_as_the_terminal() {
+        let wide = "JOB       TOOL       STATE    DONE  WHEN       RAN         MESSAGE\n\
                     3f9a0c11  say_hello  running  40 %  3 min ago  2 min 50 s  linking it all\n";
         assert_eq!(format_rows(rows(), None), wide);
         assert_eq!(format_rows(rows(), Some(80)), wide);
-        let narrow = "JOB       TOOL       STATE    SAYS\n\
+        let narrow = "JOB       TOOL       STATE    MESSAGE\n\
                       3f9a0c11  say_hello  running  linking i…\n";
         assert_eq!(format_rows(rows(), Some(40)), narrow);
         let tiny = format_rows(rows(), Some(12));

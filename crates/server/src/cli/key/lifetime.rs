@@ -8,19 +8,20 @@ use jiff::{SignedDuration, Timestamp};
 /// Parses a duration.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
-    let read = units.iter().find_map(|(unit, seconds)| {
+    let seconds = units.iter().find_map(|(unit, seconds)| {
         let number = text.strip_suffix(unit)?.parse::<u64>().ok()?;
         number.checked_mul(*seconds).filter(|seconds| *seconds <= 100 * 366 * 86_400)
     });
-    read.map(Duration::from_secs).ok_or_else(|| {
+    seconds.map(Duration::from_secs).ok_or_else(|| {
         "write a number and a unit, such as 90d; units are s, m, h, d and w".to_owned()
     })
 }
 
-/// Returns the time after `long` from now.
-pub(super) fn time_from_now(long: Duration) -> anyhow::Result<Timestamp> {
-    let long = SignedDuration::try_from(long)?;
-    let until = Timestamp::now().checked_add(long).context("that is beyond all time")?;
+/// Returns the time that is `duration` from now.
+pub(super) fn time_from_now(duration: Duration) -> anyhow::Result<Timestamp> {
+    let duration = SignedDuration::try_from(duration)?;
+    let until =
+        Timestamp::now().checked_add(duration).context("the time is too far in the future")?;
     Ok(to_the_second(until))
 }
 
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_is_a_number_and_a_unit() {
+    fn a_duration_is_a_whole_number_and_a_unit() {
         assert_eq!(parse_duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
         assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
         for text in ["", "d", "90", "-1d", "1.5h", "90 d", "99999999999w", "1y"] {

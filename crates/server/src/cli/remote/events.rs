@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_wherever_they_are_cut() {
+    fn events_are_the_same_wherever_the_stream_is_cut() {
         let stream =
             ": hello\n\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\r\ndata:two\r\n\r\ndata: half";
         for cut in 0..stream.len() {

@@ -45,8 +45,8 @@ impl StatusStyle {
         match self {
             Self::Plain => Ok(()),
             Self::Synesthetic => {
-                let wanted = config.contracts.endpoint.as_deref().map(str::trim);
-                if wanted.is_some_and(|it| !it.is_empty() && !ENDPOINTS.contains(&it)) {
+                let endpoint = config.contracts.endpoint.as_deref().map(str::trim);
+                if endpoint.is_some_and(|it| !it.is_empty() && !ENDPOINTS.contains(&it)) {
                     bail!("Only STDIO transport is supported");
                 }
                 // Synesthetic's tools are offered even without assets.
@@ -62,7 +62,7 @@ impl StatusStyle {
             Self::Plain => Err(err),
             Self::Synesthetic => {
                 let detail = format!("{err:#}").replace(['\n', '\r'], " ");
-                say(&format!("mcp:error reason=setup_failed detail={detail}"));
+                print_line(&format!("mcp:error reason=setup_failed detail={detail}"));
                 telemetry::release_log();
                 Ok(ExitCode::from(2))
             }
@@ -71,10 +71,10 @@ impl StatusStyle {
 
     /// Reports that the server is ready, when it is about to read its first line.
     pub(super) fn report_ready(self, root: &Path, config: &Config, ready: &OnceLock<ReadyFile>) {
-        let asked = config.contracts.ready_file.as_deref();
+        let configured = config.contracts.ready_file.as_deref();
         let path = match self {
-            Self::Plain => asked,
-            Self::Synesthetic => Some(asked.unwrap_or(Path::new(READY_FILE))),
+            Self::Plain => configured,
+            Self::Synesthetic => Some(configured.unwrap_or(Path::new(READY_FILE))),
         };
         // The ready line still reports readiness if the file cannot be written.
         let failed = path.and_then(|path| match ReadyFile::create(path) {
@@ -86,11 +86,11 @@ impl StatusStyle {
         });
         if self == Self::Synesthetic {
             let schemas = schemas_dir(root, config);
-            say(&format!("mcp:ready mode=stdio schemas_dir={}", schemas.display()));
+            print_line(&format!("mcp:ready mode=stdio schemas_dir={}", schemas.display()));
             telemetry::release_log();
         }
         if let Some((path, err)) = failed {
-            tracing::warn!("the ready file {} cannot be written: {err}", path.display());
+            tracing::warn!("cannot write the ready file {}: {err}", path.display());
         }
     }
 
@@ -98,7 +98,7 @@ impl StatusStyle {
     pub(super) fn report_end(self) {
         match self {
             Self::Plain => {}
-            Self::Synesthetic => say("mcp:shutdown mode=stdio"),
+            Self::Synesthetic => print_line("mcp:shutdown mode=stdio"),
         }
     }
 }
@@ -114,6 +114,6 @@ fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
 }
 
 /// Prints a line to standard error, ignoring failures.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -12,15 +12,15 @@ use super::SessionSlot;
 ///
 /// The client of the closed session learns of it at the next request and can start a new one.
 pub(super) fn evict_idle_session(sessions: &mut HashMap<String, SessionSlot>) -> bool {
-    let mut of: HashMap<&Caller, usize> = HashMap::new();
-    for seat in sessions.values() {
-        *of.entry(&seat.session.caller).or_default() += 1;
+    let mut counts: HashMap<&Caller, usize> = HashMap::new();
+    for slot in sessions.values() {
+        *counts.entry(&slot.session.caller).or_default() += 1;
     }
-    let idle = sessions.iter().filter(|(_, seat)| seat.session.is_idle());
-    let order = |seat: &SessionSlot| (Reverse(of[&seat.session.caller]), seat.last_used);
-    let silent = idle.min_by_key(|(_, seat)| order(seat)).map(|(id, _)| id.clone());
+    let idle = sessions.iter().filter(|(_, slot)| slot.session.is_idle());
+    let order = |slot: &SessionSlot| (Reverse(counts[&slot.session.caller]), slot.last_used);
+    let silent = idle.min_by_key(|(_, slot)| order(slot)).map(|(id, _)| id.clone());
     silent
         .and_then(|id| sessions.remove(&id))
-        .map(|seat| seat.session.end("the session was ended"))
+        .map(|slot| slot.session.end("the session was ended"))
         .is_some()
 }

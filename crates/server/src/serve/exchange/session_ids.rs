@@ -59,7 +59,7 @@ impl SessionSealer {
         if opening.len() > OPENING_BYTES_MAX {
             return None;
         }
-        let inside = SealedSessionContent {
+        let content = SealedSessionContent {
             until: Timestamp::now().as_second() + VALIDITY_S,
             caller: caller.name.to_string(),
             kind: caller.kind.as_str().to_owned(),
@@ -68,9 +68,9 @@ impl SessionSealer {
         };
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce).ok()?;
-        let mut bytes = serde_json::to_vec(&inside).ok()?;
-        let of = Nonce::assume_unique_for_key(nonce);
-        self.key.seal_in_place_append_tag(of, Aad::empty(), &mut bytes).ok()?;
+        let mut bytes = serde_json::to_vec(&content).ok()?;
+        let unique = Nonce::assume_unique_for_key(nonce);
+        self.key.seal_in_place_append_tag(unique, Aad::empty(), &mut bytes).ok()?;
         bytes.splice(0..0, nonce);
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
@@ -82,12 +82,12 @@ impl SessionSealer {
         let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = self.key.open_in_place(nonce, Aad::empty(), &mut bytes[NONCE_LEN..]).ok()?;
-        let inside: SealedSessionContent = serde_json::from_slice(opened).ok()?;
-        let is_theirs = inside.caller == *caller.name && inside.kind == caller.kind.as_str();
-        let is_good = inside.until >= Timestamp::now().as_second() && inside.dialect == dialect;
+        let content: SealedSessionContent = serde_json::from_slice(opened).ok()?;
+        let is_theirs = content.caller == *caller.name && content.kind == caller.kind.as_str();
+        let is_valid = content.until >= Timestamp::now().as_second() && content.dialect == dialect;
         let was_ended =
             || lock_mutex(&self.ended_hashes).contains(blake3::hash(id.as_bytes()).as_bytes());
-        (is_theirs && is_good && !was_ended()).then(|| inside.opening.into_bytes())
+        (is_theirs && is_valid && !was_ended()).then(|| content.opening.into_bytes())
     }
 
     /// Marks the session `id` as ended, so that this server does not resume it.
@@ -105,39 +105,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_opens_for_its_caller_and_dialect_by_its_key_alone() {
-        let sealed = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+    fn an_id_opens_only_for_its_caller_and_dialect_with_its_key() {
+        let sealer = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
         let ann = Caller::with_key("ann");
         let bob = Caller::with_key("bob");
-        let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
+        let id = sealer.seal(&ann, "mcp", b"hello").expect("an id");
         assert!(id.bytes().all(|b| (0x21..=0x7e).contains(&b)));
-        assert_eq!(sealed.open(&id, &ann, "mcp").as_deref(), Some(&b"hello"[..]));
+        assert_eq!(sealer.open(&id, &ann, "mcp").as_deref(), Some(&b"hello"[..]));
         let replica = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
         assert!(replica.open(&id, &ann, "mcp").is_some());
-        assert!(sealed.open(&id, &bob, "mcp").is_none());
-        assert!(sealed.open(&id, &ann, "mira").is_none());
+        assert!(sealer.open(&id, &bob, "mcp").is_none());
+        assert!(sealer.open(&id, &ann, "mira").is_none());
         assert!(SessionSealer::new(&[8; SESSION_KEY_BYTES]).open(&id, &ann, "mcp").is_none());
         let mut other = id.into_bytes();
         other[20] ^= 1;
         let other = String::from_utf8(other).expect("letters");
         assert!(
-            sealed.open(&other, &ann, "mcp").is_none() && sealed.open("", &ann, "mcp").is_none()
+            sealer.open(&other, &ann, "mcp").is_none() && sealer.open("", &ann, "mcp").is_none()
         );
     }
 
     #[test]
-    fn a_session_that_was_ended_is_not_taken_up_again() {
-        let sealed = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+    fn an_ended_session_is_not_resumed() {
+        let sealer = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
         let ann = Caller::with_key("ann");
-        let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
-        sealed.end(&id);
-        assert!(sealed.open(&id, &ann, "mcp").is_none());
+        let id = sealer.seal(&ann, "mcp", b"hello").expect("an id");
+        sealer.end(&id);
+        assert!(sealer.open(&id, &ann, "mcp").is_none());
     }
 
     #[test]
-    fn what_is_too_long_for_a_header_is_in_no_id() {
-        let sealed = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+    fn an_opening_message_that_is_too_long_is_not_sealed() {
+        let sealer = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
         let long = vec![b'a'; OPENING_BYTES_MAX + 1];
-        assert!(sealed.seal(&Caller::with_key("ann"), "mcp", &long).is_none());
+        assert!(sealer.seal(&Caller::with_key("ann"), "mcp", &long).is_none());
     }
 }

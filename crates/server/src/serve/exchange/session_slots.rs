@@ -21,12 +21,12 @@ impl HttpEndpoints {
         dialect: &str,
     ) -> Option<Arc<ClientSession>> {
         let mut sessions = lock_mutex(&self.sessions);
-        let seat = sessions.get_mut(id).filter(|seat| {
-            let ClientSession { caller: owner, dialect: spoken, .. } = seat.session.as_ref();
-            owner == caller && spoken.name() == dialect
+        let slot = sessions.get_mut(id).filter(|slot| {
+            let session = &slot.session;
+            session.caller == *caller && session.dialect.name() == dialect
         })?;
-        seat.last_used = Instant::now();
-        Some(seat.session.clone())
+        slot.last_used = Instant::now();
+        Some(slot.session.clone())
     }
 
     /// Resumes the session `id` of `caller` from its sealed id, after this server forgot it or if
@@ -47,8 +47,8 @@ impl HttpEndpoints {
             return None;
         }
         session.set_id(id);
-        let seat = SessionSlot { session: session.clone(), last_used: Instant::now() };
-        sessions.insert(id.to_owned(), seat);
+        let slot = SessionSlot { session: session.clone(), last_used: Instant::now() };
+        sessions.insert(id.to_owned(), slot);
         Some(session)
     }
 
@@ -64,7 +64,7 @@ impl HttpEndpoints {
         let mut sessions = lock_mutex(&self.sessions);
         if sessions.len() >= self.bounds.sessions_max && !evict_idle_session(&mut sessions) {
             let message = format!(
-                "as many sessions as may are open ({}), and all are at work; come back later",
+                "too many busy sessions (the limit is {}); try again later",
                 self.bounds.sessions_max
             );
             return dialect.refuse(&FrameRefusal::Busy { message });
@@ -79,7 +79,7 @@ impl HttpEndpoints {
                 reply
             }
             Err(err) => {
-                let message = format!("no session could be opened: {err}");
+                let message = format!("cannot open a session: {err}");
                 dialect.refuse(&FrameRefusal::Busy { message })
             }
         }

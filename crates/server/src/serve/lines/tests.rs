@@ -1,5 +1,5 @@
-//! Tools that misbehave, served over memory: what a tool of someone else's must not be able to do.
-#![allow(clippy::disallowed_methods, reason = "a test reads the log it asked for")]
+//! Misbehaving tools, served over memory.
+#![allow(clippy::disallowed_methods, reason = "a test reads the log that it configured")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct Number {
     number: u32,
 }
 
-/// A tool of someone else's: its name, and all that it does.
+/// Defines a tool by its name and its code.
 macro_rules! tool {
     ($name:ident, $id:literal, $ctx:ident => $run:expr) => {
         struct $name;
@@ -47,7 +47,7 @@ macro_rules! tool {
 }
 
 tool!(Sound, "odd.sound", _ctx => Ok(Number { number: 1 }));
-tool!(Panics, "odd.panics", _ctx => panic!("a fault of mine"));
+tool!(Panics, "odd.panics", _ctx => panic!("a bug in the tool"));
 tool!(Lies, "odd.lies", _ctx => Ok(Number { number: 11 }));
 tool!(Deaf, "odd.deaf", _ctx => {
     std::future::pending::<()>().await;
@@ -90,9 +90,9 @@ impl Served {
         let bounds = wiring::line_bounds(&config);
         let mcp = served.dialect("mcp").expect("a dialect");
         tokio::spawn(async move {
-            let desk = ServerState::new(served.host.clone());
+            let state = ServerState::new(served.host.clone());
             let stop = CancellationToken::new();
-            serve_lines(desk, mcp, server, bounds, stop).await.expect("memory does not fail");
+            serve_lines(state, mcp, server, bounds, stop).await.expect("memory does not fail");
             served.host.flush();
         });
         let mut served = Self { client, records, _folder: folder };
@@ -117,7 +117,7 @@ impl Served {
         serde_json::from_str(&line).expect("JSON")
     }
 
-    /// Ends the session and gives back the outcomes on record.
+    /// Ends the session and returns the recorded outcomes.
     async fn outcomes(mut self) -> Vec<String> {
         self.client.close().await.expect("the server lives");
         while self.client.receive().await.expect("no failure").is_some() {}
@@ -140,12 +140,12 @@ fn text(answer: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_panic_stays_in_its_call_and_the_next_is_served() {
+async fn a_panic_fails_its_call_and_the_next_call_succeeds() {
     let mut served = Served::start(|_| {}).await;
     served.call(1, "odd_panics").await;
     let answer = served.answer().await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    assert!(!answer.to_string().contains("a fault of mine"), "{answer}");
+    assert!(!answer.to_string().contains("a bug in the tool"), "{answer}");
     served.call(2, "odd_sound").await;
     assert_eq!(served.answer().await["result"]["structuredContent"]["number"], 1);
     assert_eq!(served.outcomes().await, ["failed", "ok"]);
@@ -176,7 +176,7 @@ async fn a_tool_that_never_ends_is_stopped_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_tool_that_does_not_hear_its_cancellation_is_dropped_after_the_grace() {
+async fn a_tool_that_ignores_its_cancellation_is_dropped_after_the_grace() {
     let mut served = Served::start(|_| {}).await;
     served.call(1, "odd_deaf").await;
     let cancelled =
@@ -190,7 +190,7 @@ async fn a_tool_that_does_not_hear_its_cancellation_is_dropped_after_the_grace()
 }
 
 #[tokio::test]
-async fn a_flood_of_events_costs_events_and_never_the_answer() {
+async fn a_flood_of_events_loses_events_but_not_the_answer() {
     let mut served = Served::start(|_| {}).await;
     let params = json!({ "name": "odd_chatty", "_meta": { "progressToken": "p" } });
     served.send(1, "tools/call", params).await;

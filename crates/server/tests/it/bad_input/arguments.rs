@@ -1,4 +1,4 @@
-//! Arguments that cannot be meant, and a disk that changes or fails under a call.
+//! Invalid arguments, and a disk that changes or fails during a call.
 
 use std::fs;
 use std::process::Command;
@@ -31,18 +31,18 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
 }
 
 #[test]
-fn all_that_is_wrong_with_the_arguments_is_told_at_once() {
+fn all_problems_of_the_arguments_are_reported_at_once() {
     over_both(&Workspace::new(), |client| {
         let arguments = json!({ "path": 1, "offset": "x", "max_bytes": -1, "surprise": null });
-        let said = refusal(&client.call("files_read", arguments));
+        let message = refusal(&client.call("files_read", arguments));
         for part in ["/path", "/offset", "/max_bytes", "surprise"] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
     });
 }
 
 #[test]
-fn arguments_that_are_no_object_are_refused() {
+fn arguments_that_are_not_an_object_are_refused() {
     over_both(&Workspace::new(), |client| {
         for arguments in [json!([]), json!("README.md"), json!(1), json!(true)] {
             let answer = client.call("files_read", arguments);
@@ -54,7 +54,7 @@ fn arguments_that_are_no_object_are_refused() {
 }
 
 #[test]
-fn an_unknown_tool_is_refused_with_the_nearest() {
+fn an_unknown_tool_is_refused_with_the_most_similar_name() {
     over_both(&Workspace::new(), |client| {
         let answer = client.call("fils_read", json!({ "path": "README.md" }));
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
@@ -122,20 +122,20 @@ fn no_path_leads_out_of_the_root() {
 }
 
 #[test]
-fn a_file_that_is_gone_between_list_and_read_is_told_by_name() {
+fn a_file_removed_between_list_and_read_is_named_in_the_error() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         fs::write(workspace.path("brief.txt"), "soon gone").unwrap();
         let listed = client.call("files_list", json!({}));
         assert!(listed.to_string().contains("brief.txt"), "{listed}");
         fs::remove_file(workspace.path("brief.txt")).unwrap();
-        let said = refusal(&client.call("files_read", json!({ "path": "brief.txt" })));
-        assert!(said.contains("brief.txt"), "{said}");
+        let message = refusal(&client.call("files_read", json!({ "path": "brief.txt" })));
+        assert!(message.contains("brief.txt"), "{message}");
     });
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_in_pieces_is_told_not_invented() {
+fn a_file_that_shrinks_between_two_reads_is_an_error() {
     let workspace = Workspace::new();
     let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
     over_both(&workspace, |client| {
@@ -154,12 +154,12 @@ fn a_file_that_shrinks_while_it_is_read_in_pieces_is_told_not_invented() {
             assert!(arguments.as_object().unwrap().values().all(|v| !v.is_null()), "{next}");
             let answer = client.call("files_read", arguments.clone());
             if answer["result"]["isError"] == true {
-                let said = refusal(&answer);
+                let message = refusal(&answer);
                 assert!(
-                    said.contains("log.txt")
-                        || said.contains("/offset")
-                        || said.contains("/start_line"),
-                    "{said}"
+                    message.contains("log.txt")
+                        || message.contains("/offset")
+                        || message.contains("/start_line"),
+                    "{message}"
                 );
             } else {
                 assert_eq!(structured(&answer)["content"], "", "{arguments}: {answer}");
@@ -170,15 +170,15 @@ fn a_file_that_shrinks_while_it_is_read_in_pieces_is_told_not_invented() {
 }
 
 #[test]
-fn a_full_disk_is_told_the_old_content_stays_and_the_server_serves_on() {
+fn a_full_disk_is_reported_and_the_old_content_stays() {
     let workspace = Workspace::new();
     fs::create_dir(workspace.path("full")).unwrap();
-    // A mount of the server's own, gone with it.
+    // A mount in the server's own namespace, which ends with it.
     let unshare = ["unshare", "--mount", "sh", "-c"];
     let may =
         Command::new(unshare[0]).args(&unshare[1..]).arg("mount -t tmpfs tmpfs /mnt").output();
     if !may.is_ok_and(|done| done.status.success()) {
-        eprintln!("SKIPPED: only who may mount can fill a disk; run this as root");
+        eprintln!("SKIPPED: this test must mount a disk; run it as root");
         return;
     }
     let full = workspace.path("full");
@@ -193,13 +193,16 @@ fn a_full_disk_is_told_the_old_content_stays_and_the_server_serves_on() {
             let first = client.call("files_write", write("the old content"));
             assert_eq!(structured(&first)["created"], true);
             for _again in 0..3 {
-                let said = refusal(&client.call("files_write", write(&"x".repeat(300_000))));
-                assert!(said.contains("full/a.txt"), "{said}");
-                assert!(said.contains("no space") || said.contains("disk is full"), "{said}");
+                let message = refusal(&client.call("files_write", write(&"x".repeat(300_000))));
+                assert!(message.contains("full/a.txt"), "{message}");
+                assert!(
+                    message.contains("no space") || message.contains("disk is full"),
+                    "{message}"
+                );
             }
             let read = client.call("files_read", json!({ "path": "full/a.txt" }));
             assert_eq!(structured(&read)["content"], "the old content");
-            // Nothing half written takes up room.
+            // No partial file takes up space.
             let listed = client.call("files_list", json!({ "path": "full" }));
             assert_eq!(structured(&listed)["entries"].as_array().unwrap().len(), 1, "{listed}");
             let fits = client.call("files_write", write(&"y".repeat(100_000)));
@@ -209,7 +212,7 @@ fn a_full_disk_is_told_the_old_content_stays_and_the_server_serves_on() {
 }
 
 #[test]
-fn a_cursor_of_nobody_is_refused() {
+fn an_invalid_cursor_is_refused() {
     over_both(&Workspace::new(), |client| {
         for cursor in [json!("nonsense"), json!(""), json!(5)] {
             let answer = client.ask("tools/list", json!({ "cursor": cursor }));

@@ -1,4 +1,4 @@
-//! Bytes that are no message, and messages in odd pieces.
+//! Bytes that are not a message, and messages in odd pieces.
 
 use serde_json::{Value, json};
 
@@ -11,24 +11,24 @@ const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const INVALID_PARAMS: i64 = -32602;
 
-/// Each of `bytes` is answered with the error `code`, and the message after it as ever.
+/// Checks that each of `bytes` is answered with the error `code`, and the next message as usual.
 fn check(code: i64, bytes: &[&[u8]]) {
     over_both(&Workspace::new(), |client| {
         for bytes in bytes {
-            let said = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
+            let sent = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
             let answer = client.raw(bytes);
-            assert_eq!(answer["error"]["code"], code, "{said}: {answer}");
+            assert_eq!(answer["error"]["code"], code, "{sent}: {answer}");
             let ids = [None, Some(&json!(1))];
             let id = answer.get("id");
-            assert!(ids.contains(&id) && (id.is_none() || said.contains("\"id\":1")), "{answer}");
+            assert!(ids.contains(&id) && (id.is_none() || sent.contains("\"id\":1")), "{answer}");
             let read = client.call("files_read", json!({ "path": "README.md" }));
-            assert_eq!(structured(&read)["content"], Workspace::README, "after {said}");
+            assert_eq!(structured(&read)["content"], Workspace::README, "after {sent}");
         }
     });
 }
 
 #[test]
-fn what_is_not_json_is_a_parse_error_and_the_next_message_is_served() {
+fn invalid_json_is_a_parse_error_and_the_next_message_is_served() {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     check(
         PARSE_ERROR,
@@ -45,7 +45,7 @@ fn what_is_not_json_is_a_parse_error_and_the_next_message_is_served() {
 }
 
 #[test]
-fn json_that_is_no_message_is_an_invalid_request_and_the_next_message_is_served() {
+fn json_that_is_not_a_message_is_an_invalid_request_and_the_next_message_is_served() {
     check(
         INVALID_REQUEST,
         &[
@@ -64,7 +64,7 @@ fn json_that_is_no_message_is_an_invalid_request_and_the_next_message_is_served(
 }
 
 #[test]
-fn a_message_with_a_fault_is_answered_by_its_id() {
+fn an_invalid_message_is_answered_with_its_id() {
     let cases = [
         (json!({ "id": 1, "method": "ping" }), INVALID_REQUEST),
         (json!({ "jsonrpc": "1.0", "id": 1, "method": "ping" }), INVALID_REQUEST),
@@ -86,7 +86,7 @@ fn a_message_with_a_fault_is_answered_by_its_id() {
 }
 
 #[test]
-fn an_unknown_method_is_refused_by_name() {
+fn an_unknown_method_is_named_in_the_error() {
     over_both(&Workspace::new(), |client| {
         for method in ["tools/fly", "ping", "initialized", ""] {
             let answer = client.ask(method, json!({}));
@@ -97,7 +97,7 @@ fn an_unknown_method_is_refused_by_name() {
 }
 
 #[test]
-fn an_id_of_any_kind_comes_back_as_it_was() {
+fn an_id_of_any_type_is_returned_unchanged() {
     let ids = [
         json!(0),
         json!(-7),
@@ -115,7 +115,7 @@ fn an_id_of_any_kind_comes_back_as_it_was() {
 }
 
 #[test]
-fn an_id_that_is_in_flight_is_refused_by_name_and_the_first_call_is_answered() {
+fn an_id_in_flight_is_refused_and_the_first_call_is_answered() {
     let workspace = Workspace::new();
     let mut stdio = Launch::over(&workspace).stdio();
     let wait =
@@ -125,19 +125,19 @@ fn an_id_that_is_in_flight_is_refused_by_name_and_the_first_call_is_answered() {
     let refused = stdio.receive();
     assert!(refused.get("id").is_none(), "the id belongs to the call in flight: {refused}");
     assert!(refusal(&refused).contains("the id 7 is in flight"), "{refused}");
-    // A string is another id than the number it spells.
+    // A string id differs from the number that it spells.
     let read = stdio.ask(&call("7", "files_read", json!({ "path": "README.md" })));
     assert_eq!(structured(&read)["content"], Workspace::README);
 
     workspace.put("go", "");
     assert_eq!(structured(&stdio.answer(7))["stdout"], "went\n");
-    // It is free again.
+    // The id is free again.
     let read = stdio.ask(&call(7, "files_read", json!({ "path": "README.md" })));
     assert_eq!(structured(&read)["content"], Workspace::README);
 }
 
 #[test]
-fn a_call_whose_id_is_in_flight_is_in_the_log_of_envelopes_as_every_call_is() {
+fn a_call_whose_id_is_in_flight_is_in_the_envelope_log() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("envelope_log_dir", workspace.path("runs").display());
     let mut stdio = launch.stdio();
@@ -158,7 +158,7 @@ fn a_call_whose_id_is_in_flight_is_in_the_log_of_envelopes_as_every_call_is() {
 }
 
 #[test]
-fn an_id_in_flight_in_an_http_session_is_refused_by_name_and_the_first_call_is_answered() {
+fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered() {
     let workspace = Workspace::new();
     let client = Client::http(Launch::over(&workspace), "2025-11-25");
     let wait = json!({ "command": "touch began; until [ -e go ]; do sleep 0.02; done; echo went", "shell": true });
@@ -172,7 +172,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_by_name_and_the_first_call_is_a
     wait_until("it runs", || workspace.path("began").exists());
     let refused = client.response(&message("files_read", json!({ "path": "README.md" }))).message();
     assert!(refusal(&refused).contains("the id 7 is in flight"), "{refused}");
-    // Another session's ids are its own.
+    // Each session has its own ids.
     let session = served.session("2025-11-25");
     let other = Post::mcp(&message("files_read", json!({ "path": "README.md" })));
     let other = served.send(&other.with("mcp-session-id", &session)).message();
@@ -183,7 +183,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_by_name_and_the_first_call_is_a
 }
 
 #[test]
-fn lines_are_read_however_they_are_cut_and_ended() {
+fn lines_are_read_in_any_pieces_and_with_any_line_end() {
     let ping = |id: u32| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     stdio.write(format!("\n\r\n  \n\t\r\n{}\r\n\n", ping(1)).as_bytes());
@@ -199,7 +199,7 @@ fn lines_are_read_however_they_are_cut_and_ended() {
     }
     assert_eq!(stdio.answer(50)["result"], json!({}));
 
-    // A last line need not end.
+    // The last line needs no line break.
     stdio.write(ping(51).as_bytes());
     stdio.close_input();
     assert_eq!(stdio.rest(), [json!({ "jsonrpc": "2.0", "id": 51, "result": {} })]);
@@ -207,7 +207,7 @@ fn lines_are_read_however_they_are_cut_and_ended() {
 }
 
 #[test]
-fn input_that_ends_within_a_line_is_told_and_what_came_before_is_answered() {
+fn input_that_ends_within_a_line_is_an_error_and_earlier_lines_are_answered() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     stdio.send(&call(1, "files_read", json!({ "path": "README.md" })));
     stdio.write(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"meth");
@@ -222,7 +222,7 @@ fn input_that_ends_within_a_line_is_told_and_what_came_before_is_answered() {
 }
 
 #[test]
-fn text_comes_back_as_it_is_whatever_characters_it_holds() {
+fn text_with_any_characters_is_returned_unchanged() {
     let odd = "line\u{2028}separator \u{85} \u{0} \u{1b}[31m 𝄞 \r\n tab\t end";
     let workspace = Workspace::new().file("odd.txt", odd).file("ünï cødé.txt", "yes");
     over_both(&workspace, |client| {

@@ -1,4 +1,4 @@
-//! Programs that are not there, or do not want to end.
+//! Programs that are missing, or do not end.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +12,28 @@ use crate::support::{
 const GRACE: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_program_that_does_not_exist_is_told_with_the_nearest() {
+fn a_missing_program_is_reported_with_the_most_similar_name() {
     over_both(&Workspace::new(), |client| {
-        let said = refusal(&client.call("exec_run", json!({ "command": "slep", "args": ["1"] })));
-        assert!(said.contains("/command") && said.contains("`slep`"), "{said}");
-        assert!(said.contains("did you mean `sleep`?"), "{said}");
-        let said = refusal(&client.call("exec_run", json!({ "command": "./none" })));
-        assert!(said.contains("`./none` does not exist"), "{said}");
+        let message =
+            refusal(&client.call("exec_run", json!({ "command": "slep", "args": ["1"] })));
+        assert!(message.contains("/command") && message.contains("`slep`"), "{message}");
+        assert!(message.contains("did you mean `sleep`?"), "{message}");
+        let message = refusal(&client.call("exec_run", json!({ "command": "./none" })));
+        assert!(message.contains("`./none` does not exist"), "{message}");
         for line in ["sleep 1", "grep -rn something ."] {
-            let said = refusal(&client.call("exec_run", json!({ "command": line })));
-            assert!(said.contains("`args`"), "{said}");
+            let message = refusal(&client.call("exec_run", json!({ "command": line })));
+            assert!(message.contains("`args`"), "{message}");
         }
     });
 }
 
 #[test]
-fn a_file_that_is_no_program_is_told() {
+fn a_file_that_is_not_executable_is_reported() {
     over_both(&Workspace::new(), |client| {
-        let said = refusal(&client.call("exec_run", json!({ "command": "./README.md" })));
-        assert!(said.contains("not executable"), "{said}");
-        let said = refusal(&client.call("exec_run", json!({ "command": "." })));
-        assert!(said.contains("/command"), "{said}");
+        let message = refusal(&client.call("exec_run", json!({ "command": "./README.md" })));
+        assert!(message.contains("not executable"), "{message}");
+        let message = refusal(&client.call("exec_run", json!({ "command": "." })));
+        assert!(message.contains("/command"), "{message}");
     });
 }
 
@@ -44,7 +45,7 @@ fn stubborn(marker: &Marker) -> Value {
 }
 
 #[test]
-fn a_program_that_ignores_sigterm_is_gone_soon_after_its_time_is_over() {
+fn a_program_that_ignores_sigterm_is_killed_soon_after_its_timeout() {
     over_both(&Workspace::new(), |client| {
         let marker = Marker::new();
         let mut arguments = stubborn(&marker);
@@ -52,7 +53,7 @@ fn a_program_that_ignores_sigterm_is_gone_soon_after_its_time_is_over() {
         let begun = Instant::now();
         let answer = client.call("exec_run", arguments);
         assert!(begun.elapsed() < GRACE, "{:?}", begun.elapsed());
-        assert_eq!(marker.pids(), [0_u32; 0], "answered, yet it runs");
+        assert_eq!(marker.pids(), [0_u32; 0], "it still runs after the answer");
         assert_eq!(answer["result"]["isError"], true, "{answer}");
         assert_eq!(answer["result"]["structuredContent"]["timed_out"], true, "{answer}");
         assert_eq!(answer["result"]["structuredContent"]["exit_code"], -1, "{answer}");
@@ -60,7 +61,7 @@ fn a_program_that_ignores_sigterm_is_gone_soon_after_its_time_is_over() {
 }
 
 #[test]
-fn a_program_that_ignores_sigterm_is_gone_soon_after_it_is_cancelled() {
+fn a_program_that_ignores_sigterm_is_killed_soon_after_it_is_cancelled() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", stubborn(&marker)));
@@ -74,7 +75,7 @@ fn a_program_that_ignores_sigterm_is_gone_soon_after_it_is_cancelled() {
 }
 
 #[test]
-fn what_a_program_leaves_in_the_background_is_gone_when_it_ends() {
+fn background_programs_are_killed_when_the_program_ends() {
     over_both(&Workspace::new(), |client| {
         let marker = Marker::new();
         let script =

@@ -1,4 +1,4 @@
-//! More than anybody can take: it is refused, or waited with, and memory stays bounded.
+//! Oversized input and output: it is refused or delayed, and memory stays bounded.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -35,7 +35,7 @@ fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
     let peak = peak_memory_kib(stdio.pid);
     assert!(peak < 160 << 10, "{peak} KiB");
     drop(writing.join().unwrap());
-    assert_eq!(stdio.rest(), NOTHING, "it was told once");
+    assert_eq!(stdio.rest(), NOTHING, "it was answered once");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
 }
 
 #[test]
-fn an_id_or_a_token_is_short_since_it_is_said_again_with_each_answer() {
+fn a_long_id_or_progress_token_is_refused() {
     let longest = "x".repeat(1022);
     over_both(&Workspace::new(), |client| {
         let read = |id: &str| call(id, "files_read", json!({ "path": "README.md" }));
@@ -81,22 +81,22 @@ fn an_id_or_a_token_is_short_since_it_is_said_again_with_each_answer() {
 }
 
 #[test]
-fn no_dialect_says_a_long_id_again() {
+fn no_dialect_repeats_a_long_id() {
     let served = Launch::over(&Workspace::new()).served();
     let id = "x".repeat(100_000);
     for path in ["/mcp", "/rpc", "/v1/mcp", "/workstation", "/synesthetic"] {
         let ask = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {} });
-        let said = served.send(&Post::bytes(ask.to_string().as_bytes()).to(path)).text();
+        let answer = served.send(&Post::bytes(ask.to_string().as_bytes()).to(path)).text();
         assert!(
-            said.len() < 1024 && said.contains("longer than 1024 bytes"),
-            "{path}: {said:.200}"
+            answer.len() < 1024 && answer.contains("longer than 1024 bytes"),
+            "{path}: {answer:.200}"
         );
-        assert!(said.contains("-32600"), "{path}: {said}");
+        assert!(answer.contains("-32600"), "{path}: {answer}");
     }
 }
 
 #[test]
-fn a_body_that_says_it_is_too_large_is_refused_unread() {
+fn a_body_with_too_large_a_content_length_is_refused_unread() {
     let served = Launch::over(&Workspace::new()).served();
     let mut connection = served.connect();
     connection.post(&Post::bytes(b"").with("content-length", &(1_u64 << 30).to_string()));
@@ -107,7 +107,7 @@ fn a_body_that_says_it_is_too_large_is_refused_unread() {
 }
 
 #[test]
-fn a_body_that_does_not_say_and_is_too_large_is_refused_once_it_is() {
+fn a_chunked_body_is_refused_once_it_is_too_large() {
     let client =
         Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
     let Wire::Http(served) = &client.wire else { unreachable!() };
@@ -120,7 +120,7 @@ fn a_body_that_does_not_say_and_is_too_large_is_refused_once_it_is() {
     for _ in 0..16 {
         connection.write(&chunk);
     }
-    // No more than the cap was sent so far, and no end.
+    // One chunk more than the limit, without the end.
     connection.write(&chunk);
     assert_eq!(connection.response().status, 413);
     let grown = peak_memory_kib(client.server().pid).saturating_sub(before);
@@ -135,13 +135,13 @@ fn serves(client: &Client) {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
-    // More small answers than may wait, and more bytes of large ones.
+fn a_client_that_stops_reading_is_paused_and_later_answered_in_full() {
+    // Too many small answers, and too many bytes of large ones.
     answered_once_it_reads(4_000, 128, 32);
     answered_once_it_reads(1_200, 3_000, 48);
 }
 
-/// As many `requests` for a file of so many `lines` to a server that may hold so many `mib`.
+/// Sends `requests` for a file of `lines` to a server that may use `mib` MiB, and reads later.
 #[track_caller]
 fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
     let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(lines));
@@ -158,7 +158,7 @@ fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
         input
     });
     let taken = stalls(&sent);
-    assert!(taken < requests, "it took {taken} requests and nobody read an answer");
+    assert!(taken < requests, "it read {taken} requests while no answer was read");
     let held = held_memory_kib(stdio.pid);
     assert!(held < mib << 10, "{held} KiB");
 
@@ -176,7 +176,7 @@ fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
     assert_eq!(stdio.rest(), NOTHING, "each is answered once");
 }
 
-/// What `counter` stands at once it has not moved for half a second.
+/// Returns the value of `counter` once it has not changed for half a second.
 fn stalls(counter: &AtomicUsize) -> usize {
     let begun = Instant::now();
     let mut last = 0;
@@ -193,7 +193,7 @@ fn stalls(counter: &AtomicUsize) -> usize {
 }
 
 #[test]
-fn a_program_that_prints_without_end_costs_bounded_memory() {
+fn endless_output_of_a_program_takes_bounded_memory() {
     over_both(&Workspace::new(), |client| {
         let quick = client.call("exec_run", json!({ "command": "true" }));
         assert_eq!(structured(&quick)["exit_code"], 0);

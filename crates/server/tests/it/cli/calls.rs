@@ -6,7 +6,7 @@ use super::{Line, run};
 use crate::support::{Launch, Workspace};
 
 #[test]
-fn a_file_is_printed_byte_for_byte_and_what_is_known_of_it_beside() {
+fn a_file_is_printed_byte_for_byte_and_its_etag_on_standard_error() {
     for content in ["", "no end of line", "a\nb\n", "\n\n", "\r\n\t\u{feff}é\u{0}\u{1b}[31m\n"] {
         let workspace = Workspace::new().file("a.txt", content);
         let done = run(workspace.root(), &["call", "files_read", r#"{"path":"a.txt"}"#]);
@@ -20,7 +20,7 @@ fn a_file_is_printed_byte_for_byte_and_what_is_known_of_it_beside() {
 }
 
 #[test]
-fn the_exit_code_tells_done_refused_and_no_call_apart() {
+fn the_exit_code_distinguishes_success_refusal_and_no_call() {
     let workspace = Workspace::new();
     let cases = [
         ("files_read", r#"{"path":"README.md"}"#, 0),
@@ -50,7 +50,7 @@ fn the_exit_code_tells_done_refused_and_no_call_apart() {
 }
 
 #[test]
-fn a_failed_programs_output_is_printed_too() {
+fn the_output_of_a_failed_program_is_printed_too() {
     let script = r#"{"command":"echo said; exit 7","shell":true}"#;
     let done = run(Workspace::new().root(), &["call", "exec_run", script]);
     assert_eq!((done.code, done.out.as_str()), (1, "said\n"));
@@ -58,7 +58,7 @@ fn a_failed_programs_output_is_printed_too() {
 }
 
 #[test]
-fn the_structured_result_is_printed_where_it_is_asked_for() {
+fn json_prints_the_structured_result() {
     let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--json"];
     let done = run(Workspace::new().root(), &words);
     let value: Value = serde_json::from_str(&done.out).unwrap();
@@ -88,18 +88,18 @@ fn arguments_that_are_not_json_are_explained() {
         done.err.contains("not JSON") && done.err.contains(r#"'{"path":"README.md"}'"#),
         "{done:?}"
     );
-    assert!(done.err.contains("{path:README.md}"), "what it read: {done:?}");
+    assert!(done.err.contains("{path:README.md}"), "the arguments are quoted: {done:?}");
     let done = run(workspace.root(), &["call", "files_read", "[1]"]);
     assert!(done.err.contains("must be a JSON object"), "{done:?}");
 }
 
 #[test]
-fn a_misspelled_tool_is_told_with_the_nearest() {
+fn a_misspelled_tool_is_refused_with_the_nearest_name() {
     let workspace = Workspace::new();
-    for (word, code, meant) in [("call", 1, "files.read"), ("tools", 2, "files_read")] {
-        let done = run(workspace.root(), &[word, "files_raed"]);
+    for (command, code, nearest) in [("call", 1, "files.read"), ("tools", 2, "files_read")] {
+        let done = run(workspace.root(), &[command, "files_raed"]);
         assert_eq!(done.code, code, "{done:?}");
-        assert!(done.err.contains(&format!("did you mean `{meant}`")), "{done:?}");
+        assert!(done.err.contains(&format!("did you mean `{nearest}`")), "{done:?}");
     }
     let done = run(workspace.root(), &["tools", "qqq"]);
     assert!(!done.err.contains("did you mean"), "{done:?}");
@@ -108,7 +108,7 @@ fn a_misspelled_tool_is_told_with_the_nearest() {
 }
 
 #[test]
-fn the_folder_is_the_one_named() {
+fn root_names_the_workspace_of_a_call() {
     let here = Workspace::new();
     let there = Workspace::new().file("there.txt", "yes");
     let read = r#"{"path":"there.txt"}"#;
@@ -121,18 +121,20 @@ fn the_folder_is_the_one_named() {
 }
 
 #[test]
-fn read_only_calls_nothing_that_changes_anything() {
+fn read_only_refuses_tools_that_change_anything() {
     let workspace = Workspace::new();
     let write = r#"{"path":"a","content":""}"#;
     let done = run(workspace.root(), &["call", "files_write", write, "--read-only"]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(done.err.contains("no tool is named `files_write`"), "{done:?}");
+    assert!(
+        done.err.contains("`files_write` is not available: this server is read-only"),
+        "{done:?}"
+    );
     assert!(!workspace.path("a").exists());
 }
 
-/// A call answers the same in this process and at a server.
 #[test]
-fn a_running_server_answers_as_the_same_call_in_this_process_does() {
+fn a_call_has_the_same_result_in_this_process_and_at_a_server() {
     let calls = [
         ("files_read", json!({ "path": "README.md" })),
         ("files.read", json!({ "path": "README.md" })),
@@ -160,7 +162,7 @@ fn a_running_server_answers_as_the_same_call_in_this_process_does() {
             let there = run(workspace.root(), &[&words[..], &["--url", &url]].concat());
             assert_eq!(here.code, there.code, "{words:?}:\n{here:?}\n{there:?}");
             assert_eq!(timeless(&here.out), timeless(&there.out), "{words:?}");
-            // In this process causes are told, which a server keeps to itself.
+            // A call in this process also prints the cause, which a server only logs.
             let here = timeless(&here.err);
             let there = timeless(&there.err);
             let same = here.starts_with(there.trim_end()) || here.contains("did you mean");
@@ -169,7 +171,7 @@ fn a_running_server_answers_as_the_same_call_in_this_process_does() {
     }
 }
 
-/// `text` without how long things took.
+/// Returns `text` without durations.
 fn timeless(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("duration_ms"));
     let lines = lines.map(|line| line.split_once(" in ").map_or(line, |(before, _)| before));
@@ -177,7 +179,7 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn no_server_or_no_url_is_told() {
+fn a_missing_server_or_invalid_url_is_reported() {
     let workspace = Workspace::new();
     let at = |url: &str| run(workspace.root(), &["call", "files_list", "{}", "--url", url]);
     // Nothing listens at port 1.
@@ -202,18 +204,18 @@ fn no_server_or_no_url_is_told() {
 }
 
 #[test]
-fn without_a_terminal_nobody_is_asked_and_that_is_said() {
+fn a_call_that_needs_confirmation_is_refused_without_a_terminal() {
     let workspace = Workspace::new();
     let write = r#"{"path":"new.txt","content":"x"}"#;
-    let none = "there is no terminal to ask in; run it in one";
-    for (arguments, told) in [
-        (write, format!("{none}\n")),
-        ("-", format!("{none}, with the arguments on the command line\n")),
+    let advice = "there is no terminal to ask in; run it in a terminal";
+    for (arguments, expected) in [
+        (write, format!("{advice}\n")),
+        ("-", format!("{advice}, with the arguments on the command line\n")),
     ] {
         let line = Line::new(workspace.root(), &["call", "files_write", arguments]).input(write);
         let done = line.env("TOOLGATE_TOOLS_CONFIRM", "files.write").run();
         assert_eq!(done.code, 1, "{done:?}");
-        assert!(done.err.ends_with(&told), "{done:?}");
+        assert!(done.err.ends_with(&expected), "{done:?}");
     }
     assert!(!workspace.path("new.txt").exists());
 }

@@ -12,35 +12,35 @@ use super::{Done, Line};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, binary, path, wait_long_for};
 use crate::toolsets_search::{found, large, paths};
 
-/// `toolgate index` of `workspace`, with its index in `cache`.
+/// Runs `toolgate index` for `workspace`, with the index in `cache`.
 fn index(workspace: &Workspace, cache: &TempDir, words: &[&str]) -> Done {
     let words = [&["index"], words].concat();
     Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path()).run()
 }
 
-/// `toolgate index` of `workspace`, with its index in `cache`, once it says `words`; and what else
-/// it says.
+/// Starts `toolgate index` for `workspace`, with the index in `cache`. Returns it, with the rest of
+/// its standard error, once it has printed `text`.
 fn begun(
     workspace: &Workspace,
     cache: &TempDir,
     home: &TempDir,
-    words: &str,
+    text: &str,
 ) -> (Child, BufReader<ChildStderr>) {
     let mut command = Command::new(binary());
     command.args(["index"]).current_dir(workspace.root()).env_clear().env("PATH", path());
     command.env("HOME", home.path()).env("XDG_CACHE_HOME", cache.path());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.contains(words) {
+    while !line.contains(text) {
         line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it ended before it said `{words}`");
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended before it printed `{text}`");
     }
-    (child, told)
+    (child, stderr)
 }
 
 #[test]
-fn an_index_is_built_beforehand_and_the_next_server_finds_it() {
+fn an_index_is_built_before_the_first_server_and_used_by_it() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn feed_okapi() {}\n");
@@ -50,9 +50,9 @@ fn an_index_is_built_beforehand_and_the_next_server_finds_it() {
     workspace.put("b.rs", "fn feed_gnu() {}\n");
     let again = index(&workspace, &cache, &["--json"]);
     assert_eq!(again.code, 0, "{again:?}");
-    let told: Value = serde_json::from_str(&again.out).unwrap();
-    let told = &told["namespaces"]["workspace"];
-    assert_eq!((&told["state"], &told["files"]), (&Value::from("ready"), &Value::from(3)));
+    let status: Value = serde_json::from_str(&again.out).unwrap();
+    let status = &status["namespaces"]["workspace"];
+    assert_eq!((&status["state"], &status["files"]), (&Value::from("ready"), &Value::from(3)));
     // Without a model there are no vectors to wait for.
     let vectors = index(&workspace, &cache, &["--vectors"]);
     assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
@@ -63,33 +63,33 @@ fn an_index_is_built_beforehand_and_the_next_server_finds_it() {
 }
 
 #[test]
-fn another_namespace_is_indexed_by_its_name_and_what_is_no_folder_is_said() {
+fn a_namespace_is_indexed_by_its_name_and_a_missing_one_is_reported() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
     std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
     let roots = format!("std={}, gone=/no/such/folder", other.path().display());
-    let of = |words: &[&str]| {
+    let index = |words: &[&str]| {
         let words = [&["index"], words].concat();
         let line = Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path());
         line.env("TOOLGATE_SEARCH_ROOTS", &roots).run()
     };
-    let std = of(&["--namespace", "std"]);
-    assert_eq!((std.code, std.out.as_str()), (0, "std: ready; 1 files, 1 passages\n"), "{std:?}");
+    let std = index(&["--namespace", "std"]);
+    assert_eq!((std.code, std.out.as_str()), (0, "std: ready; 1 file, 1 passage\n"), "{std:?}");
     for (words, code, said) in [
         (&["--namespace", "gone"][..], 1, "the index of `gone` cannot be brought up to date"),
-        (&["--namespace", "none"], 1, "no namespace is named `none`"),
+        (&["--namespace", "none"], 1, "unknown namespace `none`"),
         (&["no-such-folder"], 2, "no-such-folder"),
         (&["README.md"], 2, "README.md"),
     ] {
-        let done = of(words);
+        let done = index(words);
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{words:?}: {done:?}");
         assert!(done.err.contains(said), "{words:?}: {done:?}");
     }
 }
 
 #[test]
-fn an_index_that_another_server_is_building_is_waited_for() {
+fn the_command_waits_for_an_index_that_another_server_builds() {
     let workspace = large(1_500);
     let cache = TempDir::new().unwrap();
     let home = TempDir::new().unwrap();
@@ -99,15 +99,17 @@ fn an_index_that_another_server_is_building_is_waited_for() {
         let Wire::Stdio(server) = &client.wire else { unreachable!() };
         kill_process(Pid::from_raw(server.pid.try_into().unwrap()).unwrap(), signal).unwrap();
     };
-    // It stands still in the middle.
-    let ask = serde_json::json!({ "name": "search_semantic", "arguments": { "query": "zebra" } });
-    let mut message = client.request("tools/call", ask);
-    message["params"]["_meta"]["progressToken"] = Value::from("how far");
+    // The server is paused in the middle of its work.
+    let search =
+        serde_json::json!({ "name": "search_semantic", "arguments": { "query": "zebra" } });
+    let mut message = client.request("tools/call", search);
+    message["params"]["_meta"]["progressToken"] = Value::from("p");
     let Wire::Stdio(server) = &mut client.wire else { unreachable!() };
     server.send(&message);
-    assert_eq!(server.receive()["params"]["progressToken"], "how far");
+    assert_eq!(server.receive()["params"]["progressToken"], "p");
     signal(&client, Signal::STOP);
-    let (mut child, _told) = begun(&workspace, &cache, &home, "another server is building it");
+    let (mut child, _stderr) =
+        begun(&workspace, &cache, &home, "another server is building the index");
     signal(&client, Signal::CONT);
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -115,17 +117,17 @@ fn an_index_that_another_server_is_building_is_waited_for() {
 }
 
 #[test]
-fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
+fn a_stopped_command_ends_soon_and_the_next_one_continues() {
     let workspace = large(1_500);
     let cache = TempDir::new().unwrap();
     let home = TempDir::new().unwrap();
-    let (mut child, mut told) = begun(&workspace, &cache, &home, "files indexed");
+    let (mut child, mut stderr) = begun(&workspace, &cache, &home, "files indexed");
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
-    let asked = Instant::now();
+    let stopped = Instant::now();
     let mut rest = String::new();
-    told.read_to_string(&mut rest).unwrap();
+    stderr.read_to_string(&mut rest).unwrap();
     let status = child.wait().unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
     assert_eq!(status.code(), Some(1), "{rest}");
     assert!(rest.contains("cancel"), "{rest}");
     let next = index(&workspace, &cache, &[]);
@@ -133,7 +135,7 @@ fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
 }
 
 #[test]
-fn at_a_terminal_a_bar_says_how_far_it_is_and_goes() {
+fn a_terminal_shows_a_progress_bar_that_is_removed_at_the_end() {
     let workspace = large(600);
     let cache = TempDir::new().unwrap();
     let home = TempDir::new().unwrap();

@@ -8,9 +8,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Done, Line, run};
-use crate::support::{Launch, Served, Workspace, binary, path, peak_memory_kib, vouch, wait_until};
+use crate::support::{
+    Launch, Served, Workspace, binary, path, peak_memory_kib, trust_config, wait_until,
+};
 
-/// A tool that says how far it is, waits for `go` and leaves a file.
+/// A tool that reports progress, waits for `go` and leaves a file.
 const SLOW: &str = r#"
 [command."say.slow"]
 about = "Says things"
@@ -24,12 +26,12 @@ fn workspace() -> Workspace {
     Workspace::new().file("toolgate.toml", SLOW)
 }
 
-/// `toolgate WORDS` in the workspace, by the user whose server it is.
+/// `toolgate WORDS` in the workspace, run by the user of the server.
 fn beside(served: &Served, workspace: &Workspace, words: &[&str]) -> Line {
     Line::new(workspace.root(), words).env("HOME", served.server.home())
 }
 
-/// Starts `tool` as a job, and gives its id.
+/// Starts `tool` as a job and returns its id.
 fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -> String {
     let input = json!({ "tool": tool, "arguments": arguments }).to_string();
     let words = ["call", "jobs_start", &input, "--json", "--url", &served.url()];
@@ -38,18 +40,18 @@ fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -
     job["job_id"].as_str().unwrap().to_owned()
 }
 
-/// Starts a script as a job, and gives its id once it has ended.
+/// Runs a script as a job and returns its id.
 fn script(served: &Served, workspace: &Workspace, script: &str) -> String {
     let id = start(served, workspace, "exec_run", json!({ "command": script, "shell": true }));
     beside(served, workspace, &["jobs", &id]).run();
     id
 }
 
-/// A command line that runs, and what it says meanwhile.
+/// A running command line, with its standard error so far.
 struct Running {
     child: Child,
     err: BufReader<ChildStderr>,
-    said: String,
+    printed: String,
 }
 
 impl Running {
@@ -57,18 +59,14 @@ impl Running {
         line.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = line.command.spawn().unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
-        Self { child, err, said: String::new() }
+        Self { child, err, printed: String::new() }
     }
 
-    /// Reads on until `line` is said.
+    /// Reads until `line` is printed.
     fn until(&mut self, line: &str) {
-        while !self.said.lines().any(|said| said == line) {
-            assert_ne!(
-                self.err.read_line(&mut self.said).unwrap(),
-                0,
-                "no `{line}`: {}",
-                self.said
-            );
+        while !self.printed.lines().any(|printed| printed == line) {
+            let read = self.err.read_line(&mut self.printed).unwrap();
+            assert_ne!(read, 0, "no `{line}`: {}", self.printed);
         }
     }
 
@@ -78,15 +76,15 @@ impl Running {
     }
 
     fn ended(mut self) -> Done {
-        self.err.read_to_string(&mut self.said).unwrap();
+        self.err.read_to_string(&mut self.printed).unwrap();
         let done = self.child.wait_with_output().unwrap();
         let out = String::from_utf8(done.stdout).unwrap();
-        Done { code: done.status.code().expect("no signal ended it"), out, err: self.said }
+        Done { code: done.status.code().expect("no signal ended it"), out, err: self.printed }
     }
 }
 
 #[test]
-fn what_a_call_says_is_told_a_line_each_and_its_result_as_ever() {
+fn follow_prints_each_update_as_a_line_and_the_result_unchanged() {
     let workspace = workspace();
     let mut running =
         Running::start(Line::new(workspace.root(), &["call", "say_slow", "--follow"]));
@@ -97,20 +95,21 @@ fn what_a_call_says_is_told_a_line_each_and_its_result_as_ever() {
     let far = |line: &&str| line.contains("40%");
     let same = done.out.lines().filter(|line| !far(line)).eq(plain.out.lines());
     assert!(done.code == 0 && same && done.out.lines().any(|line| far(&line)), "{done:?}");
-    for line in ["stdout: one", "stderr: oops", "stdout: 40%", "stdout: no end", "left: out.txt"] {
-        assert!(done.err.lines().any(|said| said == line), "{line}: {done:?}");
+    for line in ["stdout: one", "stderr: oops", "stdout: 40%", "stdout: no end", "file: out.txt"] {
+        assert!(done.err.lines().any(|printed| printed == line), "{line}: {done:?}");
         assert!(!plain.err.contains(line), "{plain:?}");
     }
 }
 
 #[test]
-fn what_a_server_tells_of_a_call_is_followed_too() {
+fn follow_shows_progress_of_a_call_at_a_server_too() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let words = ["call", "say_slow", "--follow", "--url", &served.url()];
     let mut running = Running::start(Line::new(workspace.root(), &words));
-    while !running.said.contains("progress: 40 %") {
-        assert_ne!(running.err.read_line(&mut running.said).unwrap(), 0, "{}", running.said);
+    while !running.printed.contains("progress: 40 %") {
+        let read = running.err.read_line(&mut running.printed).unwrap();
+        assert_ne!(read, 0, "{}", running.printed);
     }
     workspace.put("go", "");
     let done = running.ended();
@@ -118,13 +117,13 @@ fn what_a_server_tells_of_a_call_is_followed_too() {
 }
 
 #[test]
-fn a_signal_calls_off_the_call_that_is_followed() {
+fn a_signal_cancels_the_followed_call() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     for more in [&[][..], &["--url", &served.url()]] {
         let words = [&["call", "say_slow", "--follow"], more].concat();
         let mut running = Running::start(Line::new(workspace.root(), &words));
-        running.err.read_line(&mut running.said).unwrap();
+        running.err.read_line(&mut running.printed).unwrap();
         running.interrupt();
         let done = running.ended();
         assert!(done.code == 1 && done.err.contains("the call was cancelled"), "{done:?}");
@@ -133,7 +132,7 @@ fn a_signal_calls_off_the_call_that_is_followed() {
 }
 
 #[test]
-fn a_person_at_a_terminal_sees_a_bar_that_is_gone_in_the_end() {
+fn a_terminal_shows_a_progress_bar_that_is_removed_at_the_end() {
     let workspace = workspace();
     let home = tempfile::tempdir().unwrap();
     let line = format!("{} call say_slow --follow", binary().display());
@@ -141,9 +140,9 @@ fn a_person_at_a_terminal_sees_a_bar_that_is_gone_in_the_end() {
     command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", home.path()).env("TERM", "xterm");
     command.env("TOOLGATE_AUDIT_TO", "off").stdin(Stdio::null()).stdout(Stdio::piped());
-    vouch(&mut command, workspace.root());
+    trust_config(&mut command, workspace.root());
     let Ok(mut child) = command.spawn() else {
-        return eprintln!("no terminal is to be had: `script` is not installed");
+        return eprintln!("NOT TRIED: `script` is not installed");
     };
     let mut out = child.stdout.take().unwrap();
     let mut seen = Vec::new();
@@ -166,15 +165,15 @@ fn a_person_at_a_terminal_sees_a_bar_that_is_gone_in_the_end() {
 }
 
 #[test]
-fn a_folder_without_jobs_is_told_and_stays_as_it_is() {
+fn a_folder_without_jobs_is_reported_and_left_unchanged() {
     let workspace = Workspace::new();
     let home = tempfile::tempdir().unwrap();
     let looks = [(&["jobs"][..], 0), (&["jobs", "--json"], 0), (&["jobs", "abcd"], 1)];
     for (words, code) in looks {
         let done = Line::new(workspace.root(), words).env("HOME", home.path()).run();
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
-        let told = done.err.contains("toolgate call jobs_start");
-        assert_eq!(told, !words.contains(&"--json"), "{done:?}");
+        let has_advice = done.err.contains("toolgate call jobs_start");
+        assert_eq!(has_advice, !words.contains(&"--json"), "{done:?}");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{words:?}");
     }
     let line = Line::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
@@ -182,7 +181,7 @@ fn a_folder_without_jobs_is_told_and_stays_as_it_is() {
 }
 
 #[test]
-fn jobs_are_listed_newest_first_each_with_how_it_ended() {
+fn jobs_are_listed_newest_first_with_their_outcomes() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let ids = ["true", "exit 7"].map(|text| script(&served, &workspace, text));
@@ -193,7 +192,7 @@ fn jobs_are_listed_newest_first_each_with_how_it_ended() {
     let rows: Vec<Vec<&str>> =
         done.out.lines().map(|line| line.split_whitespace().collect()).collect();
     let row = |row: usize, cells: &[&str]| assert_eq!(rows[row][..cells.len()], *cells, "{done:?}");
-    row(0, &["JOB", "TOOL", "STATE", "FAR"]);
+    row(0, &["JOB", "TOOL", "STATE", "DONE"]);
     row(1, &[&third[..8], "files_read", "failed"]);
     row(2, &[&ids[1][..8], "exec_run", "failed", "exit", "7"]);
     row(3, &[&ids[0][..8], "exec_run", "succeeded", "exit", "0"]);
@@ -210,7 +209,7 @@ fn jobs_are_listed_newest_first_each_with_how_it_ended() {
 }
 
 #[test]
-fn a_job_is_found_by_the_beginning_of_its_id_or_the_nearest_is_offered() {
+fn a_job_is_found_by_the_beginning_of_its_id_and_a_near_id_is_suggested() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let id = script(&served, &workspace, "echo said");
@@ -225,21 +224,21 @@ fn a_job_is_found_by_the_beginning_of_its_id_or_the_nearest_is_offered() {
     near.replace_range(3..4, if &id[3..4] == "0" { "1" } else { "0" });
     for digits in [5, 32] {
         let done = find(&near[..digits]);
-        let offered = done.err.contains(&format!("did you mean `{}`", &id[..digits]));
-        assert!(done.code == 1 && offered, "{done:?}");
+        let is_suggested = done.err.contains(&format!("did you mean `{}`", &id[..digits]));
+        assert!(done.code == 1 && is_suggested, "{done:?}");
     }
     let done = find(&id[..3]);
     assert!(done.code == 1 && done.err.contains("4 digits"), "{done:?}");
 }
 
 #[test]
-fn a_job_is_followed_until_it_ends_and_its_files_are_told() {
+fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
     let mut running = Running::start(beside(&served, &workspace, &["jobs", &id]));
     running.until("progress: 40 %");
-    // As it is: what it printed so far.
+    // The present state has the output so far.
     let now = beside(&served, &workspace, &["jobs", &id, "--no-follow"]).run();
     assert!(now.code == 0 && now.out.contains("one\n") && now.err.contains("40 %"), "{now:?}");
     workspace.put("go", "");
@@ -248,9 +247,9 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_told() {
         done.code == 0 && done.out.contains("one\n") && done.out.contains("no end"),
         "{done:?}"
     );
-    let lines = ["stdout: one", "stderr: oops", "stdout: no end", "toolgate: left out.txt (2 B)"];
+    let lines = ["stdout: one", "stderr: oops", "stdout: no end", "toolgate: wrote out.txt (2 B)"];
     for line in lines {
-        assert!(done.err.lines().any(|said| said == line), "{line}: {done:?}");
+        assert!(done.err.lines().any(|printed| printed == line), "{line}: {done:?}");
     }
     fs::remove_file(workspace.path("out.txt")).unwrap();
     let get = |words: &[&str]| {
@@ -258,7 +257,7 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_told() {
     };
     assert_eq!(get(&["out.txt", "-o", "-"]).out, "x\n");
     assert_eq!((get(&["out.txt"]).code, workspace.read("out.txt").as_str()), (0, "x\n"));
-    assert_eq!(get(&["out.txt"]).code, 2, "nothing is written over unasked");
+    assert_eq!(get(&["out.txt"]).code, 2, "an existing file is not overwritten");
     assert_eq!(get(&["all", "-o", "all.zip"]).code, 0);
     assert!(fs::read(workspace.path("all.zip")).unwrap().starts_with(b"PK"));
     assert!(get(&["none"]).err.contains("out.txt"));
@@ -268,7 +267,7 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_told() {
 }
 
 #[test]
-fn the_exit_code_tells_how_a_job_ended() {
+fn the_exit_code_is_the_outcome_of_the_job() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     for (text, code) in [("true", 0), ("echo bad >&2; exit 3", 1)] {
@@ -281,7 +280,7 @@ fn the_exit_code_tells_how_a_job_ended() {
 }
 
 #[test]
-fn a_job_is_stopped_by_its_server_and_goes_on_when_nobody_looks() {
+fn a_job_is_cancelled_by_its_server_and_goes_on_if_nobody_follows_it() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
@@ -294,7 +293,7 @@ fn a_job_is_stopped_by_its_server_and_goes_on_when_nobody_looks() {
         beside(&served, &workspace, &[&["jobs", &id[..8], "--cancel"], words].concat()).run()
     };
     let done = cancel(&[]);
-    assert!(done.code == 1 && done.err.contains("run by another server"), "{done:?}");
+    assert!(done.code == 1 && done.err.contains("runs on another server"), "{done:?}");
     let done = cancel(&["--url", &served.url()]);
     assert!(done.code == 0 && done.err.contains("canceled"), "{done:?}");
     let done = beside(&served, &workspace, &["jobs", &id]).run();
@@ -307,7 +306,7 @@ fn a_job_is_stopped_by_its_server_and_goes_on_when_nobody_looks() {
 }
 
 #[test]
-fn a_job_that_would_end_with_this_process_is_not_started() {
+fn a_job_is_not_started_without_a_server() {
     let workspace = Workspace::new();
     let home = tempfile::tempdir().unwrap();
     let words = ["call", "jobs_start", r#"{"tool":"files_list"}"#];
@@ -316,17 +315,20 @@ fn a_job_that_would_end_with_this_process_is_not_started() {
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
-/// Whoever does not read what is said holds up nobody's program.
+/// A slow reader does not delay the program.
 #[test]
-fn what_is_said_faster_than_it_is_read_is_left_out_and_that_is_told() {
+fn output_that_is_read_too_slowly_is_left_out_with_a_note() {
     let workspace = Workspace::new();
     let flood = "head -c 30000000 /dev/zero | tr '\\0' x | fold -w 90; touch done";
     let arguments = json!({ "command": flood, "shell": true }).to_string();
     let words = ["call", "exec_run", &arguments, "--follow"];
     let mut running = Running::start(Line::new(workspace.root(), &words));
-    wait_until("the program ends though nobody reads", || workspace.path("done").exists());
-    assert!(peak_memory_kib(running.child.id()) < 200_000, "what nobody reads is held");
-    running.err.read_to_string(&mut running.said).unwrap();
+    wait_until("the program ends although nobody reads", || workspace.path("done").exists());
+    assert!(peak_memory_kib(running.child.id()) < 200_000, "unread output is kept in memory");
+    running.err.read_to_string(&mut running.printed).unwrap();
     let done = running.ended();
-    assert!(done.code == 0 && done.err.contains("pieces of output were left out"), "{done:?}");
+    assert!(
+        done.code == 0 && done.err.contains("left out ") && done.err.contains("of output here"),
+        "{done:?}"
+    );
 }

@@ -1,15 +1,18 @@
-//! The commands that show: `tools`, `check-config`, `completions`, `--help`.
+//! Commands that print information: `tools`, `check-config`, `policy`, `doctor`, `login`,
+//! `completions` and `--help`.
 
 use std::io::{Read, Write, pipe};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::{Line, run};
-use crate::support::{Workspace, binary};
+use crate::support::{Workspace, binary, keys_of};
 
 #[test]
-fn tools_are_listed_a_line_each() {
+fn tools_are_listed_one_per_line() {
     let done = run(Workspace::new().root(), &["tools"]);
     assert_eq!((done.code, done.err.as_str()), (0, ""));
     let lines: Vec<_> = done.out.lines().collect();
@@ -21,7 +24,7 @@ fn tools_are_listed_a_line_each() {
 }
 
 #[test]
-fn one_tool_is_shown_with_each_of_its_arguments() {
+fn one_tool_is_shown_with_all_its_arguments() {
     for name in ["files_edit", "files.edit"] {
         let done = run(Workspace::new().root(), &["tools", name]);
         assert_eq!(done.code, 0);
@@ -39,7 +42,7 @@ fn one_tool_is_shown_with_each_of_its_arguments() {
 }
 
 #[test]
-fn tools_in_full_are_json() {
+fn json_prints_all_details_of_tools() {
     let workspace = Workspace::new();
     let all = run(workspace.root(), &["tools", "--json"]);
     let all: Vec<Value> = serde_json::from_str(&all.out).unwrap();
@@ -55,7 +58,7 @@ fn tools_in_full_are_json() {
 }
 
 #[test]
-fn a_sound_configuration_is_printed_so_that_it_can_be_read_again() {
+fn the_printed_configuration_can_be_read_again() {
     let workspace = Workspace::new();
     let first = run(workspace.root(), &["check-config"]);
     assert_eq!(first.code, 0, "{first:?}");
@@ -63,11 +66,11 @@ fn a_sound_configuration_is_printed_so_that_it_can_be_read_again() {
     workspace.put("toolgate.toml", &first.out);
     let second = run(workspace.root(), &["check-config"]);
     assert_eq!((second.code, &second.out), (0, &first.out));
-    assert!(second.err.contains("toolgate.toml is sound"), "{second:?}");
+    assert!(second.err.contains("toolgate.toml is valid"), "{second:?}");
 }
 
 #[test]
-fn no_secret_of_an_upstream_is_printed_that_stands_in_the_configuration() {
+fn literal_secrets_of_upstreams_are_redacted_from_the_printed_configuration() {
     let settings = r#"
         [upstream.a]
         url = "https://ann:s3cret-1@a.example/mcp?token=s3cret-2&v=1"
@@ -86,25 +89,25 @@ fn no_secret_of_an_upstream_is_printed_that_stands_in_the_configuration() {
     let done = run(workspace.root(), &["check-config"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!done.out.contains("s3cret"), "{done:?}");
-    for kept in ["tea", "${TOKEN}", "v=1", "debug", "https://ann:[redacted]@a.example/mcp"] {
-        assert!(done.out.contains(kept), "{kept}: {done:?}");
+    for part in ["tea", "${TOKEN}", "v=1", "debug", "https://ann:[redacted]@a.example/mcp"] {
+        assert!(done.out.contains(part), "{part}: {done:?}");
     }
 }
 
 #[test]
-fn a_setting_is_taken_from_the_environment_else_from_the_file() {
+fn the_environment_overrides_the_file_and_config_names_another() {
     let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
     let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");
     let done = line.run();
     assert!(done.out.contains("calls = 9\n") && done.out.contains("programs = 4\n"), "{done:?}");
-    // A file elsewhere instead of the one here.
+    // Another file replaces the one in the folder.
     let workspace = workspace.file("other.toml", "[limits]\ncalls = 5\n");
     let done = run(workspace.root(), &["check-config", "--config", "other.toml"]);
     assert!(done.out.contains("calls = 5\n") && done.out.contains("programs = 16\n"), "{done:?}");
 }
 
 #[test]
-fn an_address_beyond_loopback_is_refused_by_what_would_listen_there() {
+fn a_public_address_is_refused_by_serve_and_check_config_only() {
     let text = "[server]\nlisten = \"0.0.0.0:80\"\n";
     let workspace = Workspace::new().file("toolgate.toml", text);
     for words in [&["check-config"][..], &["serve"]] {
@@ -116,7 +119,7 @@ fn an_address_beyond_loopback_is_refused_by_what_would_listen_there() {
 }
 
 #[test]
-fn a_rule_over_tools_holds_in_either_spelling_and_is_refused_if_it_matches_none() {
+fn a_pattern_of_tools_works_in_either_spelling_and_must_match_a_tool() {
     let workspace = Workspace::new();
     for rule in ["exec.*", "exec_*", "exec_run,exec.output"] {
         let line = Line::new(workspace.root(), &["tools"]).env("TOOLGATE_TOOLS_DENY", rule);
@@ -126,18 +129,20 @@ fn a_rule_over_tools_holds_in_either_spelling_and_is_refused_if_it_matches_none(
     for rule in ["audit.read", "audit.*"] {
         let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
-        assert_eq!(done.code, 0, "it guards the resource `audit://tail`: {rule}: {done:?}");
+        assert_eq!(done.code, 0, "audit.read guards `audit://tail`: {rule}: {done:?}");
     }
-    for (rule, meant) in [("exce.*", "exec"), ("fils_read", "files.read"), ("audit_raed", "audit")]
+    for (rule, nearest) in
+        [("exce.*", "exec"), ("fils_read", "files.read"), ("audit_raed", "audit")]
     {
         let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
-        assert!(done.code == 2 && done.err.contains(rule) && done.err.contains(meant), "{done:?}");
+        let names_both = done.err.contains(rule) && done.err.contains(nearest);
+        assert!(done.code == 2 && names_both, "{done:?}");
     }
 }
 
 #[test]
-fn a_sandbox_for_tools_that_there_are_not_is_refused() {
+fn a_sandbox_rule_for_an_unknown_tool_is_refused() {
     let rule =
         |tools: &str| format!("[[sandbox.for]]\ntools = \"{tools}\"\nprofile = \"read-only\"\n");
     let workspace = Workspace::new().file("toolgate.toml", rule("exec.*"));
@@ -149,29 +154,54 @@ fn a_sandbox_for_tools_that_there_are_not_is_refused() {
 }
 
 #[test]
-fn what_policy_decides_about_a_caller_is_said_with_an_exit_code() {
+fn policy_explain_prints_the_decision_and_returns_its_exit_code() {
     let rules = "[[policy.rules]]\nname = \"token-reads\"\neffect = \"deny\"\n\
                  callers = [\"okta:*\"]\neffects = [\"runs\"]\n\
                  [[policy.rules]]\nname = \"no-keys\"\neffect = \"confirm\"\n\
                  when = \"caller.kind == 'key'\"\n";
     let workspace = Workspace::new().file("toolgate.toml", rules);
-    for (caller, tool, code, said) in [
+    for (caller, tool, code, expected) in [
         ("okta:ada", "exec_run", 3, "denied by token-reads"),
         ("okta:ada", "files_read", 0, "allowed"),
-        ("ada", "files_read", 4, "a person is asked by no-keys"),
+        ("ada", "files_read", 4, "confirmation required by no-keys"),
         ("local", "exec_run", 0, "allowed"),
     ] {
         let input = if tool == "exec_run" { r#"{"command":"ls"}"# } else { r#"{"path":"a"}"# };
         let done = run(workspace.root(), &["policy", "explain", caller, tool, input]);
         assert_eq!(done.code, code, "{caller} {tool}: {done:?}");
-        assert!(done.out.contains(said), "{caller} {tool}: {done:?}");
+        assert!(done.out.contains(expected), "{caller} {tool}: {done:?}");
     }
     let unknown = run(workspace.root(), &["policy", "explain", "ada", "files_raed"]);
     assert!(unknown.code == 2 && unknown.err.contains("files_raed"), "{unknown:?}");
 }
 
 #[test]
-fn a_faulty_configuration_is_told_with_its_line_and_name() {
+fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
+    let rules = "[[policy.rules]]\nname = \"no-guests\"\neffect = \"deny\"\n\
+                 roles = [\"guest\"]\n";
+    let settings = format!("{}roles = [\"guest\"]\n{rules}", keys_of(&["ada"]));
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let home = TempDir::with_prefix("toolgate-home-").unwrap();
+    let toolgate =
+        |words: &[&str]| Line::new(workspace.root(), words).env("HOME", home.path()).run();
+    let created = toolgate(&["key", "new", "bob", "--role", "guest"]);
+    assert_eq!(created.code, 0, "{created:?}");
+    for (caller, more, code) in [
+        ("ada", &[][..], 3),
+        ("bob", &[], 3),
+        ("carol", &[], 0),
+        ("ada", &["--role", "builder"], 0),
+        ("bob", &["--role", "builder"], 0),
+        ("carol", &["--role", "guest"], 3),
+    ] {
+        let explain = ["policy", "explain", caller, "files_read", r#"{"path":"a"}"#];
+        let done = toolgate(&[&explain[..], more].concat());
+        assert_eq!(done.code, code, "{caller} {more:?}: {done:?}");
+    }
+}
+
+#[test]
+fn an_invalid_configuration_is_refused_with_its_line_and_name() {
     let cases = [
         ("[server]\nlisten_at = 1\n", &["line 2", "listen_at"][..]),
         ("[sever]\n", &["line 1", "sever"]),
@@ -197,7 +227,7 @@ fn a_faulty_configuration_is_told_with_its_line_and_name() {
 }
 
 #[test]
-fn a_faulty_variable_is_told_by_name() {
+fn an_invalid_variable_is_refused_by_name() {
     let workspace = Workspace::new();
     let with = |name: &str, value: &str| {
         Line::new(workspace.root(), &["check-config"]).env(name, value).run()
@@ -217,7 +247,7 @@ fn a_faulty_variable_is_told_by_name() {
 }
 
 #[test]
-fn completions_are_a_script_bash_accepts() {
+fn bash_accepts_the_completion_script() {
     let done = run(Workspace::new().root(), &["completions", "bash"]);
     assert_eq!(done.code, 0);
     assert!(done.out.contains("check-config"), "{done:?}");
@@ -231,7 +261,7 @@ fn completions_are_a_script_bash_accepts() {
 
 const COMMANDS: [&str; 6] = ["serve", "stdio", "call", "tools", "check-config", "completions"];
 
-/// The lines under `Example:` or `Examples:` that are commands of ours.
+/// Returns the commands of toolgate under `Example:` or `Examples:`.
 fn examples(help: &str) -> Vec<&str> {
     let (_, examples) = help.split_once("\nExample").expect("an example");
     examples.lines().map(str::trim).filter(|line| line.starts_with("toolgate ")).collect()
@@ -253,27 +283,27 @@ fn the_help_of_every_command_has_an_example() {
 }
 
 #[test]
-fn every_option_in_an_example_is_one_there_is() {
+fn every_option_in_an_example_exists() {
     let workspace = Workspace::new();
     for command in [&[][..], &["serve"], &["call"], &["tools"], &["check-config"], &["completions"]]
     {
         let help = run(workspace.root(), &[command, &["--help"]].concat());
         for example in examples(&help.out) {
-            // What stands after two blanks explains.
+            // An explanation follows after two blanks.
             let line = example.split("  ").next().unwrap();
             let word = line.split(' ').nth(1).unwrap();
             let known = run(workspace.root(), &[word, "--help"]).out;
             for option in line.split(' ').filter(|word| word.starts_with("--")) {
                 let listed =
                     known.split_whitespace().any(|word| word.trim_end_matches(',') == option);
-                assert!(listed, "`{line}`: `toolgate {word}` knows no {option}");
+                assert!(listed, "`{line}`: `toolgate {word}` has no option {option}");
             }
         }
     }
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() {
+fn a_reader_that_closes_early_is_not_an_error() {
     let workspace = Workspace::new().file("long.txt", "line\n".repeat(10_000));
     for words in [
         &["tools"][..],
@@ -287,14 +317,14 @@ fn a_reader_that_leaves_early_is_no_failure() {
         &["--version"],
         &["help", "call"],
     ] {
-        let (gone, out) = pipe().unwrap();
-        drop(gone);
-        let (mut told, err) = pipe().unwrap();
+        let (closed, out) = pipe().unwrap();
+        drop(closed);
+        let (mut stderr, err) = pipe().unwrap();
         let mut line = Line::new(workspace.root(), words);
         let mut child = line.command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         drop(line);
         let mut err = String::new();
-        told.read_to_string(&mut err).unwrap();
+        stderr.read_to_string(&mut err).unwrap();
         let code = child.wait().unwrap().code();
         assert_eq!(code, Some(0), "{words:?}: {err}");
         assert!(!err.contains("panicked"), "{words:?}: {err}");
@@ -302,7 +332,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 }
 
 #[test]
-fn a_pipe_to_head_is_no_failure() {
+fn a_pipe_to_head_is_not_an_error() {
     let script = format!(
         "set -o pipefail; {} tools --json | head -1; {} completions zsh | head -1",
         binary().display(),
@@ -316,7 +346,7 @@ fn a_pipe_to_head_is_no_failure() {
 }
 
 #[test]
-fn what_is_no_command_is_told_and_nothing_is_shown() {
+fn an_invalid_command_line_is_refused_with_its_usage() {
     for words in
         [&["sreve"][..], &["call"], &["serve", "--nonsense"], &["completions", "tcsh"], &[]]
     {
@@ -327,18 +357,38 @@ fn what_is_no_command_is_told_and_nothing_is_shown() {
 }
 
 #[test]
-fn the_doctor_says_what_each_profile_holds_here() {
+fn the_doctor_reports_the_layers_of_each_profile() {
     let workspace = Workspace::new();
     let done = run(workspace.root(), &["doctor", "--json"]);
-    let told: Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!(told["configured"], "workspace", "{told}");
-    let missing = told["missing"].as_array().unwrap();
-    assert_eq!(done.code, i32::from(!missing.is_empty()), "{told}");
-    for (layer, held) in told["layers"].as_object().unwrap() {
-        assert_eq!(*held, !missing.iter().any(|it| it["layer"] == **layer), "{told}");
+    let report: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(report["configured"], "workspace", "{report}");
+    let missing = report["missing"].as_array().unwrap();
+    assert_eq!(done.code, i32::from(!missing.is_empty()), "{report}");
+    for (layer, is_present) in report["layers"].as_object().unwrap() {
+        assert_eq!(*is_present, !missing.iter().any(|it| it["layer"] == **layer), "{report}");
     }
-    let named = told["profiles"].as_array().unwrap().iter().map(|it| it["profile"].clone());
+    let named = report["profiles"].as_array().unwrap().iter().map(|it| it["profile"].clone());
     assert_eq!(named.collect::<Vec<_>>(), ["read-only", "workspace", "network"]);
     let text = run(workspace.root(), &["doctor"]).out;
     assert!(text.contains("seccomp") && text.contains("network   reads and writes"), "{text}");
+}
+
+#[test]
+fn the_doctor_reports_the_layers_for_the_root_folder_too() {
+    let done = run(Path::new("/"), &["doctor"]);
+    assert!(done.out.contains("seccomp") && done.out.contains("network   reads"), "{done:?}");
+    assert!(done.code == 1 && done.err.contains("is the whole machine"), "{done:?}");
+}
+
+#[test]
+fn a_failed_step_of_authorization_is_printed_once() {
+    // Nothing listens at port 1.
+    let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let login = run(workspace.root(), &["login", "far", "--no-browser"]);
+    let errors: Vec<_> = login.err.lines().filter(|line| line.starts_with("toolgate: ")).collect();
+    assert!(login.code == 2 && errors.len() == 1, "{login:?}");
+    let doctor = run(workspace.root(), &["doctor", "oauth", "far"]);
+    let failures = doctor.out.lines().filter(|line| line.starts_with("FAILED  ")).count();
+    assert!(doctor.code == 1 && failures == 1, "{doctor:?}");
 }

@@ -1,13 +1,14 @@
-//! `toolgate call --url` against what answers there, and what only seems to.
+//! `toolgate call --url` against servers and against impostors.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use super::run;
+use super::{Line, run};
 use crate::support::{Launch, Workspace};
 
-/// Something that is no MCP server and answers everything with `response`; its URL.
+/// Starts a server that is not an MCP server and answers every request with `response`. Returns its
+/// URL.
 fn impostor(response: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -27,7 +28,7 @@ fn called(url: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn what_does_not_answer_as_an_mcp_server_is_no_success() {
+fn an_answer_that_is_not_mcp_is_an_error() {
     let json = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"detail\":\"Not Found\"}";
     let progress = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\n";
     let asking = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"resultType\":\"input_required\"}}";
@@ -48,7 +49,19 @@ fn a_password_in_the_url_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn what_a_running_server_may_do_is_not_for_the_caller_to_say() {
+fn a_refused_token_is_called_a_credential_not_a_key() {
+    let url =
+        impostor("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let server = url.trim_start_matches("http://").trim_end_matches("/mcp");
+    let workspace = Workspace::new();
+    let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", &url];
+    let done = Line::new(workspace.root(), &words).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
+    let expected = format!("toolgate: {server} refused the credential in TOOLGATE_KEY\n");
+    assert_eq!((done.code, done.err), (2, expected));
+}
+
+#[test]
+fn read_only_is_refused_for_a_call_at_a_server() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let arguments = r#"{"path":"new.txt","content":"x"}"#;

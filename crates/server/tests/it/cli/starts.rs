@@ -1,21 +1,25 @@
-//! What keeps `serve` and `stdio` from starting, and what they say.
+//! Failed starts of `serve` and `stdio`, and warnings at start.
 
+use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use tempfile::TempDir;
 
 use super::{Line, run};
-use crate::support::{Launch, Workspace};
+use crate::support::{Launch, Workspace, wait_until};
 
 #[test]
-fn a_port_that_is_taken_is_told_with_the_way_out() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = taken.local_addr().unwrap().to_string();
+fn a_port_in_use_is_reported_with_advice() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
     let done = run(Workspace::new().root(), &["serve", "--listen", &addr]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains(&addr) && done.err.contains("--listen 127.0.0.1:0"), "{done:?}");
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_told() {
+fn a_missing_folder_is_reported() {
     let workspace = Workspace::new();
     let cases = [
         &["serve", "none"][..],
@@ -34,7 +38,7 @@ fn a_folder_that_is_not_there_is_told() {
 }
 
 #[test]
-fn an_address_others_reach_is_refused() {
+fn a_public_address_without_credentials_is_refused() {
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
         let done = run(Workspace::new().root(), &["serve", "--listen", listen]);
         assert_eq!(done.code, 2, "{done:?}");
@@ -46,14 +50,14 @@ fn an_address_others_reach_is_refused() {
 }
 
 #[test]
-fn an_unknown_dialect_is_told_with_those_there_are() {
+fn an_unknown_dialect_is_refused_with_the_known_ones() {
     let done = run(Workspace::new().root(), &["stdio", "--dialect", "klingon"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains("`klingon`") && done.err.contains("mcp"), "{done:?}");
 }
 
 #[test]
-fn a_server_without_a_terminal_says_in_one_line_where_it_is() {
+fn without_a_terminal_the_address_is_one_line() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let folder = workspace.root().canonicalize().unwrap();
@@ -64,19 +68,58 @@ fn a_server_without_a_terminal_says_in_one_line_where_it_is() {
 }
 
 #[test]
-fn the_help_example_of_stdio_is_answered() {
+fn the_example_in_the_help_of_stdio_gets_an_answer() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let done = Line::new(Workspace::new().root(), &["stdio"]).input(&format!("{ping}\n")).run();
     assert_eq!((done.code, done.out.trim()), (0, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
 }
 
 #[test]
-fn who_serves_their_whole_home_folder_is_told_so() {
+fn serving_the_whole_home_folder_gets_a_warning() {
     let workspace = Workspace::new().file("sub/a.txt", "a");
-    let said = |folder: &str| {
+    let log = |folder: &str| {
         let line = Line::new(workspace.root(), &["stdio", folder]);
         line.env("HOME", workspace.root()).run().err
     };
-    assert!(said(".").contains("whole home folder"), "{}", said("."));
-    assert!(!said("sub").contains("whole home folder"), "{}", said("sub"));
+    assert!(log(".").contains("whole home folder"), "{}", log("."));
+    assert!(!log("sub").contains("whole home folder"), "{}", log("sub"));
+}
+
+#[test]
+fn a_session_key_that_others_can_read_gets_a_warning() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("session.key");
+    fs::write(&file, [7; 32]).unwrap();
+    for (mode, has_warning) in [(0o600, false), (0o640, true), (0o604, true)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let launch = Launch::over(&Workspace::new()).set("server_session_key", file.display());
+        let served = launch.served();
+        served.session("2025-06-18");
+        let is_warned = || served.log().contains("the key of server.session_key, can be read");
+        match has_warning {
+            true => wait_until("the warning is logged", is_warned),
+            false => assert!(!is_warned(), "{}", served.log()),
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_fails_for_most_tools_gets_a_warning() {
+    let rule = "[[policy.rules]]\nname = \"no-infra\"\neffect = \"deny\"\n";
+    let when = "when = \"under(input.path, 'infra')\"\n";
+    let guarded = "when = \"has(input.path) && under(input.path, 'infra')\"\n";
+    for (rest, has_warning) in [
+        (when.to_owned(), true),
+        (guarded.to_owned(), false),
+        (format!("tools = [\"files.write\"]\n{when}"), false),
+    ] {
+        let workspace = Workspace::new().file("toolgate.toml", format!("{rule}{rest}"));
+        for words in [&["check-config"][..], &["stdio"]] {
+            let done = run(workspace.root(), words);
+            assert_eq!(done.code, 0, "{done:?}");
+            let is_warned = done.err.contains("policy.rules, `no-infra`")
+                && done.err.contains("without the argument `path`");
+            assert_eq!(is_warned, has_warning, "{words:?} {rest}: {done:?}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Whether the configuration that lies in a folder is believed.
+//! Trust in the configuration of a folder.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::support::Workspace;
 
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
-/// `toolgate WORDS` in a folder whose file nobody has named.
+/// Runs `toolgate WORDS` in a folder whose file is not named with `--config`.
 fn unnamed(workspace: &Workspace, home: &TempDir, words: &[&str]) -> Done {
     let mut line = Line::new(workspace.root(), words).env("HOME", home.path());
     line.command.env_remove("TOOLGATE_CONFIG");
@@ -15,21 +15,63 @@ fn unnamed(workspace: &Workspace, home: &TempDir, words: &[&str]) -> Done {
 }
 
 #[test]
-fn a_file_that_nobody_has_vouched_for_is_refused_with_what_it_decides() {
+fn an_untrusted_file_is_refused_with_its_settings() {
     let workspace = Workspace::new().file("toolgate.toml", WIDENS);
     let home = TempDir::new().unwrap();
     let call = ["call", "exec_run", "{\"command\":\"true\"}"];
-    for words in [&["serve", "."][..], &["stdio"], &["tools"], &["check-config"], &call] {
+    for words in [&["serve", "."][..], &["stdio"], &["tools"], &call] {
         let done = unnamed(&workspace, &home, words);
         assert_eq!(done.code, 2, "{done:?}");
-        for told in ["`sandbox.profile` in line 3", "`command` in line 5", "`toolgate trust .`"] {
-            assert!(done.err.contains(told), "{words:?}: {done:?}");
+        for part in ["`sandbox.profile` in line 3", "`command` in line 5", "`toolgate trust .`"] {
+            assert!(done.err.contains(part), "{words:?}: {done:?}");
         }
     }
 }
 
 #[test]
-fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
+fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
+    let settings = format!("{WIDENS}[secrets]\nvalues_from = [\"DEPLOY_TOKEN\"]\n");
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let home = TempDir::new().unwrap();
+    let check = || unnamed(&workspace, &home, &["check-config"]);
+    let checked = check();
+    assert_eq!(checked.code, 0, "{checked:?}");
+    for part in [
+        "is not trusted yet",
+        "`sandbox.profile` in line 3",
+        "`toolgate trust .`",
+        "`DEPLOY_TOKEN` of secrets.values_from is not set",
+        "toolgate.toml is valid",
+    ] {
+        assert!(checked.err.contains(part), "{part}: {checked:?}");
+    }
+    assert!(checked.out.contains("profile = \"off\""), "{checked:?}");
+    let explain = ["policy", "explain", "local", "exec_run", "{\"command\":\"ls\"}"];
+    let explained = unnamed(&workspace, &home, &explain);
+    assert!(explained.code == 0 && explained.out.contains("allowed"), "{explained:?}");
+    assert!(explained.err.contains("is not trusted yet"), "{explained:?}");
+    assert_eq!(unnamed(&workspace, &home, &["trust"]).code, 0);
+    assert!(!check().err.contains("is not trusted yet"));
+}
+
+#[test]
+fn an_invalid_file_is_not_trusted() {
+    for (settings, why) in [
+        ("[sandbox]\nprofil = \"off\"\n", "profil"),
+        ("[tools]\ndeny = [\"exce.*\"]\n[sandbox]\nprofile = \"off\"\n", "exce.*"),
+        ("[[policy.rules]]\nname = \"r\"\neffect = \"deny\"\nwhen = \"caller.\"\n", "`r`"),
+        ("[server]\ndialects = [\"klingon\"]\n", "`klingon`"),
+    ] {
+        let workspace = Workspace::new().file("toolgate.toml", settings);
+        let home = TempDir::new().unwrap();
+        let done = unnamed(&workspace, &home, &["trust"]);
+        assert!(done.code == 2 && done.err.contains(why), "{settings}: {done:?}");
+        assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
+    }
+}
+
+#[test]
+fn trust_is_limited_to_the_path_and_content_of_the_file() {
     let workspace = Workspace::new().file("toolgate.toml", WIDENS);
     let home = TempDir::new().unwrap();
     let trusted = unnamed(&workspace, &home, &["trust"]);
@@ -38,7 +80,7 @@ fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
     let call = ["call", "exec_run", "{\"command\":\"true\"}", "--json"];
     let ran = unnamed(&workspace, &home, &call);
     assert!(ran.code == 0 && ran.out.contains("\"off\""), "{ran:?}");
-    // A file of the same content elsewhere is another, and so is this one once it is changed.
+    // Neither the same content elsewhere nor changed content is trusted.
     let other = Workspace::new().file("toolgate.toml", WIDENS);
     assert_eq!(unnamed(&other, &home, &call).code, 2);
     let later = WIDENS.replace("a comment", "another");
@@ -46,7 +88,7 @@ fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
     assert_eq!(unnamed(&workspace, &home, &call).code, 2);
     workspace.put("toolgate.toml", WIDENS);
     assert_eq!(unnamed(&workspace, &home, &call).code, 0);
-    // Nor is it believed once somebody has vouched for what came after it.
+    // Earlier content is no longer trusted after later content is.
     workspace.put("toolgate.toml", &later);
     assert_eq!(unnamed(&workspace, &home, &["trust"]).code, 0);
     workspace.put("toolgate.toml", WIDENS);
@@ -57,34 +99,31 @@ fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
 }
 
 #[test]
-fn what_only_takes_away_needs_nobody_and_what_is_unsound_is_vouched_for_by_nobody() {
+fn a_file_that_only_restricts_needs_no_trust() {
     let home = TempDir::new().unwrap();
     let narrows = Workspace::new().file("toolgate.toml", "[tools]\ndeny = [\"exec.*\"]\n");
-    let told = unnamed(&narrows, &home, &["tools"]);
-    assert!(told.code == 0 && !told.out.contains("exec_run"), "{told:?}");
-    assert!(unnamed(&narrows, &home, &["trust"]).err.contains("only takes away"));
-    let unsound = Workspace::new().file("toolgate.toml", "[sandbox]\nprofil = \"off\"\n");
-    let done = unnamed(&unsound, &home, &["trust"]);
-    assert!(done.code == 2 && done.err.contains("profil"), "{done:?}");
+    let listed = unnamed(&narrows, &home, &["tools"]);
+    assert!(listed.code == 0 && !listed.out.contains("exec_run"), "{listed:?}");
+    assert!(unnamed(&narrows, &home, &["trust"]).err.contains("only restricts tools"));
     let none = unnamed(&Workspace::new(), &home, &["trust"]);
     assert!(none.code == 2 && none.err.contains("toolgate.toml"), "{none:?}");
     assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
 }
 
 #[test]
-fn the_marks_cannot_be_made_by_tools_where_the_home_is_served() {
+fn tools_cannot_write_trust_marks_if_the_home_folder_is_served() {
     let home = TempDir::new().unwrap();
     let workspace = Workspace::new().file("toolgate.toml", WIDENS);
     unnamed(&workspace, &home, &["trust"]);
     let write = "{\"path\":\".local/state/toolgate/trusted/x\",\"content\":\"\"}";
     let script = "{\"command\":\"sh\",\"args\":[\"-c\",\"touch .local/state/toolgate/trusted/x; ls -A .local/state/toolgate\"]}";
-    let serve = |tool, input| {
+    let call = |tool, input| {
         let line = Line::new(home.path(), &["call", tool, input]);
         line.env("HOME", home.path()).run()
     };
-    let written = serve("files_write", write);
+    let written = call("files_write", write);
     assert!(written.code == 1 && written.err.contains("protected"), "{written:?}");
-    let ran = serve("exec_run", script);
+    let ran = call("exec_run", script);
     if ran.err.contains("lacks view") {
         return eprintln!("NOT TRIED: this system lacks `view`");
     }
@@ -93,7 +132,7 @@ fn the_marks_cannot_be_made_by_tools_where_the_home_is_served() {
 }
 
 #[test]
-fn what_is_believed_in_one_folder_is_not_by_a_link_to_it_from_another() {
+fn a_link_to_a_trusted_file_in_another_folder_is_refused() {
     let ours = Workspace::new().file("toolgate.toml", WIDENS);
     let theirs = Workspace::new();
     let home = TempDir::new().unwrap();
@@ -108,7 +147,7 @@ fn what_is_believed_in_one_folder_is_not_by_a_link_to_it_from_another() {
 }
 
 #[test]
-fn what_is_no_file_is_neither_waited_for_nor_read_without_end() {
+fn a_settings_path_that_is_not_a_regular_file_is_refused_at_once() {
     for make in [&["mkfifo"][..], &["mkdir"], &["truncate", "-s", "3G"], &["ln", "-s", "/dev/zero"]]
     {
         let workspace = Workspace::new();
@@ -125,20 +164,20 @@ fn what_is_no_file_is_neither_waited_for_nor_read_without_end() {
 }
 
 #[test]
-fn nothing_is_put_beside_the_packs_of_a_folder() {
-    let at = Workspace::new();
+fn tools_cannot_write_into_a_folder_of_packs() {
+    let workspace = Workspace::new();
     let pack = "[command.\"a.b\"]\nabout = \"a\"\nargv = [\"x\"]\nprogram = \"true\"\n";
-    let at = at.file("settings/packs/p.toml", pack);
-    // Packs are meant from where the configuration is.
-    let at = at.file("settings/other.toml", "[commands]\npacks = [\"packs\"]\n");
+    let workspace = workspace.file("settings/packs/p.toml", pack);
+    // Paths of packs are relative to the configuration file.
+    let workspace = workspace.file("settings/other.toml", "[commands]\npacks = [\"packs\"]\n");
     let call = |path: &str| {
         let input = format!("{{\"path\":\"{path}\",\"content\":\"\"}}");
         let words = ["call", "--config", "settings/other.toml", "files_write", &input];
-        Line::new(at.root(), &words).run()
+        Line::new(workspace.root(), &words).run()
     };
     let refused = call("settings/packs/more.toml");
     assert!(refused.code == 1 && refused.err.contains("protected"), "{refused:?}");
-    assert!(!at.path("settings/packs/more.toml").exists());
-    let made = call("settings/free.toml");
-    assert_eq!(made.code, 0, "{made:?}");
+    assert!(!workspace.path("settings/packs/more.toml").exists());
+    let written = call("settings/free.toml");
+    assert_eq!(written.code, 0, "{written:?}");
 }

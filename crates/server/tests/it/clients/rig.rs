@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::support::{Launch, Served, Workspace, binary};
 
-/// Both, over HTTP; over stdio a client starts them itself.
+/// Both servers over HTTP; over stdio a client starts its own.
 pub(super) struct Rig {
     pub(super) workspace: Workspace,
     pub(super) toolgate: Served,
@@ -26,7 +26,7 @@ impl Rig {
         Self { workspace, toolgate, everything: Launch::everything().served() }
     }
 
-    /// The example's file, beside the binary's.
+    /// The example's binary, in the folder of ours.
     pub(super) fn example() -> PathBuf {
         binary().with_file_name("example-everything")
     }

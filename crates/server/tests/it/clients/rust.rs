@@ -1,7 +1,7 @@
 //! The Rust SDK's client, `rmcp`: every revision over both transports, against both servers.
 //!
-//! It has no method for a ping, which is sent as what it is. Where it lost a stream it goes on by
-//! itself, so all that is seen of that is the answer.
+//! It has no method for a ping, which is sent as a plain request. It resumes a lost stream by itself,
+//! so only the answer is visible.
 #![allow(deprecated, reason = "what the newest revision takes away the older ones have")]
 
 use std::path::{Path, PathBuf};
@@ -40,36 +40,36 @@ pub(super) fn check(revision: &'static str) {
     runtime.block_on(async {
         let workspace = &rig.workspace;
         let home = rig.toolgate.home();
-        // Its configuration is named, and so vouched for.
+        // The configuration is given explicitly, and so trusted.
         let config = workspace.path("toolgate.toml");
         let root = workspace.root().to_owned();
         let toolgate = [binary().into(), "stdio".into(), root, "--config".into(), config];
         let everything = || [Rig::example(), "stdio".into()];
         tokio::join!(
-            of_workspace(Peer::started(revision, &toolgate, home).await, workspace, "stdio"),
-            of_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
-            of_everything(Peer::started(revision, &everything(), home).await),
-            of_everything(Peer::at(revision, &rig.everything.url()).await),
+            check_workspace(Peer::started(revision, &toolgate, home).await, workspace, "stdio"),
+            check_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
+            check_example(Peer::started(revision, &everything(), home).await),
+            check_example(Peer::at(revision, &rig.everything.url()).await),
         );
     });
 }
 
-/// What the server said unasked.
+/// A notification from the server.
 #[derive(Debug, Clone, PartialEq)]
-enum Heard {
+enum Notification {
     Progress(f64, Option<f64>),
     Log(LoggingLevel),
     Updated(String),
     Tools,
 }
 
-/// The person at the client, and what they were asked.
+/// The person at the client, and the messages of the forms they got.
 #[derive(Clone)]
 struct Person {
     revision: &'static str,
     asked: Arc<Mutex<Vec<String>>>,
-    says: Arc<Mutex<ElicitResult>>,
-    heard: mpsc::UnboundedSender<Heard>,
+    reply: Arc<Mutex<ElicitResult>>,
+    notification: mpsc::UnboundedSender<Notification>,
 }
 
 impl ClientHandler for Person {
@@ -85,10 +85,10 @@ impl ClientHandler for Person {
         _context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
-            panic!("no form: {request:?}");
+            panic!("not a form: {request:?}");
         };
         self.asked.lock().unwrap().push(message);
-        Ok(self.says.lock().unwrap().clone())
+        Ok(self.reply.lock().unwrap().clone())
     }
 
     async fn create_message(
@@ -112,7 +112,7 @@ impl ClientHandler for Person {
         params: ProgressNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.hear(Heard::Progress(params.progress, params.total));
+        self.record(Notification::Progress(params.progress, params.total));
     }
 
     async fn on_logging_message(
@@ -120,7 +120,7 @@ impl ClientHandler for Person {
         params: LoggingMessageNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.hear(Heard::Log(params.level));
+        self.record(Notification::Log(params.level));
     }
 
     async fn on_resource_updated(
@@ -128,63 +128,63 @@ impl ClientHandler for Person {
         params: ResourceUpdatedNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.hear(Heard::Updated(params.uri));
+        self.record(Notification::Updated(params.uri));
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.hear(Heard::Tools);
+        self.record(Notification::Tools);
     }
 }
 
 impl Person {
-    fn hear(&self, heard: Heard) {
-        // Whoever no longer listens has left.
-        let _ = self.heard.send(heard);
+    fn record(&self, notification: Notification) {
+        // The receiver is gone once the client has disconnected.
+        let _ = self.notification.send(notification);
     }
 }
 
 /// A connected server.
 struct Peer {
     running: RunningService<RoleClient, Person>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    notification: mpsc::UnboundedReceiver<Notification>,
     revision: &'static str,
 }
 
 impl Peer {
-    /// One of its own over stdio.
-    async fn started(revision: &'static str, words: &[PathBuf], home: &Path) -> Self {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env_clear().env("PATH", path()).env("HOME", home);
+    /// Starts a server over stdio and connects to it.
+    async fn started(revision: &'static str, args: &[PathBuf], home: &Path) -> Self {
+        let mut command = Command::new(&args[0]);
+        command.args(&args[1..]).env_clear().env("PATH", path()).env("HOME", home);
         let transport = TokioChildProcess::new(command).unwrap();
-        let (person, heard) = Self::person(revision);
+        let (person, notification) = Self::person(revision);
         let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
-        Self::of(running, heard, revision)
+        Self::of(running, notification, revision)
     }
 
-    /// The one at `url`.
+    /// Connects to the server at `url`.
     async fn at(revision: &'static str, url: &str) -> Self {
         let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
-        let (person, heard) = Self::person(revision);
+        let (person, notification) = Self::person(revision);
         let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
-        Self::of(running, heard, revision)
+        Self::of(running, notification, revision)
     }
 
-    fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Heard>) {
-        let (sender, heard) = mpsc::unbounded_channel();
+    fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Notification>) {
+        let (sender, notification) = mpsc::unbounded_channel();
         let asked = Arc::default();
-        let says = Arc::new(Mutex::new(accepts(json!({}))));
-        (Person { revision, asked, says, heard: sender }, heard)
+        let reply = Arc::new(Mutex::new(accepts(json!({}))));
+        (Person { revision, asked, reply, notification: sender }, notification)
     }
 
     fn of(
         running: RunningService<RoleClient, Person>,
-        heard: mpsc::UnboundedReceiver<Heard>,
+        notification: mpsc::UnboundedReceiver<Notification>,
         revision: &'static str,
     ) -> Self {
         let info = running.peer_info().unwrap();
         assert_eq!(info.protocol_version, version(revision));
         assert!(info.server_info.is_some(), "{info:?}");
-        Self { running, heard, revision }
+        Self { running, notification, revision }
     }
 
     async fn call(&self, tool: &'static str, arguments: Value) -> CallToolResult {
@@ -197,7 +197,7 @@ impl Peer {
         arguments: Value,
     ) -> Result<CallToolResult, ServiceError> {
         let params = CallToolRequestParams::new(tool).with_arguments(of(arguments));
-        timeout(PATIENCE, self.running.call_tool(params)).await.expect("it answers")
+        timeout(PATIENCE, self.running.call_tool(params)).await.expect("the call is answered")
     }
 
     async fn read(&self, uri: &str) -> Result<ResourceContents, ServiceError> {
@@ -205,41 +205,41 @@ impl Peer {
         Ok(self.running.read_resource(params).await?.contents.remove(0))
     }
 
-    /// What this prompt says, as JSON.
+    /// The messages of a prompt as JSON.
     async fn prompt(&self, name: &str, arguments: Value) -> Result<String, ServiceError> {
         let params = GetPromptRequestParams::new(name).with_arguments(of(arguments));
         Ok(serde_json::to_string(&self.running.get_prompt(params).await?.messages).unwrap())
     }
 
-    fn person_says(&self, says: ElicitResult) {
-        *self.running.service().says.lock().unwrap() = says;
+    fn set_reply(&self, reply: ElicitResult) {
+        *self.running.service().reply.lock().unwrap() = reply;
     }
 
     fn asked(&self) -> Vec<String> {
         self.running.service().asked.lock().unwrap().clone()
     }
 
-    /// Waits for the next thing heard that `fits`.
-    async fn hears(&mut self, fits: impl Fn(&Heard) -> bool) -> Heard {
+    /// Waits for the next notification that `fits`.
+    async fn next_notification(&mut self, fits: impl Fn(&Notification) -> bool) -> Notification {
         let next = async {
             loop {
-                let heard = self.heard.recv().await.expect("it is connected");
-                if fits(&heard) {
-                    return heard;
+                let notification = self.notification.recv().await.expect("the client is connected");
+                if fits(&notification) {
+                    return notification;
                 }
             }
         };
-        timeout(PATIENCE, next).await.expect("it is told")
+        timeout(PATIENCE, next).await.expect("the notification comes")
     }
 
-    /// Leaves; a server over stdio must then end by itself.
+    /// Disconnects; a server over stdio must then exit by itself.
     async fn leave(self) {
         let left = timeout(Duration::from_secs(2), self.running.cancel()).await;
-        left.expect("the server lets the client wait").unwrap();
+        left.expect("the server exits in time").unwrap();
     }
 }
 
-async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
+async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str) {
     let root = format!("file://{}", workspace.root().canonicalize().unwrap().display());
     let readme = json!({ "path": "README.md" });
 
@@ -264,9 +264,14 @@ async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
 
     let script = "for n in 1 2 3; do echo $n; sleep 0.15; done";
     peer.call("exec_run", json!({ "command": script, "shell": true })).await;
-    let first = peer.hears(|heard| matches!(heard, Heard::Progress(..))).await;
-    while let Ok(Heard::Progress(progress, _)) = peer.heard.try_recv() {
-        assert!(matches!(first, Heard::Progress(before, _) if before < progress), "{progress}");
+    let first = peer
+        .next_notification(|notification| matches!(notification, Notification::Progress(..)))
+        .await;
+    while let Ok(Notification::Progress(progress, _)) = peer.notification.try_recv() {
+        assert!(
+            matches!(first, Notification::Progress(before, _) if before < progress),
+            "{progress}"
+        );
     }
 
     let resources = peer.running.list_all_resources().await.unwrap();
@@ -281,13 +286,13 @@ async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
         panic!("{dot:?}");
     };
     assert_eq!((blob.as_str(), mime_type.as_deref()), ("iVBORw0KGgoA/w==", Some("image/png")));
-    // By the template: it is in a folder that no list shows.
+    // By the template: its folder is not listed.
     let hidden = peer.read(&format!("{root}/folder/a%20file.txt")).await.unwrap();
     assert_eq!(text_in(&hidden), "in a folder\n");
     let missing = if peer.revision == MODERN { -32602 } else { -32002 };
     assert_eq!(code(peer.read(&format!("{root}/none.txt")).await), missing);
 
-    let watched = format!("watched-{over}.txt");
+    let watched = format!("watched-{transport}.txt");
     workspace.put(&watched, "before");
     let uri = format!("{root}/{watched}");
     if peer.revision == MODERN {
@@ -295,17 +300,18 @@ async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
         let mut subscription = peer.running.listen(filter.clone()).await.unwrap();
         assert_eq!(*subscription.acknowledged(), filter);
         workspace.put(&watched, "after it");
-        let told = timeout(PATIENCE, subscription.next()).await.expect("it is told").unwrap();
-        let Some(ServerNotification::ResourceUpdatedNotification(told)) = told else {
-            panic!("{told:?}");
+        let update = timeout(PATIENCE, subscription.next()).await.expect("it is told").unwrap();
+        let Some(ServerNotification::ResourceUpdatedNotification(update)) = update else {
+            panic!("{update:?}");
         };
-        assert_eq!(told.params.uri, uri);
+        assert_eq!(update.params.uri, uri);
         subscription.cancel().await.unwrap();
     } else {
         let params: SubscribeRequestParams = of(json!({ "uri": uri }));
         peer.running.subscribe(params).await.unwrap();
         workspace.put(&watched, "after it");
-        peer.hears(|heard| *heard == Heard::Updated(uri.clone())).await;
+        peer.next_notification(|notification| *notification == Notification::Updated(uri.clone()))
+            .await;
         let params: UnsubscribeRequestParams = of(json!({ "uri": uri }));
         peer.running.unsubscribe(params).await.unwrap();
     }
@@ -313,15 +319,15 @@ async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
 
     let prompts = peer.running.list_all_prompts().await.unwrap();
     assert!(prompts.iter().any(|prompt| prompt.name == "explain"), "{prompts:?}");
-    let said = peer.prompt("explain", readme.clone()).await.unwrap();
-    assert!(said.contains("README.md"), "{said}");
+    let messages = peer.prompt("explain", readme.clone()).await.unwrap();
+    assert!(messages.contains("README.md"), "{messages}");
     assert_eq!(code(peer.prompt("explain", json!({})).await), -32602);
     let found = peer.running.complete_prompt_simple("explain", "path", "READ").await.unwrap();
     assert_eq!(found[0], "README.md");
     let found = peer.running.complete_resource_simple(&files, "path", "folder/").await.unwrap();
     assert!(found.concat().contains("a%20file.txt"), "{found:?}");
 
-    confirms(&peer, workspace, over).await;
+    check_confirmation(&peer, workspace, transport).await;
 
     if peer.revision == MODERN {
         // Skills are an extension, and extensions came with this revision.
@@ -333,7 +339,7 @@ async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
     let params = CallToolRequestParams::new("exec_run").with_arguments(of(sleeps(&marker)));
     tokio::select! {
         done = peer.running.call_tool(params) => panic!("{done:?}"),
-        // Whoever drops a call cancels it.
+        // Dropping a call cancels it.
         () = until(|| !marker.pids().is_empty()) => {}
     }
     until(|| marker.pids().is_empty()).await;
@@ -341,29 +347,29 @@ async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
     peer.leave().await;
 }
 
-/// A program that a person must agree to, who does and then does not.
-async fn confirms(peer: &Peer, workspace: &Workspace, over: &str) {
+/// Runs a program that needs a confirmation, which is first accepted and then declined.
+async fn check_confirmation(peer: &Peer, workspace: &Workspace, transport: &str) {
     let touch = |word: &str| {
-        let name = format!("{word}-{over}");
+        let name = format!("{word}-{transport}");
         let made = workspace.path(&name);
         let arguments = json!({ "command": "touch", "args": [name] });
         async move { (peer.call("exec_run", arguments).await, made.exists()) }
     };
     let (result, made) = touch("yes").await;
     if peer.revision < FORMS_SINCE {
-        // Before there were forms nobody can be asked, so nothing is run.
+        // Without forms there can be no confirmation, so nothing is run.
         assert!(result.is_error == Some(true) && !made && peer.asked().is_empty(), "{result:?}");
         return;
     }
     assert!(result.is_error != Some(true) && made, "{result:?}");
     assert!(matches!(&peer.asked()[..], [asked] if asked.contains("yes-")), "{:?}", peer.asked());
-    peer.person_says(ElicitResult::new(ElicitationAction::Decline));
+    peer.set_reply(ElicitResult::new(ElicitationAction::Decline));
     let (result, made) = touch("no").await;
     assert!(result.is_error == Some(true) && !made, "{result:?}");
     assert_eq!(peer.asked().len(), 2);
 }
 
-async fn of_everything(mut peer: Peer) {
+async fn check_example(mut peer: Peer) {
     peer.running.list_all_tools().await.unwrap();
     let kind = |result: &CallToolResult| {
         serde_json::to_value(&result.content[0]).unwrap()["type"].as_str().unwrap().to_owned()
@@ -373,11 +379,13 @@ async fn of_everything(mut peer: Peer) {
 
     peer.call("test_tool_with_progress", json!({})).await;
     for progress in [0.0, 50.0, 100.0] {
-        let heard = peer.hears(|heard| matches!(heard, Heard::Progress(..))).await;
-        assert_eq!(heard, Heard::Progress(progress, Some(100.0)));
+        let notification = peer
+            .next_notification(|notification| matches!(notification, Notification::Progress(..)))
+            .await;
+        assert_eq!(notification, Notification::Progress(progress, Some(100.0)));
     }
 
-    // The stateless revision has no level but that of each request.
+    // In the stateless revision each request has its own level.
     let mut params = CallToolRequestParams::new("test_tool_with_logging");
     if peer.revision == MODERN {
         params.meta = Some(of(json!({ LOG_LEVEL: "info" })));
@@ -387,8 +395,10 @@ async fn of_everything(mut peer: Peer) {
     }
     peer.running.call_tool(params).await.unwrap();
     for _ in 0..3 {
-        let heard = peer.hears(|heard| matches!(heard, Heard::Log(_))).await;
-        assert_eq!(heard, Heard::Log(LoggingLevel::Info));
+        let notification = peer
+            .next_notification(|notification| matches!(notification, Notification::Log(_)))
+            .await;
+        assert_eq!(notification, Notification::Log(LoggingLevel::Info));
     }
 
     let result = peer.call("test_sampling", json!({ "prompt": "Say something" })).await;
@@ -396,13 +406,13 @@ async fn of_everything(mut peer: Peer) {
     let result = peer.call("test_input_required_result_list_roots", json!({})).await;
     assert!(text(&result).contains(ROOT), "{result:?}");
 
-    peer.person_says(accepts(json!({ "username": "ada", "email": "ada@example.com" })));
+    peer.set_reply(accepts(json!({ "username": "ada", "email": "ada@example.com" })));
     let result = peer.call("test_elicitation", json!({ "message": "Who?" })).await;
     if peer.revision < FORMS_SINCE {
         assert!(result.is_error == Some(true) && peer.asked().is_empty(), "{result:?}");
     } else {
         assert!(text(&result).contains("ada@example.com"), "{result:?}");
-        peer.person_says(accepts(json!({ "name": "Ada", "color": "red" })));
+        peer.set_reply(accepts(json!({ "name": "Ada", "color": "red" })));
         let result = peer.call("test_input_required_result_multi_round", json!({})).await;
         assert_eq!((text(&result).as_str(), peer.asked().len()), ("Ada likes red", 3));
         let result = peer.call("test_input_required_result_multiple_inputs", json!({})).await;
@@ -413,20 +423,21 @@ async fn of_everything(mut peer: Peer) {
         let filter = SubscriptionFilter::builder().tools_list_changed().build();
         let mut subscription = peer.running.listen(filter).await.unwrap();
         peer.call("test_trigger_tool_change", json!({})).await;
-        let told = timeout(PATIENCE, subscription.next()).await.expect("it is told").unwrap();
+        let update = timeout(PATIENCE, subscription.next()).await.expect("it is told").unwrap();
         assert!(
-            matches!(told, Some(ServerNotification::ToolListChangedNotification(_))),
-            "{told:?}"
+            matches!(update, Some(ServerNotification::ToolListChangedNotification(_))),
+            "{update:?}"
         );
     } else {
         peer.call("test_trigger_tool_change", json!({})).await;
-        peer.hears(|heard| *heard == Heard::Tools).await;
+        peer.next_notification(|notification| *notification == Notification::Tools).await;
     }
 
     let result = peer.call("test_reconnection", json!({})).await;
     assert_eq!(text(&result), "The client came back for this");
-    let said = peer.prompt("test_prompt_with_arguments", json!({ "arg1": "a", "arg2": "b" })).await;
-    assert!(said.unwrap().contains("arg1='a', arg2='b'"));
+    let messages =
+        peer.prompt("test_prompt_with_arguments", json!({ "arg1": "a", "arg2": "b" })).await;
+    assert!(messages.unwrap().contains("arg1='a', arg2='b'"));
     let read = peer.read("test://template/7/data").await.unwrap();
     assert!(text_in(&read).contains("\"id\":\"7\""), "{read:?}");
     let result = peer.call("test_error_handling", json!({})).await;
@@ -434,7 +445,7 @@ async fn of_everything(mut peer: Peer) {
     peer.leave().await;
 }
 
-/// The handshake of an older revision, or the search for the newest.
+/// The handshake of an older revision, or the discovery of the newest.
 fn lifecycle(revision: &str) -> ClientLifecycleMode {
     match revision {
         MODERN => ClientLifecycleMode::Auto {
@@ -453,7 +464,7 @@ fn accepts(content: Value) -> ElicitResult {
     ElicitResult::new(ElicitationAction::Accept).with_content(content)
 }
 
-/// A type of the SDK's that only it can make.
+/// Deserializes a type of the SDK that has no constructor.
 fn of<T: DeserializeOwned>(json: Value) -> T {
     serde_json::from_value(json).unwrap()
 }
@@ -464,7 +475,7 @@ fn text(result: &CallToolResult) -> String {
 
 fn text_in(contents: &ResourceContents) -> &str {
     let ResourceContents::TextResourceContents { text, .. } = contents else {
-        panic!("no text: {contents:?}");
+        panic!("not a text: {contents:?}");
     };
     text
 }
@@ -483,5 +494,5 @@ async fn until(holds: impl Fn() -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, wait).await.expect("it comes to that");
+    timeout(PATIENCE, wait).await.expect("the condition holds in time");
 }

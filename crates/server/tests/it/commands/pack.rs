@@ -1,4 +1,4 @@
-//! The pack says what the program says.
+//! Tests that the pack matches the program.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{Bench, installed, shipped};
 use crate::support::binary;
 
-/// Arguments of which just one must be given.
+/// Arguments of which exactly one must be given.
 const ONE_OF: [(&str, [&str; 2]); 4] = [
     ("acquire.s3", ["url", "bucket"]),
     ("decimate.s3", ["url", "bucket"]),
@@ -35,7 +35,7 @@ fn the_shipped_pack_is_what_the_importer_writes() {
     assert!(
         out.starts_with(&format!("{}: 26 commands\n", folder.path().join("zyra.toml").display()))
     );
-    assert!(err.contains("not taken over: `search api`"), "{err}");
+    assert!(err.contains("not imported: `search api`"), "{err}");
     let fresh = fs::read_to_string(folder.path().join("zyra.toml")).unwrap();
     let shipped = fs::read_to_string(shipped()).unwrap();
     assert!(
@@ -45,7 +45,7 @@ fn the_shipped_pack_is_what_the_importer_writes() {
 }
 
 #[test]
-fn a_program_that_is_none_of_its_own_is_refused_by_the_importer() {
+fn the_importer_refuses_a_program_that_is_not_zyra() {
     let folder = TempDir::new().unwrap();
     let done = Command::new(binary())
         .args(["import", "zyra", "--from", "true", "--to"])
@@ -57,7 +57,7 @@ fn a_program_that_is_none_of_its_own_is_refused_by_the_importer() {
     assert!(err.contains("`zyra generate-manifest` wrote no listing"), "{err}");
 }
 
-/// A value that an argument of this schema takes.
+/// Returns a value that `schema` accepts.
 fn sample(schema: &Value) -> Value {
     if let Some(choices) = schema["enum"].as_array() {
         return choices.last().unwrap().clone();
@@ -71,12 +71,12 @@ fn sample(schema: &Value) -> Value {
             let count = schema["minItems"].as_u64().unwrap_or(2);
             Value::from(vec![sample(&schema["items"]); usize::try_from(count).unwrap()])
         }
-        other => panic!("no argument is {other}"),
+        other => panic!("unexpected type {other}"),
     }
 }
 
-/// What Zyra's own parser says.
-fn parse(asked: &Value) -> Value {
+/// Runs Zyra's own parser on `request`.
+fn parse(request: &Value) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/parser.py");
     let mut python = Command::new(installed("python"))
         .arg(script)
@@ -84,13 +84,13 @@ fn parse(asked: &Value) -> Value {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    python.stdin.take().unwrap().write_all(asked.to_string().as_bytes()).unwrap();
+    python.stdin.take().unwrap().write_all(request.to_string().as_bytes()).unwrap();
     let done = python.wait_with_output().unwrap();
     assert!(done.status.success());
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-/// Whether the parser read what was given: numbers may have become text, and text numbers.
+/// Checks whether the parser read the given value. Numbers may have become text, and text numbers.
 fn is_same(given: &Value, read: &Value) -> bool {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match (given, read) {
@@ -102,13 +102,13 @@ fn is_same(given: &Value, read: &Value) -> bool {
     }
 }
 
-/// Each argument alone, with what its command cannot do without.
+/// Passes each argument alone, with the required ones of its command.
 #[tokio::test]
-async fn every_argument_is_read_by_zyra_s_own_parser_as_it_was_given() {
-    // Its words are what is asked for; nothing is to run.
+async fn zyra_s_own_parser_reads_every_argument_as_given() {
+    // Only the command lines matter, so nothing needs to run.
     let bench = Bench::with(Path::new("true"));
     let mut calls = Vec::new();
-    let mut told = Vec::new();
+    let mut given_values = Vec::new();
     for tool in &bench.tools {
         let spec = tool.spec();
         let properties = spec.input_schema["properties"].as_object().unwrap();
@@ -127,19 +127,19 @@ async fn every_argument_is_read_by_zyra_s_own_parser_as_it_was_given() {
             let argv: Vec<Value> =
                 output.unwrap().value["argv"].as_array().unwrap().iter().skip(1).cloned().collect();
             calls.push(json!({"argv": argv, "name": name}));
-            told.push((spec.id.clone(), name.clone(), sample(schema)));
+            given_values.push((spec.id.clone(), name.clone(), sample(schema)));
         }
     }
     assert!(calls.len() > 300, "{}", calls.len());
-    let said = parse(&json!({"calls": calls, "commands": []}));
-    for ((id, name, given), read) in told.iter().zip(said["read"].as_array().unwrap()) {
+    let parsed = parse(&json!({"calls": calls, "commands": []}));
+    for ((id, name, given), read) in given_values.iter().zip(parsed["read"].as_array().unwrap()) {
         assert_eq!(read["refused"], Value::Null, "{id} {name}");
-        let as_given = match given {
-            // A flag may also take something away.
+        let is_as_given = match given {
+            // A flag may also set false.
             Value::Bool(_) => read["value"] != read["default"],
             given => is_same(given, &read["value"]),
         };
-        assert!(as_given, "{id} {name}: {given} was read as {read}");
+        assert!(is_as_given, "{id} {name}: {given} was read as {read}");
     }
 }
 
@@ -148,14 +148,14 @@ fn the_pack_has_every_argument_and_requires_what_zyra_requires() {
     let bench = Bench::with(Path::new("true"));
     let pack: toml::Table = fs::read_to_string(shipped()).unwrap().parse().unwrap();
     let commands = pack["command"].as_table().unwrap();
-    // What is searched is said by its API, not by the program.
+    // The arguments of searches come from the API, not from the program.
     let ids: Vec<&String> = commands.keys().filter(|id| !id.starts_with("search.")).collect();
     let words = |id: &str| match id.split_once('.').unwrap() {
         (stage, name) if stage == name => stage.to_owned(),
         (stage, name) => format!("{stage} {name}"),
     };
-    let asked: Vec<String> = ids.iter().map(|id| words(id)).collect();
-    let said = parse(&json!({"calls": [], "commands": asked}));
+    let names: Vec<String> = ids.iter().map(|id| words(id)).collect();
+    let parsed = parse(&json!({"calls": [], "commands": names}));
     assert_eq!((ids.len(), bench.tools.len()), (24, 26));
     for id in ids {
         let tool = bench.tools.iter().find(|tool| tool.spec().id.as_str() == id.replace('-', "_"));
@@ -164,7 +164,7 @@ fn the_pack_has_every_argument_and_requires_what_zyra_requires() {
         names.sort();
         let mut required = schema["required"].as_array().cloned().unwrap_or_default();
         required.sort_by_key(|name| name.as_str().map(str::to_owned));
-        let takes = &said["takes"][words(id)];
+        let takes = &parsed["takes"][words(id)];
         assert_eq!(json!(names), takes["names"], "{id}");
         assert_eq!(json!(required), takes["required"], "{id}");
     }

@@ -1,4 +1,4 @@
-//! Zyra runs, and what it leaves is what it should be.
+//! Tests that Zyra runs, and of the files it writes.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use toolgate_contract::{CallEnding, ProducedFile};
 
 use super::{Bench, installed};
 
-/// A field of 18 by 36 numbers, as numpy keeps it.
+/// Returns a field of 18 by 36 numbers in the file format of numpy.
 fn field() -> Vec<u8> {
     let mut head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (18, 36), }".to_vec();
     head.resize(117, b' ');
@@ -27,7 +27,7 @@ fn first_bytes(file: &ProducedFile, count: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_heatmap_is_drawn_and_left() {
+async fn a_heatmap_is_drawn_and_returned() {
     let bench = Bench::with(&installed("zyra"));
     fs::create_dir(bench.workspace.path().join("samples")).unwrap();
     fs::write(bench.workspace.path().join("samples/demo.npy"), field()).unwrap();
@@ -35,11 +35,11 @@ async fn a_heatmap_is_drawn_and_left() {
         "src": "samples/demo.npy", "dest": "heatmap.png", "features": "none",
         "width": 640, "height": 320, "extent": [-180, 180, -90, 90]
     });
-    let (output, left) = bench.call("visualize.heatmap", input).await;
+    let (output, files) = bench.call("visualize.heatmap", input).await;
     let output = output.unwrap();
     assert_eq!(output.ending, CallEnding::Done, "{}", output.value);
     assert_eq!(output.value["artefacts"], json!(["heatmap.png"]));
-    let [png] = &left[..] else { panic!("{left:?}") };
+    let [png] = &files[..] else { panic!("{files:?}") };
     let head = first_bytes(png, 24);
     assert_eq!(head[..8], *b"\x89PNG\r\n\x1a\n");
     let side = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
@@ -69,10 +69,10 @@ async fn frames_are_described() {
         "frames_dir": "frames", "datetime-format": "%Y%m%d%H%M%S", "period_seconds": 3600,
         "output": "meta/frames.json"
     });
-    let (output, left) = bench.call("transform.metadata", input).await;
+    let (output, files) = bench.call("transform.metadata", input).await;
     let output = output.unwrap();
     assert_eq!(output.ending, CallEnding::Done, "{}", output.value);
-    let [file] = &left[..] else { panic!("{left:?}: {}", output.value) };
+    let [file] = &files[..] else { panic!("{files:?}: {}", output.value) };
     assert_eq!(file.path, "meta/frames.json");
     let text = fs::read_to_string(bench.workspace.path().join(&file.path)).unwrap();
     let described: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -81,11 +81,11 @@ async fn frames_are_described() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_fails_with_what_zyra_says() {
+async fn a_missing_file_fails_with_the_error_of_zyra() {
     let bench = Bench::with(&installed("zyra"));
-    let (output, left) = bench.call("process.decode_grib2", json!({"input": "no.grib2"})).await;
+    let (output, files) = bench.call("process.decode_grib2", json!({"input": "no.grib2"})).await;
     let output = output.unwrap();
-    assert_eq!((output.ending, left.len()), (CallEnding::ProgramFailed, 0));
+    assert_eq!((output.ending, files.len()), (CallEnding::ProgramFailed, 0));
     assert_eq!(output.value["exit_code"], 1);
     let stderr = output.value["stderr"].as_str().unwrap();
     assert!(stderr.contains("No such file or directory: 'no.grib2'"), "{stderr}");

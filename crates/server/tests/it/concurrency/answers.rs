@@ -1,4 +1,4 @@
-//! Who is answered when.
+//! The order of answers.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_slow_program_keeps_nobody_waiting_over_stdio() {
+fn a_slow_program_delays_no_other_call_over_stdio() {
     let workspace = Workspace::new();
     let mut stdio = Launch::over(&workspace).stdio();
     stdio.ask(&initialize("hello", "2025-11-25"));
@@ -32,7 +32,7 @@ fn a_slow_program_keeps_nobody_waiting_over_stdio() {
 }
 
 #[test]
-fn a_slow_program_keeps_nobody_waiting_over_http() {
+fn a_slow_program_delays_no_other_call_over_http() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let session = served.session("2025-11-25");
@@ -53,7 +53,7 @@ fn a_slow_program_keeps_nobody_waiting_over_http() {
 }
 
 #[test]
-fn answers_come_when_they_are_ready_whatever_the_order_of_the_requests() {
+fn answers_come_in_the_order_in_which_they_are_ready() {
     let workspace = Workspace::new();
     let mut stdio = Launch::over(&workspace).stdio();
     stdio.send(&call(1, "exec_run", waits_for_go(&Marker::new())));
@@ -104,7 +104,7 @@ fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_http() {
 #[test]
 fn both_eras_are_served_side_by_side_on_one_stdio_process() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
-    // Before any `initialize`, and between every two of the others.
+    // Before any `initialize`, and between requests of the other revisions.
     let stateless = |stdio: &mut Stdio, id: &str| {
         let answer = stdio.ask(&call(id, "files_read", json!({ "path": "README.md" })));
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
@@ -143,7 +143,7 @@ fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
 }
 
 #[test]
-fn names_of_any_length_delay_nobody() {
+fn very_long_names_are_refused_quickly() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let long = "x".repeat(10_000_000);
     let begun = Instant::now();

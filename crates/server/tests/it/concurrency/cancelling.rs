@@ -1,4 +1,4 @@
-//! Ending one call: by a notification, or by going away where that says so.
+//! Cancelling one call: by a notification, or by disconnecting.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn cancelled(id: impl Into<Value>) -> Value {
 }
 
 #[test]
-fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
+fn a_call_cancelled_over_stdio_ends_unanswered_and_others_continue() {
     for revision in [MODERN, "2025-11-25", "2024-11-05"] {
         let workspace = Workspace::new();
         let mut stdio = Launch::over(&workspace).stdio();
@@ -30,7 +30,7 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
         stdio.send(&asked(revision, "other", "exec_run", waits_for_go(&other)));
         doomed.started();
         other.started();
-        // Nobody's, and never anybody's: both are passed over.
+        // An unknown id and an invalid one are ignored.
         stdio.send(&cancelled("nobody"));
         stdio
             .send_malformed(&notification("notifications/cancelled", json!({ "requestId": null })));
@@ -41,11 +41,11 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
         workspace.put("go", "");
         let answer = stdio.answer("other");
         assert_eq!(answer["result"]["isError"], false, "{answer}");
-        // An id that was cancelled may come again.
+        // A cancelled id may be reused.
         let read = asked(revision, "doomed", "files_read", json!({ "path": "README.md" }));
         assert_eq!(stdio.ask(&read)["result"]["isError"], false);
         stdio.close_input();
-        assert_eq!(stdio.rest(), NOTHING, "{revision}: an answer after all");
+        assert_eq!(stdio.rest(), NOTHING, "{revision}: the cancelled call was answered");
         let mut outcomes = stdio.outcomes(3);
         outcomes.sort();
         assert_eq!(outcomes, ["canceled", "ok", "ok"]);
@@ -53,7 +53,7 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
 }
 
 #[test]
-fn a_call_that_ended_is_not_touched_by_its_late_cancellation() {
+fn a_late_cancellation_does_not_affect_an_ended_call() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let read = call(1, "files_read", json!({ "path": "README.md" }));
     assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
@@ -73,13 +73,13 @@ fn a_number_does_not_cancel_the_string_that_spells_it() {
     assert_eq!(structured(&stdio.answer("1"))["stdout"], "began\nwent\n");
 }
 
-/// A server that answers with a stream at once, or with none for long.
+/// Starts a server that begins a stream after this time.
 fn served(workspace: &Workspace, stream_after_ms: u64) -> Served {
     Launch::over(workspace).set("server_stream_after_ms", stream_after_ms).served()
 }
 
 #[test]
-fn going_away_before_the_answer_began_cancels_a_stateless_call() {
+fn disconnecting_before_the_answer_cancels_a_stateless_call() {
     let served = served(&Workspace::new(), 60_000);
     let marker = Marker::new();
     let mut connection = served.connect();
@@ -91,7 +91,7 @@ fn going_away_before_the_answer_began_cancels_a_stateless_call() {
 }
 
 #[test]
-fn going_away_within_the_stream_cancels_a_stateless_call() {
+fn disconnecting_during_the_stream_cancels_a_stateless_call() {
     let served = served(&Workspace::new(), 20);
     let marker = Marker::new();
     let mut connection = served.connect();
@@ -105,7 +105,7 @@ fn going_away_within_the_stream_cancels_a_stateless_call() {
 }
 
 #[test]
-fn going_away_after_progress_cancels_a_stateless_call() {
+fn disconnecting_after_progress_cancels_a_stateless_call() {
     let served = served(&Workspace::new(), 60_000);
     let marker = Marker::new();
     let script = json!({ "command": "echo one; exec sleep $1", "shell": true, "args": [marker.0] });
@@ -121,7 +121,7 @@ fn going_away_after_progress_cancels_a_stateless_call() {
 }
 
 #[test]
-fn a_stateless_client_that_takes_no_streams_cancels_by_going_away_too() {
+fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
     let served = served(&Workspace::new(), 20);
     let marker = Marker::new();
     let mut connection = served.connect();
@@ -134,7 +134,7 @@ fn a_stateless_client_that_takes_no_streams_cancels_by_going_away_too() {
 }
 
 #[test]
-fn going_away_does_not_cancel_a_call_of_a_session() {
+fn disconnecting_does_not_cancel_a_call_of_a_session() {
     for stream_after_ms in [20, 60_000] {
         let workspace = Workspace::new();
         let served = served(&workspace, stream_after_ms);
@@ -148,7 +148,7 @@ fn going_away_does_not_cancel_a_call_of_a_session() {
             assert!(connection.head().is_stream());
         }
         connection.close();
-        // The server has seen it go once it has served somebody after.
+        // Once the server has served the next request, it has seen the disconnect.
         served.session("2025-11-25");
         workspace.put("go", "");
         wait_until("the program runs to its end", || workspace.path("went").exists());
@@ -167,13 +167,13 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &mine));
     marker.started();
-    // Another session's word counts for nothing here.
+    // A notification in another session has no effect.
     let cancel = Post::mcp(&cancelled(1));
     assert_eq!(served.send(&cancel.clone().with("mcp-session-id", &other)).status, 202);
     assert_eq!(served.send(&cancel).status, 202);
     let ping = Post::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
     assert_eq!(served.send(&ping).message()["result"], json!({}));
-    assert!(!marker.pids().is_empty(), "somebody else cancelled it");
+    assert!(!marker.pids().is_empty(), "another session cancelled it");
 
     assert_eq!(served.send(&cancel.with("mcp-session-id", &mine)).status, 202);
     marker.gone();
@@ -195,14 +195,14 @@ fn the_end_of_a_session_cancels_its_calls() {
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     marker.gone();
-    // Its own connection is not left hanging.
+    // The connection of the call is closed.
     let response = connection.response();
     assert_eq!(response.status, 200);
     assert!(!response.text().contains("the server is stopping"), "{}", response.text());
 }
 
 #[test]
-fn a_cancelled_call_that_waits_for_its_turn_never_runs() {
+fn a_call_cancelled_in_the_queue_never_runs() {
     let workspace = Workspace::new();
     let mut stdio = Launch::over(&workspace).set("limits_programs", 1).stdio();
     let marker = Marker::new();
@@ -217,5 +217,5 @@ fn a_cancelled_call_that_waits_for_its_turn_never_runs() {
     assert_eq!(structured(&stdio.ask(&call(3, "exec_run", next)))["stdout"], "next");
     stdio.close_input();
     assert_eq!(stdio.rest(), NOTHING);
-    assert!(!workspace.path("ran").exists(), "it ran all the same");
+    assert!(!workspace.path("ran").exists(), "it ran after all");
 }

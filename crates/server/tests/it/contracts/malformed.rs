@@ -1,5 +1,5 @@
-//! The same bytes that are no message, on every dialect and transport: each answers in its own
-//! terms, and serves the next message.
+//! The same malformed bytes sent to every dialect and transport: each refuses them in its own form
+//! and serves the next message.
 
 use std::net::SocketAddr;
 
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::support::{Connection, Launch, Post, Served, Socket, Stdio, Workspace, wait_for};
 
-/// What kind of fault bytes have.
+/// How the bytes are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// They are not JSON.
+    /// Not JSON.
     NotJson,
-    /// They are JSON, and no request.
-    NoRequest,
+    /// JSON that is not a request.
+    NotRequest,
 }
 
-/// The corpus.
+/// Malformed messages, each with its fault.
 fn corpus() -> Vec<(Fault, Vec<u8>)> {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     let inner = format!(
@@ -36,7 +36,7 @@ fn corpus() -> Vec<(Fault, Vec<u8>)> {
         deep.as_bytes(),
         inner.as_bytes(),
     ];
-    let no_request: [&[u8]; 9] = [
+    let not_request: [&[u8]; 9] = [
         b"1",
         b"null",
         b"\"ping\"",
@@ -50,32 +50,35 @@ fn corpus() -> Vec<(Fault, Vec<u8>)> {
     let of = |fault, all: &[&[u8]]| -> Vec<_> {
         all.iter().map(|bytes| (fault, bytes.to_vec())).collect()
     };
-    [of(Fault::NotJson, &not_json), of(Fault::NoRequest, &no_request)].concat()
+    [of(Fault::NotJson, &not_json), of(Fault::NotRequest, &not_request)].concat()
 }
 
-/// A dialect: where it is spoken, what it says of a fault, and a message that it answers well.
-struct Spoken {
+/// A dialect: where it is served, the error it returns for a fault, and a request that succeeds.
+struct Dialect {
     name: &'static str,
-    /// Where messages are posted among other dialects.
+    /// The path on the shared listener.
     path: &'static str,
-    /// Where they are posted on a listener of its own.
+    /// The path on a dedicated listener.
     own_path: &'static str,
     socket: Option<&'static str>,
-    /// What it says of a fault.
-    says: fn(Fault, &Value),
-    well: fn() -> Value,
-    is_well: fn(&Value) -> bool,
+    /// Checks the error for a fault.
+    check_error: fn(Fault, &Value),
+    valid_request: fn() -> Value,
+    is_success: fn(&Value) -> bool,
 }
 
 fn jsonrpc(fault: Fault, answer: &Value) {
     let code = match fault {
         Fault::NotJson => -32700,
-        Fault::NoRequest => -32600,
+        Fault::NotRequest => -32600,
     };
     assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
     assert_eq!(answer["error"]["code"], code, "{answer}");
-    assert!(answer["id"].is_null(), "nobody's id: {answer}");
-    assert!(answer["error"]["message"].as_str().is_some_and(|said| !said.is_empty()), "{answer}");
+    assert!(answer["id"].is_null(), "the id is not null: {answer}");
+    assert!(
+        answer["error"]["message"].as_str().is_some_and(|message| !message.is_empty()),
+        "{answer}"
+    );
     assert!(answer.get("result").is_none(), "{answer}");
 }
 
@@ -83,65 +86,65 @@ fn request(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": "well", "method": method, "params": params })
 }
 
-/// Those whose messages are JSON-RPC wherever they are spoken.
-fn spoken() -> Vec<Spoken> {
+/// The dialects that use JSON-RPC on every transport.
+fn json_rpc_dialects() -> Vec<Dialect> {
     vec![
-        Spoken {
+        Dialect {
             name: "synesthetic",
             path: "/synesthetic",
             own_path: "/",
             socket: None,
-            says: jsonrpc,
-            well: || request("list_schemas", json!({})),
-            is_well: |answer| answer["result"]["ok"] == true,
+            check_error: jsonrpc,
+            valid_request: || request("list_schemas", json!({})),
+            is_success: |answer| answer["result"]["ok"] == true,
         },
-        Spoken {
+        Dialect {
             name: "workstation",
             path: "/workstation",
             own_path: "/",
             socket: None,
-            says: jsonrpc,
-            well: || request("tools/list", json!({})),
-            is_well: |answer| answer["result"]["tools"].is_array(),
+            check_error: jsonrpc,
+            valid_request: || request("tools/list", json!({})),
+            is_success: |answer| answer["result"]["tools"].is_array(),
         },
-        Spoken {
+        Dialect {
             name: "mira",
             path: "/rpc",
             own_path: "/",
             socket: Some("/ws/rpc"),
-            says: jsonrpc,
-            well: || request("tools/list", json!({})),
-            is_well: |answer| answer["result"]["tools"].is_array(),
+            check_error: jsonrpc,
+            valid_request: || request("tools/list", json!({})),
+            is_success: |answer| answer["result"]["tools"].is_array(),
         },
-        Spoken {
+        Dialect {
             name: "zyra",
             path: "/v1/mcp",
             own_path: "/v1/mcp",
             socket: Some("/v1/ws/mcp"),
-            says: jsonrpc,
-            well: || request("tools/list", json!({})),
-            is_well: |answer| answer["result"]["tools"].is_array(),
+            check_error: jsonrpc,
+            valid_request: || request("tools/list", json!({})),
+            is_success: |answer| answer["result"]["tools"].is_array(),
         },
     ]
 }
 
-/// One way to speak.
-enum Way {
+/// A way to send messages.
+enum Transport {
     Post(SocketAddr, &'static str),
     Socket(Box<Socket>),
     Stdio(Box<Stdio>),
 }
 
-impl Way {
-    /// The answer to `bytes`; `None` where they cannot be sent this way.
-    fn say(&mut self, bytes: &[u8]) -> Option<Value> {
+impl Transport {
+    /// Sends `bytes` and returns the answer; `None` if they cannot be sent this way.
+    fn exchange(&mut self, bytes: &[u8]) -> Option<Value> {
         match self {
             Self::Post(addr, path) => {
                 let mut connection = Connection::to(*addr);
                 connection.post(&Post::bytes(bytes).to(path).without("accept"));
                 Some(connection.response().json())
             }
-            // A socket's text is UTF-8, or the socket is closed.
+            // A WebSocket text must be UTF-8; the server closes the socket otherwise.
             Self::Socket(socket) => {
                 socket.say(std::str::from_utf8(bytes).ok()?);
                 Some(socket.receive())
@@ -154,9 +157,9 @@ impl Way {
     }
 }
 
-/// Where `name` is served alone.
+/// The address of the dedicated listener of `name`.
 fn alone(served: &Served, name: &str) -> SocketAddr {
-    wait_for("the server says where it serves a dialect alone", || {
+    wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once(&format!("serving {name} alone at http://"))?;
         rest.split_once("/\n")?.0.parse().ok()
@@ -164,7 +167,7 @@ fn alone(served: &Served, name: &str) -> SocketAddr {
 }
 
 /// A workspace whose server has a listener for each of `names`.
-fn house(names: &[&str]) -> Workspace {
+fn workspace_with_listeners(names: &[&str]) -> Workspace {
     let listen =
         |name: &&str| format!("[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"{name}\"\n");
     let settings: String = names.iter().map(listen).collect();
@@ -172,37 +175,39 @@ fn house(names: &[&str]) -> Workspace {
 }
 
 #[test]
-fn s2_24_27_s4_34_bytes_that_are_no_message_are_refused_in_each_dialects_own_terms_and_the_next_is_served()
- {
-    let all = spoken();
-    let workspace = house(&all.iter().map(|one| one.name).collect::<Vec<_>>());
+fn s2_24_27_s4_34_malformed_bytes_are_refused_in_each_dialects_form_and_the_next_message_is_served()
+{
+    let all = json_rpc_dialects();
+    let workspace = workspace_with_listeners(&all.iter().map(|one| one.name).collect::<Vec<_>>());
     let served = Launch::over(&workspace).served();
     for one in &all {
-        let mut ways = vec![
-            Way::Post(served.addr, one.path),
-            Way::Post(alone(&served, one.name), one.own_path),
-            Way::Stdio(Box::new(
+        let mut transports = vec![
+            Transport::Post(served.addr, one.path),
+            Transport::Post(alone(&served, one.name), one.own_path),
+            Transport::Stdio(Box::new(
                 Launch::over(&Workspace::new()).arg("--dialect").arg(one.name).stdio(),
             )),
         ];
-        ways.extend(one.socket.map(|path| Way::Socket(Box::new(served.socket(path)))));
-        for way in &mut ways {
+        transports.extend(one.socket.map(|path| Transport::Socket(Box::new(served.socket(path)))));
+        for transport in &mut transports {
             for (fault, bytes) in corpus() {
                 let shown: String = String::from_utf8_lossy(&bytes).chars().take(60).collect();
                 eprintln!("{} {fault:?} {shown}", one.name);
-                let Some(answer) = way.say(&bytes) else { continue };
-                (one.says)(fault, &answer);
+                let Some(answer) = transport.exchange(&bytes) else { continue };
+                (one.check_error)(fault, &answer);
             }
-            let well = way.say((one.well)().to_string().as_bytes()).expect("an answer");
-            assert!((one.is_well)(&well), "{}: {well}", one.name);
-            assert_eq!(well["id"], "well", "{well}");
+            let answer = transport
+                .exchange((one.valid_request)().to_string().as_bytes())
+                .expect("an answer");
+            assert!((one.is_success)(&answer), "{}: {answer}", one.name);
+            assert_eq!(answer["id"], "well", "{answer}");
         }
     }
 }
 
 #[test]
-fn bytes_that_are_no_request_come_back_in_an_envelope() {
-    let served = Launch::over(&house(&["envelope"])).served();
+fn malformed_bytes_are_refused_in_an_envelope() {
+    let served = Launch::over(&workspace_with_listeners(&["envelope"])).served();
     let own = alone(&served, "envelope");
     for addr in [served.addr, own] {
         for (fault, bytes) in corpus() {
@@ -224,7 +229,7 @@ fn bytes_that_are_no_request_come_back_in_an_envelope() {
 }
 
 #[test]
-fn s1_27_28_lines_that_are_no_request_are_refused_with_the_canonical_reason() {
+fn s1_27_28_malformed_lines_are_refused_with_the_canonical_reason() {
     let mut stdio = Launch::over(&Workspace::new()).arg("--dialect").arg("envelope").stdio();
     for (fault, bytes) in corpus() {
         stdio.write(&[&bytes, &b"\n"[..]].concat());
@@ -235,7 +240,7 @@ fn s1_27_28_lines_that_are_no_request_are_refused_with_the_canonical_reason() {
         let code = answer["error"]["code"].as_i64();
         let expected = match fault {
             Fault::NotJson => -32700,
-            Fault::NoRequest => -32602,
+            Fault::NotRequest => -32602,
         };
         assert_eq!(code, Some(expected), "{answer}");
     }

@@ -11,7 +11,7 @@ mod assets;
 mod listing;
 mod validation;
 mod diff;
-mod judged;
+mod python;
 mod populate;
 mod command_line;
 mod http;

@@ -1,4 +1,4 @@
-//! Seed 001, the envelope, row by row: over HTTP and over lines, judged by Python's `jsonschema`.
+//! Seed 001, the envelope, row by row: over HTTP and stdio, checked with Python's `jsonschema`.
 
 mod client;
 mod replies;

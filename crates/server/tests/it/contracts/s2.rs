@@ -1,7 +1,7 @@
-//! Seed 002, the workstation contract, row by row: the same over standard streams, at its path and
-//! at the root of a listener of its own.
+//! Seed 002, the workstation contract, row by row: over stdio, at its path, and at the root of a
+//! dedicated listener.
 
-mod desk;
+mod client;
 mod discovery;
 mod messages;
 mod files;

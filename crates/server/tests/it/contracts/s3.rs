@@ -1,4 +1,4 @@
-//! Seed 003, Mira's JSON-RPC contracts, row by row, from the seat of Mira's own client.
+//! Seed 003, Mira's JSON-RPC contracts, row by row, as Mira's own client uses them.
 
 mod client;
 mod requests;

@@ -1,8 +1,8 @@
-//! Zyra's contract, over the wire. What it says of jobs is shown in `zyra/` too, and its examples
-//! with the real Zyra in `zyra/seed.rs`.
+//! Zyra's contract over the wire. Jobs are also tested in `zyra/`, and the examples with the real
+//! Zyra in `zyra/seed.rs`.
 
 mod calls;
 mod refusals;
-mod doors;
+mod endpoints;
 mod keys;
 mod guesses;

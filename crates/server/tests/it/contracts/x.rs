@@ -1,7 +1,7 @@
-//! What holds across the contracts: one server, one catalog, one gate, and no word of one contract
+//! Requirements across the contracts: one server, one catalog, one gate, and no part of one contract
 //! in another.
 
-mod house;
+mod setup;
 mod together;
 mod apart;
 mod secrets;

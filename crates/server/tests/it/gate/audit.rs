@@ -1,5 +1,4 @@
-//! The audit log over the wire: whole whatever kills its servers, and broken for whoever looks
-//! once somebody edited it.
+//! The audit log of real servers: intact after kills, and reported as broken after edits.
 
 use std::fs;
 use std::io::Write as _;
@@ -43,10 +42,10 @@ impl Log {
     }
 
     #[track_caller]
-    fn is_whole(&self) -> String {
-        let (code, told) = self.verify();
-        assert_eq!(code, 0, "{told}");
-        told
+    fn assert_intact(&self) -> String {
+        let (code, output_text) = self.verify();
+        assert_eq!(code, 0, "{output_text}");
+        output_text
     }
 
     /// Its lines, from the oldest file on.
@@ -55,7 +54,7 @@ impl Log {
         let files = aside.map(PathBuf::from).chain([self.file()]);
         let texts = files.filter_map(|file| fs::read_to_string(file).ok());
         let lines = texts.flat_map(|text| {
-            // What was cut off is no JSON.
+            // A torn record is not JSON.
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()
         });
         lines.collect()
@@ -78,17 +77,17 @@ fn verify(file: &Path, key: &Path) -> (i32, String) {
     let file = file.to_str().unwrap();
     let key = key.to_str().unwrap();
     let output = toolgate(&["audit", "verify", file, "--key", key]);
-    let told = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap(), String::from_utf8(told).unwrap())
+    let output_text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(output_text).unwrap())
 }
 
-/// A call that is refused at once and is on record by this name.
+/// A call that is refused at once and recorded under this name.
 fn named(id: u64, name: &str) -> Value {
     call(id, name, json!({}))
 }
 
 #[test]
-fn a_record_says_what_was_called_by_its_hash_and_who_wrote_it() {
+fn a_record_has_the_hash_of_its_input_and_the_server_that_wrote_it() {
     over_both(&Workspace::new(), |client| {
         client.call("files_read", json!({ "path": "README.md" }));
         client.call("files_read", json!({ "path": "README.md" }));
@@ -115,7 +114,7 @@ fn a_record_says_what_was_called_by_its_hash_and_who_wrote_it() {
 }
 
 #[test]
-fn a_log_is_proven_whole_and_each_edit_of_it_is_found_with_its_line() {
+fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
     let log = Log::new();
     let mut stdio = log.launch(&Workspace::new()).stdio();
     for id in 1..=20 {
@@ -123,7 +122,7 @@ fn a_log_is_proven_whole_and_each_edit_of_it_is_found_with_its_line() {
     }
     stdio.close_input();
     assert_eq!(stdio.ended().code(), Some(0));
-    assert!(log.is_whole().contains("whole: lines 1 to 20, up to mac "));
+    assert!(log.assert_intact().contains("intact: lines 1 to 20, last mac "));
 
     let text = fs::read_to_string(log.file()).unwrap();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -141,14 +140,14 @@ fn a_log_is_proven_whole_and_each_edit_of_it_is_found_with_its_line() {
         (lines[..10].concat(), 11),
     ] {
         fs::write(log.file(), edited).unwrap();
-        let (code, told) = log.verify();
-        assert_eq!(code, 1, "{told}");
-        assert!(told.contains(&format!("(seq {seq})")), "not at {seq}: {told}");
+        let (code, output_text) = log.verify();
+        assert_eq!(code, 1, "{output_text}");
+        assert!(output_text.contains(&format!("(seq {seq})")), "not at {seq}: {output_text}");
     }
     fs::write(log.file(), &text).unwrap();
-    log.is_whole();
+    log.assert_intact();
 
-    // Each bit of the key matters, and others may not read it.
+    // A changed key or one that others may read is refused.
     let secret = fs::read_to_string(log.key()).unwrap();
     let other = secret.replacen(&secret[..1], if secret.starts_with('a') { "b" } else { "a" }, 1);
     fs::write(log.key(), other).unwrap();
@@ -156,14 +155,14 @@ fn a_log_is_proven_whole_and_each_edit_of_it_is_found_with_its_line() {
     fs::write(log.key(), secret).unwrap();
     let open = Command::new("chmod").arg("644").arg(log.key()).status().unwrap();
     assert!(open.success());
-    let (code, told) = log.verify();
-    assert!(code == 2 && told.contains("chmod 600"), "{told}");
+    let (code, output_text) = log.verify();
+    assert!(code == 2 && output_text.contains("chmod 600"), "{output_text}");
     assert_eq!(verify(&log.folder.path().join("none"), &log.key()).0, 2);
 }
 
 /// 50 servers, five at once on one log, each killed while it writes.
 #[test]
-fn servers_killed_while_they_write_leave_a_whole_log() {
+fn servers_killed_during_a_write_leave_an_intact_log() {
     let log = Log::new();
     let workspace = Workspace::new();
     for round in 0..10_u64 {
@@ -172,14 +171,14 @@ fn servers_killed_while_they_write_leave_a_whole_log() {
                 let launch = log.launch(&workspace).set("audit_file_bytes", 1 << 18);
                 scope.spawn(move || {
                     let mut stdio = launch.stdio();
-                    // It answers, so it is up.
+                    // An answer means that it has started.
                     stdio.ask(&named(0, "first"));
                     let mut input = stdio.take_input();
                     let name = "x".repeat(150);
                     let calls: String =
                         (1..=3000).map(|id| format!("{}\n", named(id, &name))).collect();
                     let writing = scope.spawn(move || {
-                        // It is killed meanwhile.
+                        // The server is killed meanwhile.
                         let _ = input.write_all(calls.as_bytes());
                     });
                     sleep(Duration::from_millis(round * 7 + one * 13));
@@ -190,18 +189,18 @@ fn servers_killed_while_they_write_leave_a_whole_log() {
                 });
             }
         });
-        log.is_whole();
+        log.assert_intact();
     }
     let mut stdio = log.launch(&workspace).stdio();
     stdio.ask(&named(1, "last"));
     stdio.close_input();
     stdio.ended();
-    log.is_whole();
+    log.assert_intact();
     assert_eq!(log.tools().last().unwrap(), "last");
 }
 
 #[test]
-fn eight_servers_on_one_log_lose_no_record_and_leave_it_whole() {
+fn eight_servers_on_one_log_lose_no_record_and_leave_it_intact() {
     const EACH: u64 = 250;
     let log = Log::new();
     let workspace = Workspace::new();
@@ -221,17 +220,17 @@ fn eight_servers_on_one_log_lose_no_record_and_leave_it_whole() {
             });
         }
     });
-    let told = log.is_whole();
-    assert!(told.contains("lines 1 to 2000"), "{told}");
+    let output_text = log.assert_intact();
+    assert!(output_text.contains("lines 1 to 2000"), "{output_text}");
     let mut tools = log.tools();
     tools.sort();
     tools.dedup();
     assert_eq!(tools.len(), 2000);
-    assert!(log.file().with_extension("jsonl.1").exists(), "no file was put aside");
+    assert!(log.file().with_extension("jsonl.1").exists(), "the log was not rotated");
 }
 
 #[test]
-fn a_strict_log_has_every_call_that_was_answered_before_the_server_was_killed() {
+fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
     let log = Log::new();
     let workspace = Workspace::new();
     for round in 0..12_u64 {
@@ -246,13 +245,13 @@ fn a_strict_log_has_every_call_that_was_answered_before_the_server_was_killed() 
         let tools = log.tools();
         for id in answered {
             let name = format!("{round}-{id}");
-            assert!(tools.contains(&name), "{name} was answered and is not on record");
+            assert!(tools.contains(&name), "{name} was answered and has no record");
         }
     }
-    log.is_whole();
+    log.assert_intact();
 }
 
-/// A disk of 256 KiB, or why there is none.
+/// A disk of 256 KiB.
 struct Disk(TempDir);
 
 impl Disk {
@@ -267,7 +266,7 @@ impl Disk {
         }
     }
 
-    /// Fills all that is left of it.
+    /// Fills the disk.
     fn fill(&self) {
         let mut file = fs::File::create(self.0.path().join("filler")).unwrap();
         while file.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
@@ -285,7 +284,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn while_the_disk_is_full_a_strict_log_lets_no_call_be_answered_as_done() {
+fn no_call_succeeds_with_a_strict_log_on_a_full_disk() {
     let disk = match Disk::new() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
@@ -299,23 +298,23 @@ fn while_the_disk_is_full_a_strict_log_lets_no_call_be_answered_as_done() {
     assert_ne!(stdio.ask(&read(1))["result"]["isError"], true);
 
     disk.fill();
-    // The file's last page has some room left: some dozen records.
+    // The last page of the file has room for a few dozen records.
     let mut refused = 0;
     for id in 2..=60 {
         let answer = stdio.ask(&read(id));
         if answer["result"]["isError"] == true {
-            let told = answer.to_string();
-            assert!(told.contains("audit"), "{told}");
+            let output_text = answer.to_string();
+            assert!(output_text.contains("audit"), "{output_text}");
             refused += 1;
             if refused == 2 {
                 break;
             }
         } else {
             let seq = fs::read_to_string(&file).unwrap().lines().count() as u64;
-            assert!(seq >= id, "{id} was answered and is not on record");
+            assert!(seq >= id, "{id} was answered and has no record");
         }
     }
-    assert_eq!(refused, 2, "calls go on though the disk is full");
+    assert_eq!(refused, 2, "calls succeed on a full disk");
 
     disk.make_room();
     wait_long_for(Duration::from_secs(30), "calls run again", || {
@@ -323,12 +322,12 @@ fn while_the_disk_is_full_a_strict_log_lets_no_call_be_answered_as_done() {
     });
     stdio.close_input();
     stdio.ended();
-    let (code, told) = verify(&file, &log.key());
-    assert_eq!(code, 0, "{told}");
+    let (code, output_text) = verify(&file, &log.key());
+    assert_eq!(code, 0, "{output_text}");
 }
 
 #[test]
-fn what_was_recorded_while_the_disk_was_full_is_written_once_there_is_room() {
+fn records_made_on_a_full_disk_are_written_once_there_is_space() {
     let disk = match Disk::new() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
@@ -342,19 +341,19 @@ fn what_was_recorded_while_the_disk_was_full_is_written_once_there_is_room() {
     for id in 2..=100 {
         stdio.ask(&named(id, "later"));
     }
-    wait_until("it is said", || stdio.log().contains("cannot be written, trying again"));
-    let (code, told) = verify(&file, &log.key());
-    assert_eq!(code, 0, "{told}");
+    wait_until("it is logged", || stdio.log().contains("cannot be written; trying again"));
+    let (code, output_text) = verify(&file, &log.key());
+    assert_eq!(code, 0, "{output_text}");
     disk.make_room();
     wait_until("all are written", || {
         fs::read_to_string(&file).is_ok_and(|text| text.lines().count() == 100)
     });
-    let (code, told) = verify(&file, &log.key());
-    assert!(code == 0 && told.contains("lines 1 to 100"), "{told}");
+    let (code, output_text) = verify(&file, &log.key());
+    assert!(code == 0 && output_text.contains("lines 1 to 100"), "{output_text}");
 }
 
 #[test]
-fn the_last_records_are_printed_as_they_are() {
+fn audit_tail_prints_the_last_records_unchanged() {
     let log = Log::new();
     let workspace = Workspace::new();
     let mut stdio = log.launch(&workspace).stdio();

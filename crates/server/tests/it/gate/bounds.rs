@@ -1,4 +1,4 @@
-//! Deadlines, and how much may go on at once.
+//! Deadlines, and limits of concurrent work.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use crate::support::{
 };
 
 #[test]
-fn a_call_beyond_its_deadline_is_stopped_and_told() {
-    // Under many names, so that it is much to search and little to keep.
+fn a_call_beyond_its_deadline_is_stopped_with_an_error() {
+    // Hard links: much to search, little to store.
     let workspace = Workspace::new().file("0.txt", "the quick brown fox\n".repeat(200_000));
     for n in 1..400 {
         fs::hard_link(workspace.path("0.txt"), workspace.path(&format!("{n}.txt"))).unwrap();
@@ -28,7 +28,7 @@ fn a_call_beyond_its_deadline_is_stopped_and_told() {
 }
 
 #[test]
-fn a_program_beyond_its_own_time_is_stopped_and_what_it_said_is_kept() {
+fn a_program_beyond_its_timeout_is_stopped_and_its_output_is_returned() {
     over_both_with(&Workspace::new(), &[("limits_deadline_ms", 50)], |client| {
         let marker = Marker::new();
         let script = json!({
@@ -46,7 +46,7 @@ fn a_program_beyond_its_own_time_is_stopped_and_what_it_said_is_kept() {
 }
 
 #[test]
-fn one_program_more_than_may_run_is_refused_and_reads_are_not_held_up() {
+fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
     let workspace = Workspace::new();
     let tune = |launch: Launch| launch.set("limits_programs", 1).set("limits_waiting", 0);
     let next = json!({ "command": "printf", "args": ["next"] });
@@ -56,7 +56,7 @@ fn one_program_more_than_may_run_is_refused_and_reads_are_not_held_up() {
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
     marker.started();
     let refused = stdio.ask(&call(2, "exec_run", next.clone()));
-    check_refusal(&refused, "and as many wait as may");
+    check_refusal(&refused, "and the queue is full");
     for id in 10..30 {
         let read = stdio.ask(&call(id, "files_read", json!({ "path": "README.md" })));
         assert_eq!(structured(&read)["content"], Workspace::README);
@@ -71,7 +71,7 @@ fn one_program_more_than_may_run_is_refused_and_reads_are_not_held_up() {
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
     marker.started();
-    check_refusal(&served.ask(&call(2, "exec_run", next.clone())), "and as many wait as may");
+    check_refusal(&served.ask(&call(2, "exec_run", next.clone())), "and the queue is full");
     let read = served.ask(&call(3, "files_read", json!({ "path": "README.md" })));
     assert_eq!(structured(&read)["content"], Workspace::README);
     workspace.put("go", "");
@@ -81,13 +81,13 @@ fn one_program_more_than_may_run_is_refused_and_reads_are_not_held_up() {
 
 #[track_caller]
 fn check_refusal(answer: &Value, why: &str) {
-    let said = refusal(answer);
-    assert!(said.contains("programs") && said.contains(why), "{said}");
-    assert!(said.contains("try again in 1000 ms"), "{said}");
+    let message = refusal(answer);
+    assert!(message.contains("programs") && message.contains(why), "{message}");
+    assert!(message.contains("try again in 1000 ms"), "{message}");
 }
 
 #[test]
-fn a_program_waits_for_its_turn_but_not_for_ever() {
+fn a_program_waits_for_a_free_slot_for_a_bounded_time() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("limits_programs", 1).set("limits_waiting", 1);
     let mut stdio = launch.set("limits_wait_ms", 300).stdio();
@@ -96,9 +96,9 @@ fn a_program_waits_for_its_turn_but_not_for_ever() {
     marker.started();
     let printf = json!({ "command": "printf", "args": ["next"] });
     stdio.send(&call(2, "exec_run", printf.clone()));
-    // The one place to wait is taken.
-    check_refusal(&stdio.ask(&call(3, "exec_run", printf.clone())), "and as many wait as may");
-    check_refusal(&stdio.answer(2), "and none ended in time");
+    // The only queue place is taken.
+    check_refusal(&stdio.ask(&call(3, "exec_run", printf.clone())), "and the queue is full");
+    check_refusal(&stdio.answer(2), "and none ended within");
 
     stdio.send(&call(4, "exec_run", printf));
     workspace.put("go", "");
@@ -106,7 +106,7 @@ fn a_program_waits_for_its_turn_but_not_for_ever() {
 }
 
 #[test]
-fn the_places_of_calls_are_given_back_however_they_end() {
+fn the_slot_of_a_call_is_freed_whatever_its_outcome() {
     let one = [("limits_calls", 1), ("limits_programs", 1), ("limits_waiting", 0)];
     over_both_with(&Workspace::new(), &one, |client| {
         for _ in 0..5 {
@@ -125,7 +125,7 @@ fn the_places_of_calls_are_given_back_however_they_end() {
 }
 
 #[test]
-fn beyond_the_most_requests_in_flight_a_line_waits_to_be_read() {
+fn a_line_is_not_read_while_the_most_requests_are_in_flight() {
     let workspace = Workspace::new();
     let mut client = Client::stdio(Launch::over(&workspace).set("limits_in_flight", 2), MODERN);
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };

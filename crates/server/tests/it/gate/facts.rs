@@ -1,5 +1,4 @@
-//! What a record says beside who called what: what was decided, how much came back, in which
-//! session, and how programs were confined.
+//! Fields of audit records: decision, sizes, hashes, session and sandbox.
 
 use std::fs;
 
@@ -14,7 +13,7 @@ fn hash(text: &str) -> String {
 }
 
 #[test]
-fn a_record_says_what_was_decided_whatever_came_of_it() {
+fn a_record_has_the_policy_decision_for_every_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("rules.toml");
     let rules = r#"
@@ -41,7 +40,7 @@ fn a_record_says_what_was_decided_whatever_came_of_it() {
         let outcomes = client.server().outcomes(6);
         let records = client.server().records();
         let word = |record: &Value, field| record[field].as_str().unwrap_or("-").to_owned();
-        let told = records.iter().zip(outcomes).map(|(record, outcome)| {
+        let lines = records.iter().zip(outcomes).map(|(record, outcome)| {
             format!("{} {} {outcome}", word(record, "decision"), word(record, "rule"))
         });
         let expected = [
@@ -52,15 +51,15 @@ fn a_record_says_what_was_decided_whatever_came_of_it() {
             "- - invalid_input",
             "- - unknown_tool",
         ];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(lines.collect::<Vec<_>>(), expected);
     });
 }
 
 #[test]
-fn a_record_says_how_much_came_back() {
+fn a_record_has_the_size_of_the_output() {
     over_both(&Workspace::new().file("b", [0, 159, 146, 150]), |client| {
-        let told = client.call("files_exists", json!({ "path": "README.md" }));
-        let structured_bytes = structured(&told).to_string().len();
+        let answer = client.call("files_exists", json!({ "path": "README.md" }));
+        let structured_bytes = structured(&answer).to_string().len();
         client.call("files_read", json!({ "path": "none" }));
         let root = client.server().root().canonicalize().unwrap();
         let read = |client: &mut Client, name: &str| {
@@ -71,18 +70,18 @@ fn a_record_says_how_much_came_back() {
         read(client, "b");
         let arguments = json!({ "path": "README.md" });
         let made = client.ask("prompts/get", json!({ "name": "explain", "arguments": arguments }));
-        let said = made["result"]["messages"].as_array().unwrap().iter();
-        let said = said.map(|it| it["content"]["text"].as_str().unwrap().len()).sum::<usize>();
+        let texts = made["result"]["messages"].as_array().unwrap().iter();
+        let texts = texts.map(|it| it["content"]["text"].as_str().unwrap().len()).sum::<usize>();
         client.server().outcomes(5);
         let records = client.server().records();
         let bytes_out: Vec<_> = records.iter().map(|record| record["bytes_out"].clone()).collect();
-        let expected = json!([structured_bytes, null, Workspace::README.len(), 4, said]);
+        let expected = json!([structured_bytes, null, Workspace::README.len(), 4, texts]);
         assert_eq!(Value::from(bytes_out), expected);
     });
 }
 
 #[test]
-fn what_is_read_and_what_is_made_are_on_record_by_the_hash_of_what_was_asked() {
+fn records_of_resources_and_prompts_have_the_hash_of_the_request() {
     over_both(&Workspace::new(), |client| {
         let uris = ["file:///none", "audit://tail"];
         for uri in uris {
@@ -98,19 +97,19 @@ fn what_is_read_and_what_is_made_are_on_record_by_the_hash_of_what_was_asked() {
             r#"{"name":"explain","arguments":{"path":"README.md","question":"why"}}"#,
             r#"{"name":"none","arguments":{}}"#,
         ];
-        for (record, asked) in client.server().records().iter().zip(expected) {
-            assert_eq!(record["input"], hash(asked), "{record}");
-            assert_eq!(record["bytes_in"], asked.len(), "{record}");
+        for (record, request) in client.server().records().iter().zip(expected) {
+            assert_eq!(record["input"], hash(request), "{record}");
+            assert_eq!(record["bytes_in"], request.len(), "{record}");
         }
     });
 }
 
 #[test]
-fn a_record_says_how_its_programs_were_confined() {
+fn a_record_has_the_sandbox_of_its_programs() {
     let tuned = |launch: Launch| launch.set("exec_allow", "true");
     over_both_tuned(&Workspace::new(), tuned, |client| {
-        let told = client.call("exec_run", json!({ "command": "true" }));
-        let sandbox = &structured(&told)["sandbox"];
+        let answer = client.call("exec_run", json!({ "command": "true" }));
+        let sandbox = &structured(&answer)["sandbox"];
         client.call("exec_run", json!({ "command": "no-such-program" }));
         client.call("files_exists", json!({ "path": "." }));
         client.server().outcomes(3);
@@ -120,7 +119,7 @@ fn a_record_says_how_its_programs_were_confined() {
             None => {
                 let lacks = format!("{} (lacks ", sandbox["profile"].as_str().unwrap());
                 assert!(records[0]["sandbox"].as_str().unwrap().starts_with(&lacks));
-                assert!(text(&told).contains("lacks"), "{told}");
+                assert!(text(&answer).contains("lacks"), "{answer}");
             }
         }
         for record in &records[1..] {
@@ -130,7 +129,7 @@ fn a_record_says_how_its_programs_were_confined() {
 }
 
 #[test]
-fn a_record_names_the_session_by_a_hash_of_its_id() {
+fn a_record_has_a_hash_of_the_session_id() {
     let legacy = REVISIONS[1];
     let served = Launch::over(&Workspace::new()).served();
     let mut client = Client::open(Wire::Http(served), legacy, json!({}));
@@ -139,11 +138,11 @@ fn a_record_names_the_session_by_a_hash_of_its_id() {
     let id = client.session.clone().unwrap();
     let record = &client.server().records()[0];
     assert_eq!(record["session"], hash(&id)[..16]);
-    assert!(!record.to_string().contains(&id), "who has the id has the session: {record}");
+    assert!(!record.to_string().contains(&id), "the session id is a secret: {record}");
 }
 
 #[test]
-fn calls_of_one_socket_are_of_one_session_and_those_of_none_say_none() {
+fn calls_on_one_socket_share_a_session_and_others_have_none() {
     let served = Launch::over(&Workspace::new()).served();
     served.ask(&call(1, "files_exists", json!({ "path": "." })));
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! What toolgate itself is held by, where it lies in the folder that is served: no tool reads it.
+//! toolgate's own secrets inside the workspace: no tool reads them.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Launch, Workspace, call, modern, refusal, structured};
 
-/// A workspace in which the state folder lies, and a file of keys.
+/// Returns a server whose state folder and key file are in its workspace.
 fn launch(workspace: &Workspace) -> Launch {
     workspace.put("keys.toml", "a-secret-of-the-keys\n");
     let launch = Launch::over(workspace).env("XDG_STATE_HOME", workspace.path("state"));
@@ -15,7 +15,7 @@ fn launch(workspace: &Workspace) -> Launch {
 }
 
 #[test]
-fn no_tool_reads_the_key_of_the_audit_log_or_the_file_of_keys_and_none_moves_them() {
+fn no_tool_reads_or_moves_the_audit_key_or_the_key_file() {
     let workspace = Workspace::new().file("plain.txt", "plain text\n");
     let workspace = workspace.link("link", Path::new("state/toolgate/audit.key"));
     let mut stdio = launch(&workspace).stdio();
@@ -25,7 +25,7 @@ fn no_tool_reads_the_key_of_the_audit_log_or_the_file_of_keys_and_none_moves_the
     let secrets = [key.trim(), "a-secret-of-the-keys"];
 
     let mut id = 0;
-    let mut told = |message: &str, params: Value| {
+    let mut ask_safely = |message: &str, params: Value| {
         id += 1;
         let answer = stdio.ask(&modern(id, message, params));
         let text = answer.to_string();
@@ -44,24 +44,24 @@ fn no_tool_reads_the_key_of_the_audit_log_or_the_file_of_keys_and_none_moves_the
             ("files_move", json!({ "source": path, "destination": "moved" })),
             ("docs_load_fetch", json!({ "path": path })),
         ] {
-            // A link is moved, and what it leads to is not.
+            // Moving a link does not move its target.
             if (tool, path) == ("files_move", "link") {
                 continue;
             }
-            let answer = told("tools/call", json!({ "name": tool, "arguments": arguments }));
+            let answer = ask_safely("tools/call", json!({ "name": tool, "arguments": arguments }));
             refusal(&answer);
         }
         let uri = format!("file://{}/{path}", root.display());
-        refusal(&told("resources/read", json!({ "uri": uri })));
+        refusal(&ask_safely("resources/read", json!({ "uri": uri })));
     }
     let tree = json!({ "source": "state", "destination": "copy", "recursive": true });
-    refusal(&told("tools/call", json!({ "name": "files_copy", "arguments": tree })));
+    refusal(&ask_safely("tools/call", json!({ "name": "files_copy", "arguments": tree })));
     for text in secrets {
         for (tool, arguments) in [
             ("files_search", json!({ "text": &text[..10], "path": "." })),
             ("search_text", json!({ "query": &text[..10] })),
         ] {
-            told("tools/call", json!({ "name": tool, "arguments": arguments }));
+            ask_safely("tools/call", json!({ "name": tool, "arguments": arguments }));
         }
     }
     assert!(!workspace.path("copy").exists());

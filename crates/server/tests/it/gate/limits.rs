@@ -1,4 +1,4 @@
-//! How much each caller may take, seen from outside.
+//! Limits per caller, seen from outside.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::policy::{called, key};
 use crate::support::{Launch, Workspace, keys_of, over_both, over_both_with, refusal, wait_until};
 
 #[test]
-fn who_has_written_too_much_is_told_when_to_come_back_and_is_let_in_then() {
+fn a_caller_that_wrote_too_much_gets_a_retry_time_and_is_admitted_after_it() {
     let workspace = Workspace::new();
     let settings = [("limits_written_bytes", 100_000), ("limits_written_per_s_bytes", 100_000)];
     over_both_with(&workspace, &settings, |client| {
@@ -22,7 +22,7 @@ fn who_has_written_too_much_is_told_when_to_come_back_and_is_let_in_then() {
         let (_, wait) = refused.rsplit_once("try again in ").unwrap();
         let wait: u64 = wait.trim_end_matches(" ms").parse().unwrap();
         assert!((1..=3_000).contains(&wait), "{refused}");
-        // What writes nothing is none of it.
+        // A call that writes nothing is not limited.
         let read = client.call("files_read", json!({ "path": "README.md" }));
         assert_eq!(read["result"]["isError"], false, "{read}");
         thread::sleep(Duration::from_millis(wait + 50));
@@ -33,7 +33,7 @@ fn who_has_written_too_much_is_told_when_to_come_back_and_is_let_in_then() {
 }
 
 #[test]
-fn who_was_answered_too_much_is_told_when_to_come_back_and_nobody_else_is() {
+fn a_caller_that_received_too_much_gets_a_retry_time_and_others_are_not_limited() {
     let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
     let limits = "[limits]\ncarried_bytes = 100_000\ncarried_per_s_bytes = 50_000\n";
     let workspace = Workspace::new()
@@ -45,7 +45,7 @@ fn who_was_answered_too_much_is_told_when_to_come_back_and_nobody_else_is() {
         assert_eq!(read(&ada, "large")["result"]["isError"], false);
     }
     let refused = refusal(&read(&ada, "README.md"));
-    assert!(refused.contains("asked and answered of late"), "{refused}");
+    assert!(refused.contains("sent and received recently"), "{refused}");
     let (_, wait) = refused.rsplit_once("try again in ").unwrap();
     let wait: u64 = wait.trim_end_matches(" ms").parse().unwrap();
     assert!((1..=2_500).contains(&wait), "{refused}");
@@ -55,7 +55,7 @@ fn who_was_answered_too_much_is_told_when_to_come_back_and_nobody_else_is() {
 }
 
 #[test]
-fn one_caller_keeps_no_other_out() {
+fn one_caller_does_not_block_others() {
     let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
     let limits = "[limits]\nprograms = 4\n";
     let workspace =
@@ -79,7 +79,7 @@ fn one_caller_keeps_no_other_out() {
                 .filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().starts_with("ran-"))
                 .count()
         };
-        wait_until("as many of hers run as may", || ran() == 3);
+        wait_until("ada's programs reach their limit", || ran() == 3);
         let begun = Instant::now();
         let answer = sleep(&bob, "0");
         assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -88,7 +88,7 @@ fn one_caller_keeps_no_other_out() {
 }
 
 #[test]
-fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
+fn refused_calls_of_one_caller_do_not_displace_records_of_others() {
     let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
     let launch = Launch::over(&workspace).set("limits_refused", 5).set("limits_refused_per_s", 1);
     let served = launch.served();
@@ -103,10 +103,10 @@ fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
         .collect();
     assert!(!refusal(&refused[0]).contains("too many"), "{}", refused[0]);
     let last = refusal(refused.last().unwrap());
-    assert!(last.contains("too many of your calls were refused of late"), "{last}");
+    assert!(last.contains("too many of your calls were refused recently"), "{last}");
     assert!(last.contains("try again in"), "{last}");
     let most = 6 + usize::try_from(begun.elapsed().as_secs()).unwrap();
-    // What she may she is let do, and it is on record, as is whatever comes of others' calls.
+    // Her allowed calls still run and are recorded, as are all calls of others.
     assert_eq!(read("ada-key")["result"]["isError"], false);
     assert_eq!(called(&served, "bob-key", "no_such_tool", json!({}))["error"]["code"], -32602);
     let of = |caller: &str, outcome: &str| {
@@ -120,7 +120,7 @@ fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
 }
 
 #[test]
-fn a_prompt_that_takes_in_files_takes_from_the_rate_of_reading_them() {
+fn a_prompt_that_includes_files_counts_against_the_rate_of_reading_them() {
     let workspace = Workspace::new().file(
         "toolgate.toml",
         "[[limits.rate]]\ntools = \"files.read\"\ncalls = 2\nin_ms = 3600000\n",
@@ -144,7 +144,7 @@ fn a_prompt_that_takes_in_files_takes_from_the_rate_of_reading_them() {
 }
 
 #[test]
-fn for_one_output_too_many_one_goes_of_whoever_has_most() {
+fn beyond_the_limit_an_output_of_the_caller_with_most_is_removed() {
     let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
     let served = Launch::over(&workspace).served();
     let print = |key: &str| {
@@ -157,10 +157,10 @@ fn for_one_output_too_many_one_goes_of_whoever_has_most() {
         let answer = called(&served, key, "exec_output", json!({ "output_id": id }));
         answer["result"]["isError"] == false
     };
-    let his = print("bob-key");
-    // Sixteen are kept.
-    let hers: Vec<_> = (0..17).map(|_| print("ada-key")).collect();
-    assert!(is_kept("bob-key", &his));
-    let kept: Vec<_> = hers.iter().map(|id| is_kept("ada-key", id)).collect();
+    let bob_id = print("bob-key");
+    // 16 outputs are kept.
+    let ada_ids: Vec<_> = (0..17).map(|_| print("ada-key")).collect();
+    assert!(is_kept("bob-key", &bob_id));
+    let kept: Vec<_> = ada_ids.iter().map(|id| is_kept("ada-key", id)).collect();
     assert_eq!((&kept[..2], kept[2..].iter().all(|kept| *kept)), (&[false, false][..], true));
 }

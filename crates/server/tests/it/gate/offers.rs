@@ -1,4 +1,4 @@
-//! Which tools are offered, and that no other can be called.
+//! Offered tools, and that no other tool can be called.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ const CHANGES: [&str; 14] = [
 const RUNS: [&str; 7] =
     ["ci_build", "ci_diagnostics", "ci_lint", "ci_restore", "ci_run", "ci_test", "exec_run"];
 
-/// Exactly `offered` is listed; each of the others is as unknown as what never was.
+/// Checks that exactly `offered` is listed, and that no other tool can be called.
 fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
     let offered: BTreeSet<&str> = offered.iter().copied().flatten().copied().collect();
     let all = [&READS[..], &ADDS, &CHANGES, &RUNS].concat();
@@ -68,16 +68,16 @@ fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
         for hidden in all.iter().filter(|name| !offered.contains(**name)) {
             let answer = client.call(hidden, arguments(hidden));
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            assert!(refusal(&answer).contains(&format!("no tool is named `{hidden}`")), "{answer}");
-            let hint = format!("did you mean `{hidden}`");
-            assert!(!refusal(&answer).contains(&hint), "{answer}");
+            let expected = format!("`{hidden}` is not available: ");
+            assert!(refusal(&answer).contains(&expected), "{answer}");
+            assert!(!refusal(&answer).contains("did you mean"), "{answer}");
         }
         assert_eq!(workspace.read("README.md"), Workspace::README);
         assert_eq!(std::fs::read_dir(workspace.root()).unwrap().count(), 1);
     });
 }
 
-/// Arguments that would leave a trace.
+/// Returns arguments that would leave a trace.
 fn arguments(tool: &str) -> Value {
     match tool {
         "exec_run" | "ci_run" => json!({ "command": "touch", "args": ["ran"] }),
@@ -97,21 +97,21 @@ fn everything_is_offered_by_default() {
 }
 
 #[test]
-fn read_only_offers_nothing_that_changes_anything() {
+fn a_read_only_server_offers_only_reading_tools() {
     check(|launch| launch.arg("--read-only"), &[&READS]);
-    // Whatever else the settings say.
+    // Other settings do not override it.
     check(|launch| launch.set("tools_effects", "runs").arg("--read-only"), &[&READS]);
 }
 
 #[test]
-fn the_most_a_tool_may_do_decides() {
+fn tools_effects_limits_the_offered_tools() {
     check(|launch| launch.set("tools_effects", "reads"), &[&READS]);
     check(|launch| launch.set("tools_effects", "adds"), &[&READS, &ADDS]);
     check(|launch| launch.set("tools_effects", "changes"), &[&READS, &ADDS, &CHANGES]);
 }
 
 #[test]
-fn what_is_denied_is_not_offered_whatever_is_allowed() {
+fn a_denied_tool_is_not_offered_even_if_it_is_allowed() {
     check(
         |launch| {
             launch.set(
@@ -133,10 +133,10 @@ fn what_is_denied_is_not_offered_whatever_is_allowed() {
 }
 
 #[test]
-fn whoever_is_to_run_nothing_is_offered_nothing_that_runs_what_it_says() {
+fn denying_exec_denies_every_tool_that_runs_given_commands() {
     let left = [&READS[1..], &ADDS, &CHANGES, &["ci_diagnostics"]];
     check(|launch| launch.set("tools_deny", "exec.*"), &left);
-    // What is allowed is allowed by its own name.
+    // A tool is allowed by its own name only.
     let both = |launch: Launch| launch.set("tools_allow", "ci.*").set("tools_deny", "exec_run");
     check(both, &[&["ci_detect", "ci_diagnostics"]]);
     let ci = |launch: Launch| launch.set("tools_allow", "ci.run,files.read");
@@ -144,20 +144,20 @@ fn whoever_is_to_run_nothing_is_offered_nothing_that_runs_what_it_says() {
 }
 
 #[test]
-fn who_is_asked_before_programs_run_is_asked_before_command_lines_run() {
+fn confirming_exec_confirms_every_tool_that_runs_command_lines() {
     let workspace = Workspace::new().file("Makefile", "build:\n\ttouch ran\n");
     over_both_with(&workspace, &[("tools_confirm", "exec.run")], |client| {
         for (tool, input) in [("ci_run", arguments("ci_run")), ("ci_build", json!({}))] {
-            let said = refusal(&client.call(tool, input));
-            assert!(said.contains(&format!("`{}`", tool.replacen('_', ".", 1))), "{said}");
-            assert!(said.contains("tools.confirm"), "{said}");
+            let message = refusal(&client.call(tool, input));
+            assert!(message.contains(&format!("`{}`", tool.replacen('_', ".", 1))), "{message}");
+            assert!(message.contains("tools.confirm"), "{message}");
         }
         assert!(!workspace.root().join("ran").exists());
     });
 }
 
 #[test]
-fn only_what_is_allowed_is_offered() {
+fn only_allowed_tools_are_offered() {
     check(
         |launch| launch.set("tools_allow", "files.read,exec.run"),
         &[&["files_read", "exec_run"]],
@@ -165,13 +165,14 @@ fn only_what_is_allowed_is_offered() {
 }
 
 #[test]
-fn what_is_not_offered_is_not_started_as_a_job_either() {
+fn a_tool_that_is_not_offered_does_not_start_as_a_job() {
     let workspace = Workspace::new();
     over_both_with(&workspace, &[("tools_deny", "exec.*")], |client| {
         for tool in ["exec_run", "ci_run"] {
             let start = json!({ "tool": tool, "arguments": arguments(tool) });
-            let said = refusal(&client.call("jobs_start", start));
-            assert!(said.contains(&format!("no tool is named `{tool}`")), "{said}");
+            let message = refusal(&client.call("jobs_start", start));
+            let expected = format!("`{tool}` is not available: the rule `tools.deny: exec.*`");
+            assert!(message.contains(&expected), "{message}");
         }
         assert_eq!(structured(&client.call("jobs_list", json!({})))["jobs"], json!([]));
     });
@@ -185,7 +186,7 @@ fn what_is_not_offered_is_not_started_as_a_job_either() {
 }
 
 #[test]
-fn a_tool_says_what_it_does() {
+fn each_tool_has_annotations_and_a_description() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
     for tool in client.tools() {
         let name = tool["name"].as_str().unwrap();
@@ -198,11 +199,11 @@ fn a_tool_says_what_it_does() {
 }
 
 #[test]
-fn a_program_that_is_not_allowed_is_not_run() {
+fn a_program_outside_exec_allow_is_not_run() {
     over_both_with(&Workspace::new(), &[("exec_allow", "printf")], |client| {
-        let said =
+        let message =
             refusal(&client.call("exec_run", json!({ "command": "touch", "args": ["ran"] })));
-        assert!(said.contains("`touch`") && said.contains("printf"), "{said}");
+        assert!(message.contains("`touch`") && message.contains("printf"), "{message}");
         let script = json!({ "command": "printf x", "shell": true });
         assert!(refusal(&client.call("exec_run", script)).contains("`sh`"));
         let printf = client.call("exec_run", json!({ "command": "printf", "args": ["x"] }));
@@ -211,7 +212,7 @@ fn a_program_that_is_not_allowed_is_not_run() {
 }
 
 #[test]
-fn a_program_sees_nothing_of_the_servers_environment_it_was_not_given() {
+fn a_program_sees_only_the_environment_that_it_was_given() {
     let settings = [("exec_env_keep", "HOME"), ("root", "/nowhere")];
     over_both_with(&Workspace::new(), &settings, |client| {
         let answer = client.call("exec_run", json!({ "command": "env" }));
@@ -223,7 +224,7 @@ fn a_program_sees_nothing_of_the_servers_environment_it_was_not_given() {
 }
 
 #[test]
-fn the_configuration_in_force_cannot_be_written_whatever_its_name() {
+fn the_active_configuration_cannot_be_written_under_any_name() {
     let workspace = Workspace::new().file("my.toml", "[limits]\ncalls = 5\n");
     let file = workspace.path("my.toml");
     let mut client = Client::stdio(Launch::over(&workspace).arg("--config").arg(&file), MODERN);

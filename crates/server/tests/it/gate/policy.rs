@@ -1,4 +1,4 @@
-//! Rules over who may call what with which input, seen from outside.
+//! Policy rules, seen from outside.
 
 use std::process::Command;
 
@@ -34,11 +34,11 @@ fn workspace() -> Workspace {
     Workspace::new().file("toolgate.toml", RULES).file("infra/main.tf", "x")
 }
 
-/// A key that is made, and the lines by which a configuration knows it.
+/// Returns a new key, and the lines that configure it.
 pub(super) fn key(name: &str) -> (String, String) {
     let made = Command::new(binary()).args(["key", name]).env("PATH", path()).output().unwrap();
-    let said = String::from_utf8(made.stderr).unwrap();
-    let (_, key) = said.trim_end().rsplit_once(": ").unwrap();
+    let message = String::from_utf8(made.stderr).unwrap();
+    let (_, key) = message.trim_end().rsplit_once(": ").unwrap();
     (key.to_owned(), String::from_utf8(made.stdout).unwrap())
 }
 
@@ -50,7 +50,7 @@ pub(super) fn called(served: &Served, key: &str, tool: &str, arguments: Value) -
 }
 
 #[test]
-fn a_rule_over_a_path_holds_however_the_path_is_spelled_and_the_record_names_it() {
+fn a_path_rule_applies_to_every_spelling_and_the_record_names_it() {
     let workspace = workspace();
     let absolute = workspace.path("infra/new").display().to_string();
     over_both(&workspace, |client| {
@@ -71,7 +71,7 @@ fn a_rule_over_a_path_holds_however_the_path_is_spelled_and_the_record_names_it(
 }
 
 #[test]
-fn a_rule_over_a_path_holds_for_declared_commands_and_for_what_is_done_to_the_folder_around() {
+fn a_path_rule_applies_to_declared_commands_and_to_parent_folders() {
     let declared = r#"
 [command."show.it"]
 about = "Shows a file."
@@ -124,7 +124,7 @@ when = 'touches(input.path, "infra")'
 }
 
 #[test]
-fn what_a_rule_denies_whatever_it_is_given_is_unknown_in_lists_calls_and_jobs() {
+fn a_tool_that_a_rule_denies_for_every_input_is_unknown_in_lists_calls_and_jobs() {
     over_both(&workspace(), |client| {
         let listed = client.ask("tools/list", json!({}));
         let tools = listed["result"]["tools"].as_array().unwrap().iter();
@@ -132,33 +132,33 @@ fn what_a_rule_denies_whatever_it_is_given_is_unknown_in_lists_calls_and_jobs() 
         assert!(names.contains(&"files_read") && !names.contains(&"exec_run"), "{names:?}");
         let denied = client.call("exec_run", json!({ "command": "true" }));
         let never = client.call("exec_nun", json!({ "command": "true" }));
-        let told = |answer: &Value, name: &str| answer["error"].to_string().replace(name, "it");
-        assert_eq!(told(&denied, "exec_run"), told(&never, "exec_nun"));
+        let error = |answer: &Value, name: &str| answer["error"].to_string().replace(name, "it");
+        assert_eq!(error(&denied, "exec_run"), error(&never, "exec_nun"));
         let job = json!({ "tool": "exec_run", "arguments": { "command": "true" } });
         let answer = client.call("jobs_start", job);
         assert!(refusal(&answer).contains("no tool is named `exec_run`"), "{answer}");
         let jobs = client.call("jobs_list", json!({}));
         assert_eq!(jobs["result"]["structuredContent"]["jobs"], json!([]), "{jobs}");
-        // A build is a program of the caller's choice, too.
+        // `ci_run` is ruled as `exec_run`.
         assert!(!names.contains(&"ci_run"), "{names:?}");
     });
 }
 
 #[test]
-fn a_rule_that_fails_decides_against_the_caller_who_is_not_told_why() {
+fn a_rule_that_cannot_be_evaluated_denies_the_call_without_the_cause() {
     let workspace = workspace();
     over_both(&workspace, |client| {
         let write = json!({ "path": "new.txt", "content": "x" });
         let answer = client.call("files_write", write);
-        let told = refusal(&answer);
-        assert!(!told.contains("limit") && !workspace.path("new.txt").exists(), "{told}");
+        let message = refusal(&answer);
+        assert!(!message.contains("limit") && !workspace.path("new.txt").exists(), "{message}");
         client.server().outcomes(1);
         assert_eq!(client.server().records()[0]["rule"], "small (failed)");
     });
 }
 
 #[test]
-fn rules_tell_callers_and_their_roles_apart() {
+fn rules_distinguish_callers_and_roles() {
     let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
     let rules = "[[policy.rules]]\nname = \"builders\"\neffect = \"allow\"\nroles = [\"builder\"]\n\
                  tools = [\"exec.run\"]\n\n[[policy.rules]]\nname = \"rest\"\neffect = \"deny\"\n\
@@ -176,7 +176,7 @@ fn rules_tell_callers_and_their_roles_apart() {
 }
 
 #[test]
-fn what_a_rule_confirms_is_refused_where_nobody_can_be_asked() {
+fn a_call_that_needs_confirmation_is_refused_if_nobody_can_be_asked() {
     let rules = "[[policy.rules]]\nname = \"ask\"\neffect = \"confirm\"\ntools = [\"files.delete\"]\n\
                  when = 'input.path.endsWith(\".md\")'\n";
     let workspace = Workspace::new().file("toolgate.toml", rules).file("a.txt", "");

@@ -1,4 +1,4 @@
-//! One audit record a call, whatever came of it.
+//! One audit record for each call, whatever its outcome.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,6 @@ use crate::support::{
     sleeps, wait_until,
 };
 
-/// Each call leaves one record with its outcome, in order.
 #[test]
 fn each_call_leaves_one_record_with_its_outcome() {
     let calls = [
@@ -36,7 +35,7 @@ fn each_call_leaves_one_record_with_its_outcome() {
             let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
             assert_eq!(refused, *outcome != "ok", "{tool} {arguments}: {answer}");
         }
-        // None of these is a call.
+        // None of these requests is a call.
         client.ask("tools/list", json!({}));
         client.ask("tools/fly", json!({}));
         client.ask("tools/call", json!({ "name": 5 }));
@@ -58,7 +57,7 @@ fn each_call_leaves_one_record_with_its_outcome() {
 }
 
 #[test]
-fn a_record_holds_neither_arguments_nor_results() {
+fn a_record_contains_neither_arguments_nor_results() {
     over_both(&Workspace::new().file("s.txt", "hidden-in-file"), |client| {
         client.call("files_read", json!({ "path": "s.txt" }));
         client.call("files_read", json!({ "path": "hidden-in-path" }));
@@ -70,7 +69,7 @@ fn a_record_holds_neither_arguments_nor_results() {
 }
 
 #[test]
-fn what_a_caller_names_cannot_forge_a_record() {
+fn a_tool_name_cannot_forge_a_record() {
     over_both(&Workspace::new(), |client| {
         let forged = "x\"}\n{\"outcome\":\"ok\",\"tool\":\"forged";
         let Wire::Stdio(_) = client.wire else { return };
@@ -84,7 +83,7 @@ fn what_a_caller_names_cannot_forge_a_record() {
 }
 
 #[test]
-fn calls_that_were_cut_short_leave_a_record_too() {
+fn interrupted_calls_leave_a_record() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("limits_programs", 1).set("limits_waiting", 0);
     let mut stdio = launch.set("limits_eof_grace_ms", 0).stdio();
@@ -95,7 +94,7 @@ fn calls_that_were_cut_short_leave_a_record_too() {
     stdio.ask(&call(2, "exec_run", sleeps(&second)));
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": 1 })));
     first.gone();
-    // The slot is free once the program is.
+    // The slot is free once the program has ended.
     assert_eq!(stdio.outcomes(2), ["limited", "canceled"]);
     stdio.send(&call(3, "exec_run", sleeps(&second)));
     second.started();
@@ -105,7 +104,7 @@ fn calls_that_were_cut_short_leave_a_record_too() {
 }
 
 #[test]
-fn the_records_of_a_batch_are_one_a_call() {
+fn each_call_of_a_batch_leaves_one_record() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), "2025-03-26");
     let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
     let batch: Vec<_> = (0..10).map(|id| legacy(id, "tools/call", params.clone())).collect();
@@ -114,7 +113,7 @@ fn the_records_of_a_batch_are_one_a_call() {
 }
 
 #[test]
-fn records_go_where_they_are_sent() {
+fn records_go_to_the_configured_destination() {
     let workspace = Workspace::new();
     let read = call(1, "files_read", json!({ "path": "README.md" }));
 
@@ -139,11 +138,11 @@ fn records_go_where_they_are_sent() {
     assert_eq!(record["outcome"], "ok");
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(file).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "others may read it");
+    assert_eq!(mode & 0o777, 0o600, "other users may read it");
 }
 
 #[test]
-fn a_record_asked_for_and_not_to_be_had_keeps_it_from_serving() {
+fn the_server_does_not_start_if_its_audit_log_cannot_be_opened() {
     let launch = Launch::over(&Workspace::new()).set("audit_to", "/proc/no/such/place");
     let stdio = launch.stdio();
     assert_eq!(stdio.ended().code(), Some(2));

@@ -1,4 +1,4 @@
-//! What each tool gives back is what its own schema says.
+//! Results of tools match their own output schemas.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Workspace, over_both};
 
-/// For every tool calls that show its sides.
+/// Returns representative calls of every tool.
 fn representative(
     output_id: &str,
     etag: &str,
@@ -174,7 +174,7 @@ fn every_schema_is_a_schema_of_an_object_without_references_elsewhere() {
                 tool["inputSchema"]["properties"].as_object().into_iter().flatten()
             {
                 let about = argument["description"].as_str().unwrap_or_default();
-                assert!(!about.is_empty(), "`{name}` of {} says nothing", tool["name"]);
+                assert!(!about.is_empty(), "`{name}` of {} has no description", tool["name"]);
             }
         }
     });

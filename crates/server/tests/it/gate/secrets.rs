@@ -1,5 +1,4 @@
-//! Values that are named as secrets, which are in nothing that is told: over the wire, whatever
-//! asks for them.
+//! Configured secrets, which are redacted from everything that is sent or logged.
 
 use serde_json::{Value, json};
 
@@ -7,7 +6,7 @@ use crate::support::{
     Client, Launch, Workspace, over_both_tuned, structured, wait_for, wait_until,
 };
 
-/// Named by a variable, and in a file of secrets.
+/// Secrets: one from a variable, one from a file of secrets.
 const NAMED: &str = "hunter2-of-a-variable";
 const IN_FILE: &str = "hunter2 with \"quotes\" in a file";
 
@@ -16,7 +15,7 @@ fn workspace() -> Workspace {
     Workspace::new().file("s.txt", text).file(&format!("{NAMED}.txt"), "named so")
 }
 
-/// The file of secrets lies outside of what is served.
+/// Configures both secrets. The file of secrets is outside the workspace.
 fn tuned(launch: Launch, secrets: &tempfile::TempDir) -> Launch {
     let file = secrets.path().join("secrets");
     std::fs::write(&file, format!("{IN_FILE}\n")).unwrap();
@@ -25,52 +24,52 @@ fn tuned(launch: Launch, secrets: &tempfile::TempDir) -> Launch {
 }
 
 #[track_caller]
-fn says_none(what: &str, told: &str) {
+fn check_clean(what: &str, text: &str) {
     let quoted = json!(IN_FILE).to_string();
     for secret in [NAMED, IN_FILE, quoted.trim_matches('"')] {
-        assert!(!told.contains(secret), "{what} says {secret}: {told}");
+        assert!(!text.contains(secret), "{what} contains {secret}: {text}");
     }
 }
 
 #[track_caller]
-fn clean(what: &str, answer: &Value) {
-    let told = answer.to_string();
-    says_none(what, &told);
-    assert!(told.contains("[redacted]"), "{what} says nothing of it: {told}");
+fn check_redacted(what: &str, answer: &Value) {
+    let text = answer.to_string();
+    check_clean(what, &text);
+    assert!(text.contains("[redacted]"), "{what} has no redacted text: {text}");
 }
 
 #[test]
-fn what_is_named_a_secret_is_in_no_result_refusal_record_or_log() {
+fn a_configured_secret_is_in_no_result_refusal_record_or_log() {
     let secrets = tempfile::tempdir().unwrap();
     over_both_tuned(
         &workspace(),
         |launch| tuned(launch, &secrets),
         |client| {
-            let told = client.call("files_read", json!({ "path": "s.txt" }));
-            clean("a file", &told);
+            let answer = client.call("files_read", json!({ "path": "s.txt" }));
+            check_redacted("a file", &answer);
             let expected = "first [redacted]\nthen [redacted]\n";
-            assert_eq!(structured(&told)["content"], expected);
-            clean("a list", &client.call("files_list", json!({ "path": "." })));
+            assert_eq!(structured(&answer)["content"], expected);
+            check_redacted("a list", &client.call("files_list", json!({ "path": "." })));
             let found = json!({ "text": "hunter2", "path": "." });
-            clean("a search", &client.call("files_search", found));
-            clean(
+            check_redacted("a search", &client.call("files_search", found));
+            check_redacted(
                 "a program",
                 &client.call("exec_run", json!({ "command": "cat", "args": ["s.txt"] })),
             );
             let none = json!({ "path": format!("{NAMED}/none") });
-            clean("a refusal", &client.call("files_read", none));
+            check_redacted("a refusal", &client.call("files_read", none));
             let uri = format!("file://{}", client.server().root().join("s.txt").display());
-            clean("a resource", &client.ask("resources/read", json!({ "uri": uri })));
+            check_redacted("a resource", &client.ask("resources/read", json!({ "uri": uri })));
             client.call(NAMED, json!({}));
             client.server().outcomes(7);
-            says_none("a record", &Value::from(client.server().records()).to_string());
-            says_none("the log", &client.server().log());
+            check_clean("a record", &Value::from(client.server().records()).to_string());
+            check_clean("the log", &client.server().log());
         },
     );
 }
 
 #[test]
-fn what_is_named_a_secret_is_in_no_list_and_in_no_number() {
+fn a_configured_secret_is_in_no_list_and_in_no_number() {
     const PIN: &str = "90817263544";
     let prompt = format!("---\ndescription: for {NAMED}\n---\nSay it.\n");
     let skill = format!("---\nname: a\ndescription: by {NAMED}\n---\nDo it.\n");
@@ -98,17 +97,17 @@ fn what_is_named_a_secret_is_in_no_list_and_in_no_number() {
                 ("prompts/list", json!({})),
                 ("skills/list", json!({})),
             ] {
-                clean(method, &client.ask(method, params));
+                check_redacted(method, &client.ask(method, params));
             }
             let input = json!({ "path": "d.md", "metadataPath": "d.json" });
-            let told = client.call("docs_load_fetch", input).to_string();
-            assert!(!told.contains(PIN) && told.contains("[redacted]"), "{told}");
+            let answer = client.call("docs_load_fetch", input).to_string();
+            assert!(!answer.contains(PIN) && answer.contains("[redacted]"), "{answer}");
         },
     );
 }
 
 #[test]
-fn what_a_job_prints_is_kept_without_however_it_comes() {
+fn job_output_is_stored_redacted_even_if_it_comes_in_pieces() {
     let secrets = tempfile::tempdir().unwrap();
     over_both_tuned(
         &workspace(),
@@ -124,47 +123,47 @@ fn what_a_job_prints_is_kept_without_however_it_comes() {
                 let looked = client.call("jobs_get", json!({ "job_id": job, "wait_ms": 5000 }));
                 Some(structured(&looked).clone()).filter(|job| job["state"] == "succeeded")
             });
-            clean("its result", &ended);
+            check_redacted("its result", &ended);
             let output = client.call("jobs_output", json!({ "job_id": job }));
-            clean("its output", &output);
+            check_redacted("its output", &output);
             let pieces = structured(&output)["pieces"].as_array().unwrap();
             let text: String = pieces.iter().map(|piece| piece["text"].as_str().unwrap()).collect();
-            // What only begins as it does is told once nothing more comes.
+            // A partial match is sent once no more output comes.
             assert_eq!(text, format!("is [redacted], is {start}"));
         },
     );
 }
 
 #[test]
-fn an_older_dialect_tells_it_no_more_than_mcp() {
+fn a_configured_secret_is_redacted_in_older_dialects() {
     let secrets = tempfile::tempdir().unwrap();
     let launch = tuned(Launch::over(&workspace()), &secrets);
     let mut stdio = launch.arg("--dialect").arg("mira").stdio();
     let params = json!({ "path": "s.txt" });
     let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params });
     stdio.write(format!("{read}\n").as_bytes());
-    clean("files/read", &stdio.receive());
+    check_redacted("files/read", &stdio.receive());
 }
 
 #[test]
-fn where_none_is_named_results_are_told_as_they_are() {
+fn results_are_unchanged_if_no_secret_is_configured() {
     let mut client = Client::stdio(
         Launch::over(&workspace()).env("DEPLOY_TOKEN", NAMED),
         crate::support::MODERN,
     );
-    let told = client.call("files_read", json!({ "path": "s.txt" }));
-    assert_eq!(structured(&told)["content"], format!("first {NAMED}\nthen {IN_FILE}\n"));
+    let answer = client.call("files_read", json!({ "path": "s.txt" }));
+    assert_eq!(structured(&answer)["content"], format!("first {NAMED}\nthen {IN_FILE}\n"));
 }
 
 #[test]
-fn a_secret_that_is_missing_or_short_keeps_it_from_serving() {
-    for (launch, told) in [
-        (Launch::over(&Workspace::new()), "`DEPLOY`, which is not set"),
+fn the_server_does_not_start_if_a_secret_is_missing_or_short() {
+    for (launch, expected) in [
+        (Launch::over(&Workspace::new()), "`DEPLOY` of secrets.values_from is not set"),
         (Launch::over(&Workspace::new()).env("DEPLOY", "short12"), "has 7 bytes"),
     ] {
         let stdio = launch.set("secrets_values_from", "DEPLOY").stdio();
         assert_eq!(stdio.ended().code(), Some(2));
-        wait_until("it says why", || stdio.log().contains(told));
+        wait_until("it says why", || stdio.log().contains(expected));
         assert!(!stdio.log().contains("short12"), "{}", stdio.log());
     }
 }

@@ -1,4 +1,4 @@
-//! A server by rmcp, the SDK in Rust, over HTTP in either era.
+//! An upstream built with rmcp, the Rust SDK, over HTTP with and without sessions.
 
 use std::sync::Arc;
 use std::thread;
@@ -45,15 +45,15 @@ impl ServerHandler for Sums {
     }
 }
 
-/// Serves sums until it is dropped.
+/// A running server. Dropping it stops it.
 struct Served {
     url: String,
     _end: oneshot::Sender<()>,
 }
 
-/// With sessions as they were before 2026-07-28, or with neither.
+/// Starts a server with sessions (before 2026-07-28) or without.
 fn serve(sessions: bool) -> Served {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, address) = std::sync::mpsc::channel();
     let (end, ended) = oneshot::channel::<()>();
     let serving = async move {
         let mut config = StreamableHttpServerConfig::default();
@@ -64,7 +64,7 @@ fn serve(sessions: bool) -> Served {
         let service = StreamableHttpService::new(sums, manager, config);
         let app = axum::Router::new().nest_service("/mcp", service);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
+        sender.send(listener.local_addr().unwrap()).unwrap();
         tokio::select! {
             served = async { axum::serve(listener, app).await } => served.unwrap(),
             _ = ended => {}
@@ -73,11 +73,11 @@ fn serve(sessions: bool) -> Served {
     thread::spawn(move || {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(serving);
     });
-    Served { url: format!("http://{}/mcp", told.recv().unwrap()), _end: end }
+    Served { url: format!("http://{}/mcp", address.recv().unwrap()), _end: end }
 }
 
 #[test]
-fn a_server_by_rmcp_is_asked_in_sessions_and_without() {
+fn an_rmcp_server_works_with_sessions_and_without() {
     for (sessions, revision) in [(true, "2025-06-18"), (true, "2025-11-25"), (false, "2026-07-28")]
     {
         let served = serve(sessions);

@@ -1,4 +1,4 @@
-//! What several upstreams, or one of them twice, say that they have.
+//! Resources and tools that several upstreams, or one of them twice, list.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn read(client: &mut Client, uri: &str) -> Value {
 }
 
 #[test]
-fn a_resource_is_read_of_the_upstream_that_lists_it_and_no_upstream_has_what_is_ours() {
+fn a_resource_is_read_from_the_upstream_that_lists_it_and_our_own_uris_are_reserved() {
     let one = "ODD_SAYS = \"one\", ODD_RESOURCES = \"odd://1 odd://both result://mine\",";
     let two = "ODD_SAYS = \"two\", ODD_RESOURCES = \"odd://2 odd://both file:///etc/passwd\",";
     let workspace = with_odds(&[("one", one, ""), ("two", two, "answer_bytes = 10000")]);
@@ -24,7 +24,7 @@ fn a_resource_is_read_of_the_upstream_that_lists_it_and_no_upstream_has_what_is_
         let answer = read(&mut client, uri);
         assert_eq!(answer["result"]["contents"][0]["text"], expected, "{answer}");
     }
-    // A long answer is read though an upstream lists such a URI.
+    // A stored result is read even if an upstream lists such a URI.
     let long = client.call("two_huge", json!({}));
     let link = long["result"]["content"].as_array().unwrap().iter();
     let uri = link.filter_map(|it| it["uri"].as_str()).next().unwrap().to_owned();
@@ -37,14 +37,14 @@ fn a_resource_is_read_of_the_upstream_that_lists_it_and_no_upstream_has_what_is_
 }
 
 #[test]
-fn a_uri_that_nobody_has_takes_no_time_however_many_slashes_it_has() {
+fn an_unknown_uri_with_many_slashes_is_refused_quickly() {
     let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
     let endless = read(&mut stdio(&workspace), &format!("a:/{}", "/x".repeat(1 << 20)));
     assert!(endless["error"]["message"].as_str().unwrap().contains("16384 bytes"), "{endless}");
 }
 
 #[test]
-fn of_a_tool_that_is_listed_twice_neither_is_served_and_the_log_says_so() {
+fn a_tool_that_is_listed_twice_is_not_served_and_logged() {
     let workspace = with_odds(&[("odd", "ODD_TWICE = \"Another.\",", "")]);
     let served = launch(&workspace).served();
     let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
@@ -55,7 +55,7 @@ fn of_a_tool_that_is_listed_twice_neither_is_served_and_the_log_says_so() {
 }
 
 #[test]
-fn a_tool_without_a_prefix_is_taken_for_none_of_our_own_toolsets() {
+fn a_tool_without_a_prefix_cannot_join_our_own_toolsets() {
     let workspace = with_odds(&[("odd", "", "prefix = \"\"")]);
     let mut client = stdio(&workspace);
     let names = names(&mut client);
@@ -64,7 +64,7 @@ fn a_tool_without_a_prefix_is_taken_for_none_of_our_own_toolsets() {
 }
 
 #[test]
-fn of_two_upstreams_with_one_tool_neither_is_served_and_both_are_told() {
+fn a_tool_that_two_upstreams_have_is_not_served_and_both_are_logged() {
     let late = "prefix = \"\"\nstart_ms = 1000";
     let all = [("late", "ODD_LATE = \"1\",", late), ("other", "", "prefix = \"\"")];
     let workspace = with_odds(&all);
@@ -73,13 +73,18 @@ fn of_two_upstreams_with_one_tool_neither_is_served_and_both_are_told() {
     let echo = json!({ "message": "hello" });
     assert_eq!(text(&client.call("echo", echo.clone())), "hello");
     std::fs::write(workspace.path("late.log.go"), "").unwrap();
-    wait_until("it has listed, too", || !names(&mut client).contains(&"echo".to_owned()));
+    wait_until("the other upstream has listed", || {
+        !names(&mut client).contains(&"echo".to_owned())
+    });
     let refused = client.call("echo", echo);
     assert!(refused.get("error").is_some() || refused["result"]["isError"] == true, "{refused}");
     assert!(!workspace.read("late.log").contains("call echo"));
     let log = client.server().log();
     for (owner, other) in [("late", "other"), ("other", "late")] {
-        let told = format!("the tool `echo` of the upstream `{owner}` is not served");
-        assert!(log.contains(&told) && log.contains(&format!("one of `{other}`")), "{log}");
+        let warning = format!("the tool `echo` of the upstream `{owner}` is not served");
+        assert!(
+            log.contains(&warning) && log.contains(&format!("also used by `{other}`")),
+            "{log}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What is said to an upstream over HTTP, and to nobody else.
+//! Headers that are sent to an upstream over HTTP, and to no other.
 
 use std::process::Command;
 
@@ -8,14 +8,14 @@ use super::real::{Beside, free_port, listens, tool};
 use super::{checkout, launch, text};
 use crate::support::{Client, MODERN, Post, Served, Wire, Workspace, call, keys_of};
 
-/// A server that tells what is said to it, at the URL, and sends on elsewhere.
-struct Heard {
+/// A server whose tool returns the headers that it received, and that redirects `away`.
+struct HeaderEcho {
     url: String,
     away: String,
     _server: Beside,
 }
 
-impl Heard {
+impl HeaderEcho {
     fn start(elsewhere: &str) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
@@ -29,9 +29,9 @@ impl Heard {
     }
 }
 
-/// The headers that the upstream `name` hears with a call of Ada's, who says more than her key.
+/// Returns the headers that the upstream `name` receives with a call of Ada, who sends extra ones.
 #[track_caller]
-fn heard(served: &Served, name: &str) -> Value {
+fn received_headers(served: &Served, name: &str) -> Value {
     let post = Post::mcp(&call(1, &format!("{name}_heard"), json!({})));
     let post = post.with("authorization", "Bearer ada-key").with("cookie", "session=ada-cookie");
     let post = post.with("x-other", "ada-header");
@@ -39,9 +39,9 @@ fn heard(served: &Served, name: &str) -> Value {
 }
 
 #[test]
-fn an_upstream_hears_its_own_headers_and_nothing_of_what_a_caller_is_let_in_with() {
-    let one = Heard::start("http://127.0.0.1:1/");
-    let other = Heard::start("http://127.0.0.1:1/");
+fn an_upstream_receives_its_own_headers_and_no_credentials_of_the_caller() {
+    let one = HeaderEcho::start("http://127.0.0.1:1/");
+    let other = HeaderEcho::start("http://127.0.0.1:1/");
     let settings = format!(
         "[upstream.one]\nurl = {:?}\nheaders = {{ X-Api-Key = \"${{ONE_KEY}}\" }}\n\
          [upstream.two]\nurl = {:?}\n{}",
@@ -51,22 +51,22 @@ fn an_upstream_hears_its_own_headers_and_nothing_of_what_a_caller_is_let_in_with
     );
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).env("ONE_KEY", "the-key-of-one").served();
-    let one = heard(&served, "one");
-    let two = heard(&served, "two");
+    let one = received_headers(&served, "one");
+    let two = received_headers(&served, "two");
     assert_eq!(one["x-api-key"], "the-key-of-one", "{one}");
-    for (said, hers) in [(&one, false), (&two, false)] {
-        assert_eq!(said.to_string().contains("ada"), hers, "{said}");
+    for headers in [&one, &two] {
+        assert!(!headers.to_string().contains("ada"), "{headers}");
     }
     assert!(two.get("x-api-key").is_none() && two.get("authorization").is_none(), "{two}");
 }
 
 #[test]
-fn an_upstream_that_sends_on_elsewhere_is_not_followed() {
-    let other = Heard::start("http://127.0.0.1:1/");
-    let sends_on = Heard::start(&other.url);
+fn a_redirect_of_an_upstream_is_not_followed() {
+    let other = HeaderEcho::start("http://127.0.0.1:1/");
+    let redirecting = HeaderEcho::start(&other.url);
     let settings = format!(
         "[upstream.away]\nurl = {:?}\nheaders = {{ X-Api-Key = \"secret\" }}\nstart_ms = 5000\n",
-        sends_on.away
+        redirecting.away
     );
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let mut client = Client::open(Wire::Http(launch(&workspace).served()), MODERN, json!({}));

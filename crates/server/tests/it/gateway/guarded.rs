@@ -1,4 +1,4 @@
-//! Rules over what upstreams have, and what of them is nobody's to read.
+//! Policy rules for upstreams, and what of them is hidden or passed on.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{launch, names, stdio, text, with_odds};
 use crate::support::{Client, MODERN, Workspace, binary, path, wait_until};
 
-/// A workspace with the upstream `odd`, which has `env` and `more`, and with `rules`.
+/// Returns a workspace with the upstream `odd`, which has `env` and `more`, and with `rules`.
 fn ruled(env: &str, more: &str, rules: &str) -> Workspace {
     let workspace = with_odds(&[("odd", env, more)]);
     let settings = workspace.read("toolgate.toml");
@@ -29,7 +29,7 @@ fn is_refused(answer: &Value) -> bool {
 }
 
 #[test]
-fn a_rule_that_names_an_upstream_by_its_tag_or_its_name_holds_for_all_that_it_has() {
+fn a_rule_that_names_an_upstream_by_tag_or_name_applies_to_all_it_has() {
     for (more, of) in [
         ("", "tags = [\"odd\"]"),
         ("", "tags = [\"upstream\"]"),
@@ -40,8 +40,9 @@ fn a_rule_that_names_an_upstream_by_its_tag_or_its_name_holds_for_all_that_it_ha
         let workspace = ruled("ODD_RESOURCES = \"odd://1\", ", more, &deny(of));
         let mut client = stdio(&workspace);
         let listed = names(&mut client);
-        let theirs = |name: &&String| name.starts_with("odd_") || name.starts_with("other_");
-        assert_eq!(listed.iter().find(theirs), None, "{more} {of}");
+        let is_upstream_tool =
+            |name: &&String| name.starts_with("odd_") || name.starts_with("other_");
+        assert_eq!(listed.iter().find(is_upstream_tool), None, "{more} {of}");
         for tool in ["odd_pid", "other_pid"] {
             assert!(is_refused(&client.call(tool, json!({}))), "{more} {of}");
         }
@@ -52,30 +53,30 @@ fn a_rule_that_names_an_upstream_by_its_tag_or_its_name_holds_for_all_that_it_ha
 }
 
 #[test]
-fn a_rule_that_is_about_no_tool_once_all_have_said_what_they_have_is_told_of() {
+fn a_rule_that_matches_no_tool_is_logged_once_all_upstreams_have_listed() {
     let workspace = ruled("", "", &deny("tools = [\"odd.ecko\"]"));
     let mut client = stdio(&workspace);
     names(&mut client);
-    wait_until("it is told", || client.server().log().contains("odd.ecko"));
+    wait_until("it is logged", || client.server().log().contains("odd.ecko"));
     let log = client.server().log();
-    assert!(log.contains("odd.echo"), "it says what may be meant: {log}");
+    assert!(log.contains("odd.echo"), "it suggests a tool: {log}");
 }
 
 #[test]
-fn a_list_of_nothing_in_a_rule_is_refused() {
+fn an_empty_list_in_a_rule_is_refused() {
     for of in ["callers = []", "roles = []", "tools = []", "tags = []", "effects = []"] {
         let workspace = ruled("", "", &deny(of));
         let mut command = Command::new(binary());
         command.arg("check-config").current_dir(workspace.root()).env_clear();
         let ran = command.env("PATH", path()).env("HOME", workspace.root()).output().unwrap();
         assert_ne!(ran.status.code(), Some(0), "{ran:?}");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert!(said.contains("it is empty"), "{of}: {said}");
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        assert!(stderr.contains("the list is empty"), "{of}: {stderr}");
     }
 }
 
 #[test]
-fn what_an_upstream_alone_is_told_is_taken_out_of_its_refusals_and_of_the_log() {
+fn private_values_of_an_upstream_are_redacted_from_its_errors_and_the_log() {
     let workspace = ruled("ODD_MUMBLES = \"${ODD_WORD}\", ", "", "[log]\nlevel = \"debug\"");
     let launch = launch(&workspace).env("ODD_WORD", "abcd-QWERTY-0987");
     let mut client = Client::stdio(launch, MODERN);
@@ -86,7 +87,7 @@ fn what_an_upstream_alone_is_told_is_taken_out_of_its_refusals_and_of_the_log() 
 }
 
 #[test]
-fn whoever_may_call_the_tools_of_upstreams_alone_reads_on_in_their_long_answers() {
+fn a_caller_with_upstream_tools_only_can_read_their_stored_results() {
     let workspace = ruled("", "answer_bytes = 20000", "[tools]\nallow = [\"odd.*\"]");
     let mut client = stdio(&workspace);
     let listed = names(&mut client);
@@ -100,16 +101,16 @@ fn whoever_may_call_the_tools_of_upstreams_alone_reads_on_in_their_long_answers(
 }
 
 #[test]
-fn a_server_that_says_that_it_has_what_it_knows_nothing_of_has_its_tools_all_the_same() {
+fn an_upstream_that_declares_unsupported_lists_still_has_its_tools() {
     let workspace = ruled("ODD_CLAIMS = \"1\", ", "", "");
     let mut client = stdio(&workspace);
     assert_eq!(text(&client.call("odd_shout", json!({}))), "still here");
     let log = client.server().log();
-    assert!(log.contains("refuses `prompts/list`"), "{log}");
+    assert!(log.contains("refused `prompts/list`"), "{log}");
 }
 
 #[test]
-fn what_another_server_says_for_whoever_shows_it_is_handed_on_as_it_is() {
+fn metadata_of_an_upstream_is_passed_on_unchanged() {
     let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
     let mut client = stdio(&workspace);
     let tools = client.tools();
@@ -122,17 +123,17 @@ fn what_another_server_says_for_whoever_shows_it_is_handed_on_as_it_is() {
     assert_eq!(odd["_meta"], json!({ "place": 0 }));
     let read = client.ask("resources/read", json!({ "uri": "odd://1" }));
     assert_eq!(read["result"]["contents"][0]["_meta"], json!({ "within": "odd://1" }));
-    let said = json!({
+    let sent_meta = json!({
         "view": { "at": [1] }, "io.modelcontextprotocol/serverInfo": { "name": "x", "version": "1" },
     });
-    let answer = client.call("odd_say", json!({ "content": [], "_meta": said }));
+    let answer = client.call("odd_say", json!({ "content": [], "_meta": sent_meta }));
     let meta = &answer["result"]["_meta"];
     assert_eq!(meta["view"], json!({ "at": [1] }), "{answer}");
     assert_eq!(meta["io.modelcontextprotocol/serverInfo"]["name"], "toolgate", "{answer}");
 }
 
 #[test]
-fn a_client_of_before_2025_06_18_is_told_nothing_that_its_revision_has_no_place_for() {
+fn a_client_before_2025_06_18_gets_no_metadata_except_in_results() {
     let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
     let mut client = Client::stdio(launch(&workspace), "2025-03-26");
     let tools = client.tools();
@@ -144,13 +145,13 @@ fn a_client_of_before_2025_06_18_is_told_nothing_that_its_revision_has_no_place_
         let answer = client.ask(method, params).to_string();
         assert!(answer.contains("odd://1") && !answer.contains("_meta"), "{answer}");
     }
-    // A result has had one from the first revision on.
+    // A result may have metadata since the first revision.
     let answer = client.call("odd_say", json!({ "content": [], "_meta": { "view": 1 } }));
     assert_eq!(answer["result"]["_meta"], json!({ "view": 1 }), "{answer}");
 }
 
 #[test]
-fn what_a_result_says_for_whoever_shows_it_is_there_once_it_was_a_task_and_has_no_secret() {
+fn metadata_of_a_task_result_is_kept_and_redacted() {
     let workspace = ruled("", "", "[secrets]\nvalues_from = [\"OWN_TOKEN\"]\n");
     let launch = launch(&workspace).env("OWN_TOKEN", "hunter2-and-more");
     let mut client = Client::stdio(launch, "2025-11-25");
@@ -161,8 +162,8 @@ fn what_a_result_says_for_whoever_shows_it_is_there_once_it_was_a_task_and_has_n
         "io.modelcontextprotocol/related-task": { "taskId": "another" },
     });
     let arguments = json!({ "content": [], "_meta": meta });
-    let asked = json!({ "name": "odd_say", "arguments": arguments, "task": {} });
-    let created = client.ask("tools/call", asked);
+    let params = json!({ "name": "odd_say", "arguments": arguments, "task": {} });
+    let created = client.ask("tools/call", params);
     let id = &created["result"]["task"]["taskId"];
     assert!(id.is_string(), "{created}");
     let result = client.ask("tasks/result", json!({ "taskId": id }));
@@ -175,17 +176,21 @@ fn what_a_result_says_for_whoever_shows_it_is_there_once_it_was_a_task_and_has_n
 }
 
 #[test]
-fn tools_whose_names_have_no_letters_that_ids_have_are_served() {
+fn tools_with_names_outside_ascii_are_served() {
     let workspace = with_odds(&[("odd", "ODD_TOOLS = \"天気 地図\",", "")]);
     let mut client = stdio(&workspace);
     let names = names(&mut client);
-    let odd = names.iter().filter(|name| name.starts_with("odd___"));
-    let said: Vec<_> = odd.map(|name| text(&client.call(name, json!({}))).to_owned()).collect();
-    assert!(said.len() == 2 && said.iter().all(|name| "天気 地図".contains(name)), "{said:?}");
+    let upstream_tools = names.iter().filter(|name| name.starts_with("odd___"));
+    let answers: Vec<_> =
+        upstream_tools.map(|name| text(&client.call(name, json!({}))).to_owned()).collect();
+    assert!(
+        answers.len() == 2 && answers.iter().all(|name| "天気 地図".contains(name)),
+        "{answers:?}"
+    );
 }
 
 #[test]
-fn what_a_tool_of_another_server_says_of_the_world_beyond_is_said_of_it_here() {
+fn the_open_world_hint_of_an_upstream_tool_is_passed_on() {
     let mut client = stdio(&ruled("", "", ""));
     let tools = client.tools();
     let reaches = |name: &str| {

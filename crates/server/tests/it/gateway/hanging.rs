@@ -1,4 +1,4 @@
-//! Upstreams that do not answer, and who waits for them.
+//! Upstreams that do not answer, and the requests that wait for them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::{launch, names, text, with_odds};
 use crate::support::{Client, MODERN, Wire, wait_until};
 
 #[test]
-fn for_an_upstream_that_does_not_list_one_list_waits_and_it_is_there_once_it_does() {
+fn only_the_first_list_waits_for_an_upstream_that_does_not_list() {
     let workspace = with_odds(&[("late", "ODD_LATE = \"1\",", "start_ms = 3000")]);
     let mut client = Client::stdio(launch(&workspace), "2025-06-18");
     assert!(!names(&mut client).contains(&"late_echo".to_owned()));
@@ -24,15 +24,15 @@ fn for_an_upstream_that_does_not_list_one_list_waits_and_it_is_there_once_it_doe
     let took = before.elapsed();
     assert!(took < Duration::from_millis(2500), "{took:?}");
     fs::write(workspace.path("late.log.go"), "").unwrap();
-    // Clients are told once it has said what it has.
+    // Clients are notified once the upstream has listed.
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
-    let mut heard = std::iter::from_fn(|| Some(stdio.receive()));
-    assert!(heard.any(|said| said["method"] == "notifications/tools/list_changed"));
+    let mut messages = std::iter::from_fn(|| Some(stdio.receive()));
+    assert!(messages.any(|message| message["method"] == "notifications/tools/list_changed"));
     assert!(names(&mut client).contains(&"late_echo".to_owned()));
 }
 
 #[test]
-fn calls_that_an_upstream_never_answers_keep_no_other_call_waiting() {
+fn calls_without_an_answer_do_not_block_other_calls() {
     let workspace = with_odds(&[("hung", "", "at_once = 64"), ("well", "", "")]);
     let mut client = Client::stdio(launch(&workspace), MODERN);
     names(&mut client);

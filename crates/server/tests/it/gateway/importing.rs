@@ -1,4 +1,4 @@
-//! `toolgate import servers`: what clients of MCP have in their files, served here.
+//! `toolgate import servers`: imports MCP servers from the settings of clients.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{checkout, launch, text};
 use crate::support::{Client, MODERN, Workspace, binary, path};
 
-/// `toolgate import servers WORDS` in `workspace`, whose user is at home in `.home`.
+/// Runs `toolgate import servers WORDS` in `workspace`, with the home folder `.home`.
 fn import(workspace: &Workspace, words: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["import", "servers"]).args(words).current_dir(workspace.root()).env_clear();
@@ -16,8 +16,8 @@ fn import(workspace: &Workspace, words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// A workspace whose user has the upstream `odd` in Cursor, with a secret, and another in VS Code.
-fn used() -> Workspace {
+/// Returns a workspace with the server `odd` and a secret in Cursor, and another in VS Code.
+fn with_clients() -> Workspace {
     let workspace = Workspace::new();
     let python = checkout().join(".tools/python/bin/python");
     let script = checkout().join("tests/upstreams/odd.py");
@@ -30,16 +30,16 @@ fn used() -> Workspace {
 }
 
 #[test]
-fn servers_of_clients_are_taken_over_without_their_secrets_and_served() {
-    let workspace = used();
+fn servers_of_clients_are_imported_without_their_secrets_and_served() {
+    let workspace = with_clients();
     let printed = import(&workspace, &[]);
-    let said = String::from_utf8(printed.stderr).unwrap();
+    let stderr = String::from_utf8(printed.stderr).unwrap();
     let toml = String::from_utf8(printed.stdout).unwrap();
-    assert!(printed.status.success(), "{said}");
+    assert!(printed.status.success(), "{stderr}");
     assert!(!workspace.path("toolgate.toml").exists());
     assert!(toml.contains("[upstream.odd]") && toml.contains("docs_here"), "{toml}");
-    assert!(said.contains("`ODD_TOKEN`"), "{said}");
-    assert!(!(toml + &said).contains("hunter2"));
+    assert!(stderr.contains("`ODD_TOKEN`"), "{stderr}");
+    assert!(!(toml + &stderr).contains("hunter2"));
 
     assert!(import(&workspace, &["cursor", "--to", "toolgate.toml"]).status.success());
     let written = workspace.read("toolgate.toml");
@@ -48,22 +48,22 @@ fn servers_of_clients_are_taken_over_without_their_secrets_and_served() {
     let mut client = Client::stdio(launch, MODERN);
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "hello" }))), "hello");
 
-    // Once more takes nothing twice.
+    // A second import adds no duplicates.
     let again = import(&workspace, &["cursor", "--to", "toolgate.toml"]);
-    let said = String::from_utf8(again.stderr).unwrap();
+    let stderr = String::from_utf8(again.stderr).unwrap();
     let twice = workspace.read("toolgate.toml");
     assert_eq!(twice.matches("hunter2").count(), 0);
-    toml::from_str::<toml::Table>(&twice).unwrap_or_else(|err| panic!("{err}: {twice}\n{said}"));
+    toml::from_str::<toml::Table>(&twice).unwrap_or_else(|err| panic!("{err}: {twice}\n{stderr}"));
 }
 
 #[test]
-fn a_client_that_is_misspelled_and_a_file_that_is_none_are_told() {
-    let workspace = used();
-    let odd = import(&workspace, &["cursr"]);
-    let said = String::from_utf8(odd.stderr).unwrap();
-    assert!(!odd.status.success() && said.contains("cursor"), "{said}");
+fn an_unknown_client_and_an_invalid_file_are_reported() {
+    let workspace = with_clients();
+    let failed = import(&workspace, &["cursr"]);
+    let stderr = String::from_utf8(failed.stderr).unwrap();
+    assert!(!failed.status.success() && stderr.contains("cursor"), "{stderr}");
     fs::write(workspace.path("broken.json"), "{ \"mcpServers\": ").unwrap();
-    let odd = import(&workspace, &["broken.json"]);
-    let said = String::from_utf8(odd.stderr).unwrap();
-    assert!(!odd.status.success() && said.contains("broken.json"), "{said}");
+    let failed = import(&workspace, &["broken.json"]);
+    let stderr = String::from_utf8(failed.stderr).unwrap();
+    assert!(!failed.status.success() && stderr.contains("broken.json"), "{stderr}");
 }

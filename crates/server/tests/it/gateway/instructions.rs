@@ -1,4 +1,4 @@
-//! What upstreams say of how they are used well.
+//! Instructions of upstreams.
 
 use std::fs;
 
@@ -10,15 +10,15 @@ use crate::support::{Client, MODERN, Post, Workspace, keys_of, modern};
 
 const FIRST: &str = "Call `echo` before all others.";
 
-/// An upstream that says so of itself, and what is set of it beside.
-fn saying(instructions: &str, more: &str) -> Workspace {
-    let says = format!("ODD_INSTRUCTS = {instructions:?}, ");
-    with_odds(&[("odd", says.as_str(), more)])
+/// Returns a workspace with an upstream that has `instructions`, and with `more` settings.
+fn with_instructions(instructions: &str, more: &str) -> Workspace {
+    let env = format!("ODD_INSTRUCTS = {instructions:?}, ");
+    with_odds(&[("odd", env.as_str(), more)])
 }
 
-/// What a client is told when it begins, over either transport and in either era.
-fn told(workspace: &Workspace) -> Vec<String> {
-    let told = |revision| {
+/// Returns the instructions that clients get, over each transport and in each era.
+fn received(workspace: &Workspace) -> Vec<String> {
+    let of_revision = |revision| {
         [Client::stdio, Client::http].map(|begin: fn(_, _) -> Client| {
             let mut client = begin(launch(workspace), revision);
             match revision {
@@ -27,106 +27,112 @@ fn told(workspace: &Workspace) -> Vec<String> {
             }
         })
     };
-    [told("2025-06-18"), told(MODERN)].concat()
+    [of_revision("2025-06-18"), of_revision(MODERN)].concat()
 }
 
-/// What `client` of 2026-07-28 is told whenever it asks.
+/// Returns the instructions that `client` of 2026-07-28 discovers.
 fn discovered(client: &mut Client) -> String {
     let answer = client.ask("server/discover", json!({}));
     answer["result"]["instructions"].as_str().unwrap().to_owned()
 }
 
-/// What is told where the upstream `odd` says `said` in one line.
-fn as_told(said: &str) -> String {
-    format!("\n\nThe server `odd` says of its tools, whose names begin with `odd_` here:\n> {said}")
+/// Returns the quoted form of the one-line instructions `text` of the upstream `odd`.
+fn quoted(text: &str) -> String {
+    let start =
+        "Instructions of the server `odd` for its tools, whose names start with `odd_` here:";
+    format!("\n\n{start}\n> {text}")
 }
 
-/// Writes the configuration with `from` in it as `to`.
-fn rewritten(workspace: &Workspace, from: &str, to: &str) {
+/// Replaces `from` in the configuration by `to`.
+fn rewrite(workspace: &Workspace, from: &str, to: &str) {
     let settings = workspace.read("toolgate.toml");
     assert!(settings.contains(from), "{settings}");
     fs::write(workspace.path("toolgate.toml"), settings.replace(from, to)).unwrap();
 }
 
 #[test]
-fn clients_are_told_the_instructions_of_an_upstream_after_our_own_once_it_was_asked() {
-    let workspace = saying(FIRST, "");
-    for told in told(&workspace) {
-        assert!(told.starts_with("Tools over one workspace folder.") && !told.contains(FIRST));
+fn clients_get_the_instructions_of_an_upstream_after_our_own_once_they_are_known() {
+    let workspace = with_instructions(FIRST, "");
+    for instructions in received(&workspace) {
+        assert!(
+            instructions.starts_with("Tools over one workspace folder.")
+                && !instructions.contains(FIRST)
+        );
     }
     names(&mut stdio(&workspace));
-    for told in told(&workspace) {
-        assert!(told.starts_with("Tools over one workspace folder."), "{told}");
-        assert!(told.ends_with(&as_told(FIRST)), "{told}");
+    for instructions in received(&workspace) {
+        assert!(instructions.starts_with("Tools over one workspace folder."), "{instructions}");
+        assert!(instructions.ends_with(&quoted(FIRST)), "{instructions}");
     }
 }
 
 #[test]
-fn a_server_tells_them_as_soon_as_it_knows_them() {
-    let workspace = saying(FIRST, "");
+fn instructions_are_sent_as_soon_as_they_are_known() {
+    let workspace = with_instructions(FIRST, "");
     let mut client = stdio(&workspace);
     assert!(!discovered(&mut client).contains(FIRST));
     names(&mut client);
-    assert!(discovered(&mut client).ends_with(&as_told(FIRST)));
+    assert!(discovered(&mut client).ends_with(&quoted(FIRST)));
 }
 
 #[test]
-fn nobody_is_told_instructions_that_are_switched_off_or_empty_or_of_no_tool() {
-    for (says, more) in [(FIRST, "instructions = false\n"), (" \n ", ""), (FIRST, "tools = []\n")] {
-        let workspace = saying(says, more);
+fn instructions_that_are_disabled_or_empty_or_without_a_tool_are_not_sent() {
+    for (text, more) in [(FIRST, "instructions = false\n"), (" \n ", ""), (FIRST, "tools = []\n")] {
+        let workspace = with_instructions(text, more);
         names(&mut stdio(&workspace));
-        for told in told(&workspace) {
-            assert!(!told.contains("odd"), "{more}: {told}");
+        for instructions in received(&workspace) {
+            assert!(!instructions.contains("odd"), "{more}: {instructions}");
         }
     }
 }
 
 #[test]
-fn who_is_shown_no_tool_of_an_upstream_is_told_nothing_of_it() {
-    let workspace = saying(FIRST, "");
+fn a_caller_who_sees_no_tool_of_an_upstream_gets_no_instructions_of_it() {
+    let workspace = with_instructions(FIRST, "");
     let rule = "[[policy.rules]]\nname = \"none\"\neffect = \"deny\"\ntools = [\"odd.*\"]\n\
                 callers = [\"bob\"]\n";
     let settings = workspace.read("toolgate.toml");
     let settings = format!("{}{rule}{settings}", keys_of(&["ada", "bob"]));
     fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     let served = launch(&workspace).served();
-    let asks = |key: &str, method: &str| {
+    let ask = |key: &str, method: &str| {
         let post = Post::mcp(&modern(1, method, json!({})));
         let answer = served.send(&post.with("authorization", &format!("Bearer {key}"))).message();
         answer["result"].clone()
     };
-    assert!(asks("ada-key", "tools/list").to_string().contains("odd_echo"));
-    assert!(!asks("bob-key", "tools/list").to_string().contains("odd_echo"));
-    let told = |key| asks(key, "server/discover")["instructions"].as_str().unwrap().to_owned();
-    assert!(told("ada-key").ends_with(&as_told(FIRST)), "{}", told("ada-key"));
-    assert!(!told("bob-key").contains("odd"), "{}", told("bob-key"));
+    assert!(ask("ada-key", "tools/list").to_string().contains("odd_echo"));
+    assert!(!ask("bob-key", "tools/list").to_string().contains("odd_echo"));
+    let instructions =
+        |key| ask(key, "server/discover")["instructions"].as_str().unwrap().to_owned();
+    assert!(instructions("ada-key").ends_with(&quoted(FIRST)), "{}", instructions("ada-key"));
+    assert!(!instructions("bob-key").contains("odd"), "{}", instructions("bob-key"));
 }
 
 #[test]
-fn instructions_without_end_are_cut_and_secrets_are_not_in_them() {
-    let workspace = saying(&format!("hunter2hunter2 {}end", "é".repeat(4000)), "");
+fn long_instructions_are_cut_and_secrets_in_them_redacted() {
+    let workspace = with_instructions(&format!("hunter2hunter2 {}end", "é".repeat(4000)), "");
     fs::write(workspace.path("held"), "hunter2hunter2\n").unwrap();
     let settings = workspace.read("toolgate.toml");
     let settings = format!("{settings}[secrets]\nfiles = [{:?}]\n", workspace.path("held"));
     fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     names(&mut stdio(&workspace));
-    for told in told(&workspace) {
-        let (_, theirs) = told.split_once("`odd_` here:\n").unwrap();
-        assert!(theirs.len() < 4200 && theirs.ends_with("é […]"), "{theirs}");
-        assert!(!theirs.contains("hunter2"), "{theirs}");
+    for instructions in received(&workspace) {
+        let (_, quoted_text) = instructions.split_once("`odd_` here:\n").unwrap();
+        assert!(quoted_text.len() < 4200 && quoted_text.ends_with("é […]"), "{quoted_text}");
+        assert!(!quoted_text.contains("hunter2"), "{quoted_text}");
     }
 }
 
 #[test]
-fn instructions_that_turn_are_not_told_until_somebody_has_agreed_to_them() {
-    let workspace = saying(FIRST, "");
+fn changed_instructions_are_not_sent_until_they_are_approved() {
+    let workspace = with_instructions(FIRST, "");
     ends(&pins(&workspace, &["accept"]), 0);
     ends(&pins(&workspace, &["diff"]), 0);
     names(&mut stdio(&workspace));
-    for told in told(&workspace) {
-        assert!(told.ends_with(&as_told(FIRST)), "{told}");
+    for instructions in received(&workspace) {
+        assert!(instructions.ends_with(&quoted(FIRST)), "{instructions}");
     }
-    rewritten(&workspace, "all others", "nothing");
+    rewrite(&workspace, "all others", "nothing");
     let shown = ends(&pins(&workspace, &["diff"]), 1);
     let lines = "    - Call `echo` before all others.\n    + Call `echo` before nothing.\n";
     assert_eq!(shown, format!("odd: instruction-like\n  instructions\n{lines}\n"));
@@ -134,35 +140,35 @@ fn instructions_that_turn_are_not_told_until_somebody_has_agreed_to_them() {
     names(&mut client);
     assert!(!discovered(&mut client).contains("Call `echo`"));
     let log = client.server().log();
-    assert!(log.contains("the instructions of the upstream `odd` are not as they were"), "{log}");
-    // The server that runs tells them from then on.
+    assert!(log.contains("the instructions of the upstream `odd` differ from their pin"), "{log}");
+    // The running server sends them from then on.
     ends(&pins(&workspace, &["accept"]), 0);
-    assert!(discovered(&mut client).ends_with(&as_told("Call `echo` before nothing.")));
+    assert!(discovered(&mut client).ends_with(&quoted("Call `echo` before nothing.")));
     ends(&pins(&workspace, &["diff"]), 0);
 }
 
 #[test]
-fn a_server_that_told_them_stops_where_others_were_agreed_to_or_that_is_not_known() {
-    let workspace = saying("Call `echo` last.", "");
+fn instructions_are_no_longer_sent_once_other_ones_are_approved_or_the_lock_is_unreadable() {
+    let workspace = with_instructions("Call `echo` last.", "");
     ends(&pins(&workspace, &["accept"]), 0);
     let others = fs::read(workspace.path("toolgate.lock")).unwrap();
     fs::remove_file(workspace.path("toolgate.lock")).unwrap();
-    rewritten(&workspace, "Call `echo` last.", FIRST);
+    rewrite(&workspace, "Call `echo` last.", FIRST);
     let mut client = stdio(&workspace);
     names(&mut client);
-    assert!(discovered(&mut client).ends_with(&as_told(FIRST)));
+    assert!(discovered(&mut client).ends_with(&quoted(FIRST)));
     fs::write(workspace.path("toolgate.lock"), others).unwrap();
     assert!(!discovered(&mut client).contains("Call `echo`"));
     ends(&pins(&workspace, &["accept"]), 0);
-    assert!(discovered(&mut client).ends_with(&as_told(FIRST)));
+    assert!(discovered(&mut client).ends_with(&quoted(FIRST)));
     fs::write(workspace.path("toolgate.lock"), "what").unwrap();
     assert!(!discovered(&mut client).contains("Call `echo`"));
 }
 
 #[test]
-fn whether_instructions_are_told_is_no_difference_of_what_was_agreed_to() {
-    let workspace = saying(FIRST, "");
+fn disabling_instructions_is_not_a_difference_from_the_pins() {
+    let workspace = with_instructions(FIRST, "");
     ends(&pins(&workspace, &["accept"]), 0);
-    rewritten(&workspace, "[upstream.odd]", "[upstream.odd]\ninstructions = false");
+    rewrite(&workspace, "[upstream.odd]", "[upstream.odd]\ninstructions = false");
     ends(&pins(&workspace, &["diff"]), 0);
 }

@@ -1,23 +1,23 @@
-//! Answers of upstreams that are longer than is given at once.
+//! Results of upstreams that are too long to return at once.
 
 use serde_json::{Value, json};
 
 use super::{stdio, text, with_odd, with_odds};
 use crate::support::Client;
 
-/// Rows that come to some 40 KB as JSON.
+/// Returns rows of about 40 KB as JSON.
 fn rows() -> Value {
     let row = |at| json!({ "id": at, "name": format!("row {at} of many") });
     json!({ "rows": (0..1000).map(row).collect::<Vec<_>>() })
 }
 
-/// An answer whose text is the JSON of its structured value, as most servers have it.
+/// Returns a result whose text is the JSON of its structured value, as most servers send it.
 fn structured(value: &Value) -> Value {
     let text = json!({ "type": "text", "text": value.to_string() });
     json!({ "content": [text], "structuredContent": value })
 }
 
-/// The links that an answer has: their URIs and media types.
+/// Returns the URIs and media types of the links in an answer.
 #[track_caller]
 fn links(answer: &Value) -> Vec<(String, String)> {
     let content = answer["result"]["content"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -26,12 +26,12 @@ fn links(answer: &Value) -> Vec<(String, String)> {
     links.map(|block| (word(block, "uri"), word(block, "mimeType"))).collect()
 }
 
-fn kept(client: &mut Client, uri: &str) -> Value {
+fn stored(client: &mut Client, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))["result"]["contents"][0].clone()
 }
 
 #[test]
-fn a_long_answer_is_kept_and_read_on() {
+fn a_long_result_is_stored_and_can_be_read_on() {
     let workspace = with_odd("answer_bytes = 20000");
     let mut client = stdio(&workspace);
     let cut = client.call("odd_huge", json!({}));
@@ -46,31 +46,31 @@ fn a_long_answer_is_kept_and_read_on() {
 }
 
 #[test]
-fn a_long_structured_answer_that_nobody_promised_is_kept_as_json_and_read_on() {
+fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
     let workspace = with_odd("answer_bytes = 20000");
     let mut client = stdio(&workspace);
     let cut = client.call("odd_say", structured(&rows()));
     assert!(cut["result"].get("structuredContent").is_none() && cut.to_string().len() < 20_000);
     assert!(text(&cut).starts_with("{\"rows\":[{\"id\":0,"), "{cut}");
     let [(uri, media_type)] = &links(&cut)[..] else { panic!("{cut}") };
-    let whole = kept(&mut client, uri);
+    let whole = stored(&mut client, uri);
     assert_eq!((media_type.as_str(), &whole["mimeType"]), ("application/json", &json!(media_type)));
     let whole: Value = serde_json::from_str(whole["text"].as_str().unwrap()).unwrap();
     assert_eq!(whole, rows());
     let found = client.call("results_read", json!({ "id": uri, "find": "row 777 of" }));
     assert!(text(&found).contains("{\"id\":777,"), "{found}");
     let found = client.call("results_read", json!({ "id": uri, "find": "row of nothing" }));
-    assert!(text(&found).contains("That is not in it"), "{found}");
+    assert!(text(&found).contains("Not found from"), "{found}");
     let beyond = client.call("results_read", json!({ "id": uri, "offset": 1_000_000_000 }));
-    assert!(text(&beyond).contains("Nothing more: it has"), "{beyond}");
-    // What is short is as it was.
+    assert!(text(&beyond).contains("No more: the result has"), "{beyond}");
+    // A short result is unchanged.
     let short = json!({ "rows": [1] });
     let whole = client.call("odd_say", structured(&short));
     assert_eq!(whole["result"]["structuredContent"], short);
 }
 
 #[test]
-fn what_was_promised_is_structured_however_long_and_is_not_promised_where_settings_say_so() {
+fn a_value_with_a_promised_schema_stays_structured_unless_promises_are_disabled() {
     let settings = "answer_bytes = 20000\n";
     let unpromised = format!("{settings}promise_outputs = false");
     let workspace = with_odds(&[("odd", "", settings), ("free", "", &unpromised)]);
@@ -92,18 +92,18 @@ fn what_was_promised_is_structured_however_long_and_is_not_promised_where_settin
 }
 
 #[test]
-fn what_breaks_a_schema_that_is_not_promised_is_refused_all_the_same_however_long() {
+fn a_value_that_violates_an_unpromised_schema_is_refused_at_any_length() {
     let workspace = with_odd("answer_bytes = 20000\npromise_outputs = false");
     let mut client = stdio(&workspace);
-    for odd in [json!({ "lines": [] }), json!({ "lines": rows() })] {
-        let refused = client.call("odd_promise", structured(&odd));
+    for invalid in [json!({ "lines": [] }), json!({ "lines": rows() })] {
+        let refused = client.call("odd_promise", structured(&invalid));
         assert!(text(&refused).contains("`rows` is missing"), "{refused}");
         assert!(refused["result"]["isError"] == true && links(&refused).is_empty(), "{refused}");
     }
 }
 
 #[test]
-fn the_largest_of_pictures_and_files_are_read_by_their_links_as_they_were() {
+fn the_largest_media_are_replaced_by_links_and_read_unchanged() {
     let workspace = with_odd("answer_bytes = 20000\nmedia_bytes = 50000");
     let mut client = stdio(&workspace);
     // Three bytes each.
@@ -130,7 +130,7 @@ fn the_largest_of_pictures_and_files_are_read_by_their_links_as_they_were() {
     let links = links(&cut);
     assert_eq!(links.len(), 3, "{note}");
     for ((uri, is), (media_type, name, whole)) in links.iter().zip(expected) {
-        let read = kept(&mut client, uri);
+        let read = stored(&mut client, uri);
         assert_eq!((is.as_str(), read["mimeType"].as_str()), (media_type, Some(media_type)));
         assert!(read[name] == json!(whole), "{uri}");
     }
@@ -139,16 +139,16 @@ fn the_largest_of_pictures_and_files_are_read_by_their_links_as_they_were() {
 }
 
 #[test]
-fn a_secret_that_stands_where_an_answer_is_cut_is_told_in_no_piece() {
+fn a_secret_at_a_cut_is_redacted_in_every_piece() {
     let settings = "answer_bytes = 20000\n[secrets]\nvalues_from = [\"PASSWORD\"]";
     let workspace = with_odd(settings);
     let launch = super::launch(&workspace).env("PASSWORD", "correct-horse-battery");
     let mut client = Client::stdio(launch, crate::support::MODERN);
-    // What is shown of the beginning ends within it.
-    let said = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(30_000));
-    let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": said }] }));
+    // The shown beginning ends within the secret.
+    let long_text = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(30_000));
+    let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": long_text }] }));
     assert!(!text(&cut).contains("correct") && text(&cut).contains("xxx[reda"), "{cut}");
     let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };
-    let whole = kept(&mut client, uri)["text"].as_str().unwrap().to_owned();
+    let whole = stored(&mut client, uri)["text"].as_str().unwrap().to_owned();
     assert!(whole.contains("x[redacted]y") && !whole.contains("correct"));
 }

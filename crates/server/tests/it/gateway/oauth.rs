@@ -1,4 +1,4 @@
-//! Servers that ask for OAuth behind ours: a real one on FastMCP, and a real authorization server.
+//! Upstreams that require OAuth: a real server on FastMCP and a real authorization server.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,31 +14,30 @@ use tempfile::TempDir;
 use super::real::{Beside, free_port, listens, node, tool};
 use super::{checkout, launch, names, text};
 use crate::support::{
-    Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path, vouch,
-    wait_for, wait_until,
+    Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path,
+    trust_config, wait_for, wait_until,
 };
 
-/// Whom tokens are for that callers are let in with here.
+/// Audience of the tokens that callers authenticate with.
 const AUDIENCE: &str = "https://tools.example/mcp";
 
-/// A server that is let in at by tokens of `Authorization`.
+/// An upstream that requires tokens of `Authorization`.
 struct Protected {
     authorization: Authorization,
-    /// Where it is.
     url: String,
     _server: Beside,
 }
 
-/// An authorization server, and what it says that it was asked for.
+/// An authorization server, and the log lines that it printed.
 struct Authorization {
     url: String,
-    said: Arc<Mutex<Vec<String>>>,
-    _server: Ended,
+    lines: Arc<Mutex<Vec<String>>>,
+    _server: KilledOnDrop,
 }
 
-struct Ended(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -46,30 +45,30 @@ impl Drop for Ended {
 }
 
 impl Authorization {
-    /// One whose tokens are good for `life` seconds.
+    /// Starts a server whose tokens are valid for `life` seconds.
     fn start(life: u32) -> Self {
         let mut command = Command::new(node());
         command.arg(checkout().join("tests/upstreams/authorization.mjs")).arg(tool("servers"));
         command.env("LIFE", life.to_string()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let hears = said.clone();
-        thread::spawn(move || lines.for_each(|line| hears.lock().unwrap().push(line)));
-        let server = Ended(child);
-        let url = wait_for("it says where it is", || {
-            let said = said.lock().unwrap();
-            let line = said.iter().find_map(|line| line.strip_prefix("authorization server at "));
+        let stderr = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = lines.clone();
+        thread::spawn(move || stderr.for_each(|line| sink.lock().unwrap().push(line)));
+        let server = KilledOnDrop(child);
+        let url = wait_for("it prints its address", || {
+            let lines = lines.lock().unwrap();
+            let line = lines.iter().find_map(|line| line.strip_prefix("authorization server at "));
             line.map(str::to_owned)
         });
-        Self { url, said, _server: server }
+        Self { url, lines, _server: server }
     }
 
-    /// The key by which `client` shows who it is, on one line.
+    /// Returns the private key of `client`, on one line.
     fn key(&self, client: &str) -> String {
-        let said = self.said.lock().unwrap();
+        let lines = self.lines.lock().unwrap();
         let begins = format!("the key of {client} is ");
-        let key = said.iter().find_map(|line| line.strip_prefix(&begins));
+        let key = lines.iter().find_map(|line| line.strip_prefix(&begins));
         key.unwrap().to_owned()
     }
 
@@ -77,43 +76,45 @@ impl Authorization {
         self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// Waits until it has said that it gave so many tokens for `grant`.
+    /// Waits until it has issued so many tokens for `grant`.
     fn has_given(&self, grant: &str, tokens: usize) {
-        wait_until(&format!("{tokens} are given"), || self.gave(grant) == tokens);
+        wait_until(&format!("{tokens} tokens are issued"), || self.gave(grant) == tokens);
     }
 
-    /// How many tokens it has said that it gave for `grant`.
+    /// Returns the number of tokens that it has issued for `grant`.
     fn gave(&self, grant: &str) -> usize {
         let begins = format!("grant.success {grant} ");
-        self.said.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
+        self.lines.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
     }
 
-    /// A token for the service itself, for whoever is at `resource`.
+    /// Requests a token of the service itself for `resource`.
     fn granted(&self, resource: &str) -> String {
         use base64::Engine as _;
-        let known = base64::engine::general_purpose::STANDARD;
-        let known = known.encode("service:the-secret-of-the-service");
+        let credentials = base64::engine::general_purpose::STANDARD;
+        let credentials = credentials.encode("service:the-secret-of-the-service");
         let body = format!("grant_type=client_credentials&scope=read&resource={resource}");
         let post = Post::bytes(body.as_bytes()).to("/token");
         let post = post.with("content-type", "application/x-www-form-urlencoded");
         let mut connection = Connection::to(self.addr());
-        connection.post(&post.with("authorization", &format!("Basic {known}")));
+        connection.post(&post.with("authorization", &format!("Basic {credentials}")));
         let answer = connection.response();
         assert_eq!(answer.status, 200, "{answer:?}");
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         answer["access_token"].as_str().unwrap().to_owned()
     }
 
-    /// Goes through `page` as a browser does, to where it ends; the last answer.
+    /// Opens `page` and follows redirects like a browser. Returns the last response.
     fn browse(page: &str) -> Response {
         let mut at = page.to_owned();
         let mut cookies = Vec::<(String, String)>::new();
         for _ in 0..10 {
             let rest = at.strip_prefix("http://").expect("a page of this machine");
             let (host, path) = rest.split_once('/').unwrap();
-            let kept: Vec<_> = cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
+            let sent_cookies: Vec<_> =
+                cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
             let mut connection = Connection::to(host.parse().unwrap());
-            let get = Post::bare("GET", &format!("/{path}")).with("cookie", &kept.join("; "));
+            let get =
+                Post::bare("GET", &format!("/{path}")).with("cookie", &sent_cookies.join("; "));
             connection.post(&get);
             let answer = connection.response();
             for (name, value) in &answer.headers {
@@ -147,19 +148,19 @@ impl Protected {
         Self { authorization, url, _server: server }
     }
 
-    /// A workspace before which it is, with `more` of its settings.
+    /// Returns a workspace with this upstream, whose settings include `more`.
     fn workspace(&self, more: &str) -> Workspace {
         let settings = format!("[upstream.prot]\nurl = {:?}\n{more}\n", self.url);
         Workspace::new().file("toolgate.toml", settings)
     }
 }
 
-/// `toolgate WORDS` for `workspace`, which remembers in `state`.
+/// Returns the command `toolgate WORDS` for `workspace`, with the state folder `state`.
 fn toolgate(workspace: &Workspace, state: &TempDir, words: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(words).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", state.path()).env("XDG_STATE_HOME", state.path());
-    vouch(&mut command, workspace.root());
+    trust_config(&mut command, workspace.root());
     command
 }
 
@@ -169,7 +170,7 @@ fn ends(ran: &Output, code: i32) -> String {
     String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr)
 }
 
-/// Signs Ada in at the upstream; what that says.
+/// Signs Ada in to the upstream. Returns the output.
 fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
     let mut command = toolgate(workspace, state, &["login", "prot", "--no-browser"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -177,7 +178,7 @@ fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
     let mut page = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut page).unwrap();
     let last = Authorization::browse(page.trim());
-    assert!(last.text().contains("Back to the terminal"), "{last:?}");
+    assert!(last.text().contains("Return to the terminal"), "{last:?}");
     ends(&child.wait_with_output().unwrap(), 0)
 }
 
@@ -188,7 +189,7 @@ fn service(launch: Launch) -> Launch {
 }
 
 #[test]
-fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
+fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
     let protected = Protected::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
@@ -197,43 +198,44 @@ fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
     let log = client.server().log();
     assert!(log.contains("toolgate login prot"), "{log}");
 
-    let said = sign_in(&workspace, &state);
-    assert!(said.contains("signed in at `prot`"), "{said}");
+    let output = sign_in(&workspace, &state);
+    assert!(output.contains("signed in to `prot`"), "{output}");
     wait_until("its tools are listed", || names(&mut client).contains(&"prot_whoami".to_owned()));
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
 
-    // The upstream takes what it took before no more.
+    // The upstream no longer accepts the token.
     client.call("prot_forget", json!({}));
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
     protected.authorization.has_given("refresh_token", 1);
 
-    let kept: Vec<_> = fs::read_dir(state.path().join("toolgate/upstreams")).unwrap().collect();
-    let kept = kept.into_iter().map(|it| it.unwrap().path());
-    let kept = kept.filter(|it| it.extension().is_some_and(|it| it == "json")).collect::<Vec<_>>();
-    let [kept] = &kept[..] else { panic!("{kept:?}") };
-    assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o600);
-    let kept: Value = serde_json::from_str(&fs::read_to_string(kept).unwrap()).unwrap();
-    let token = kept["tokens"]["access"].as_str().unwrap();
-    let told = client.server().log() + &said + &format!("{:?}", client.server().records());
-    assert!(!told.contains(token), "{told}");
+    let stored: Vec<_> = fs::read_dir(state.path().join("toolgate/upstreams")).unwrap().collect();
+    let stored = stored.into_iter().map(|it| it.unwrap().path());
+    let stored =
+        stored.filter(|it| it.extension().is_some_and(|it| it == "json")).collect::<Vec<_>>();
+    let [stored] = &stored[..] else { panic!("{stored:?}") };
+    assert_eq!(fs::metadata(stored).unwrap().permissions().mode() & 0o777, 0o600);
+    let stored: Value = serde_json::from_str(&fs::read_to_string(stored).unwrap()).unwrap();
+    let token = stored["tokens"]["access"].as_str().unwrap();
+    let everything = client.server().log() + &output + &format!("{:?}", client.server().records());
+    assert!(!everything.contains(token), "{everything}");
 
-    let out = toolgate(&workspace, &state, &["logout", "prot"]).output().unwrap();
-    assert!(ends(&out, 0).contains("nobody is signed in"), "{out:?}");
+    let signed_out = toolgate(&workspace, &state, &["logout", "prot"]).output().unwrap();
+    assert!(ends(&signed_out, 0).contains("signed out of `prot`"), "{signed_out:?}");
     let called = toolgate(&workspace, &state, &["call", "prot_whoami"]).output().unwrap();
     assert!(ends(&called, 1).contains("toolgate login prot"), "{called:?}");
-    // A server that runs lets go of the token, too.
+    // A running server drops the token, too.
     wait_until("it is signed out", || {
         client.call("prot_whoami", json!({})).to_string().contains("toolgate login prot")
     });
     sign_in(&workspace, &state);
-    wait_until("it is let in again", || {
+    wait_until("it is signed in again", || {
         client.call("prot_whoami", json!({})).to_string().contains("ada read")
     });
 }
 
 #[test]
-fn a_token_that_ends_is_renewed_before_it_is_refused() {
-    // What is good for less than half a minute is renewed with each call.
+fn an_expiring_token_is_renewed_before_it_is_refused() {
+    // A token that is valid for less than 30 seconds is renewed with each call.
     let protected = Protected::start(20);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
@@ -247,7 +249,7 @@ fn a_token_that_ends_is_renewed_before_it_is_refused() {
 }
 
 #[test]
-fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
+fn client_credentials_get_a_token_and_another_once_it_is_refused() {
     let protected = Protected::start(300);
     let oauth = format!(
         "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n{SERVICE}issuer = {:?}\n",
@@ -260,7 +262,7 @@ fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
     for _ in 0..3 {
         assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
     }
-    // A token is used for as long as it is good.
+    // A token is used as long as it is valid.
     has_given(1);
     client.call("prot_forget", json!({}));
     assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
@@ -268,7 +270,7 @@ fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
 }
 
 #[test]
-fn this_server_shows_who_it_is_by_what_a_key_signs() {
+fn a_client_authenticates_with_a_signing_key() {
     let protected = Protected::start(300);
     let other = Protected::start(300);
     let authorization = &protected.authorization;
@@ -289,15 +291,15 @@ fn this_server_shows_who_it_is_by_what_a_key_signs() {
             let mut command = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]);
             ends(&command.env("KEY", key).env("KEY_ID", "first").output().unwrap(), code)
         };
-        let told = doctor(&other.authorization.key(id), 1);
-        assert!(told.contains("invalid_client"), "{told}");
-        let told = doctor("hunter2", 2);
-        assert!(told.contains("`oauth.client_key`") && !told.contains("hunter2"), "{told}");
+        let output = doctor(&other.authorization.key(id), 1);
+        assert!(output.contains("invalid_client"), "{output}");
+        let output = doctor("hunter2", 2);
+        assert!(output.contains("`oauth.client_key`") && !output.contains("hunter2"), "{output}");
     }
 }
 
 #[test]
-fn each_caller_is_let_in_by_their_own_token_which_is_exchanged_and_never_handed_on() {
+fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
     let protected = Protected::start(300);
     let authorization = &protected.authorization;
     let oauth = format!(
@@ -323,18 +325,18 @@ fn each_caller_is_let_in_by_their_own_token_which_is_exchanged_and_never_handed_
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 1);
     called("prot_whoami", &ada);
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 1);
-    // Another token may be for less, and is exchanged for itself.
+    // Another token may allow less and is exchanged separately.
     let again = authorization.granted(AUDIENCE);
     called("prot_whoami", &again);
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 2);
     let refused = called("prot_whoami", "carol-key");
-    assert!(refused.to_string().contains("in the name of whoever calls"), "{refused}");
-    let told = served.log() + &format!("{:?}", served.records());
-    assert!(!told.contains(&ada), "{told}");
+    assert!(refused.to_string().contains("needs a token of the caller"), "{refused}");
+    let everything = served.log() + &format!("{:?}", served.records());
+    assert!(!everything.contains(&ada), "{everything}");
 }
 
 #[test]
-fn a_secret_is_said_to_no_authorization_server_that_an_upstream_alone_names() {
+fn a_secret_is_not_sent_to_an_authorization_server_that_only_the_upstream_names() {
     let protected = Protected::start(300);
     let begins = "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n";
     let none = protected.workspace(&format!("{begins}{SERVICE}"));
@@ -343,41 +345,44 @@ fn a_secret_is_said_to_no_authorization_server_that_an_upstream_alone_names() {
         let mut command = toolgate(workspace, &state, &["doctor", "oauth", "prot"]);
         ends(&command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(), code)
     };
-    let told = doctor(&none, 2);
-    assert!(told.contains("`oauth.issuer`"), "{told}");
+    let output = doctor(&none, 2);
+    assert!(output.contains("`oauth.issuer`"), "{output}");
     let other = format!("{begins}{SERVICE}issuer = \"https://login.example\"\n");
-    let told = doctor(&protected.workspace(&other), 1);
-    assert!(told.contains("does not name the authorization server"), "{told}");
+    let output = doctor(&protected.workspace(&other), 1);
+    assert!(output.contains("does not name the authorization server"), "{output}");
     assert_eq!(protected.authorization.gave("client_credentials"), 0);
 }
 
 #[test]
-fn each_step_of_being_let_in_is_told_and_the_one_that_does_not_go() {
+fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     let protected = Protected::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     let doctor = |workspace: &Workspace| {
         toolgate(workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap()
     };
-    let told = ends(&doctor(&workspace), 1);
-    let lines: Vec<_> = told.lines().collect();
+    let output = ends(&doctor(&workspace), 1);
+    let lines: Vec<_> = output.lines().collect();
     let begins = [
-        "ok      the upstream: `http://127.0.0.1:",
-        "ok      who gives tokens: `http://127.0.0.1:",
-        "ok      the authorization server: `http://127.0.0.1:",
-        "FAILED  being let in: nobody is signed in: run `toolgate login prot`",
+        "ok      upstream: `http://127.0.0.1:",
+        "ok      resource metadata: `http://127.0.0.1:",
+        "ok      authorization server: `http://127.0.0.1:",
+        "FAILED  authorization: not signed in: run `toolgate login prot`",
     ];
-    assert_eq!(lines.len(), begins.len(), "{told}");
-    assert!(lines.iter().zip(begins).all(|(line, begins)| line.starts_with(begins)), "{told}");
+    assert_eq!(lines.len(), begins.len(), "{output}");
+    assert!(lines.iter().zip(begins).all(|(line, begins)| line.starts_with(begins)), "{output}");
     sign_in(&workspace, &state);
-    let told = ends(&doctor(&workspace), 0);
-    assert!(told.contains("ok      a token: good for "), "{told}");
-    assert!(told.trim_end().ends_with("and has 2 tools"), "{told}");
+    let output = ends(&doctor(&workspace), 0);
+    assert!(output.contains("ok      token: valid for "), "{output}");
+    assert!(output.trim_end().ends_with("(tools: 2)"), "{output}");
 
-    // It is described as being somewhere else.
+    // The metadata describes another URL.
     let other = protected.url.replace("127.0.0.1", "localhost");
     let other =
         Workspace::new().file("toolgate.toml", format!("[upstream.prot]\nurl = {other:?}\n"));
-    let told = ends(&doctor(&other), 1);
-    assert!(told.contains("FAILED  who gives tokens: ") && told.contains("another than"), "{told}");
+    let output = ends(&doctor(&other), 1);
+    assert!(
+        output.contains("FAILED  resource metadata: ") && output.contains("instead of"),
+        "{output}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Servers of other people behind ours, each as its own package brings it.
+//! Real servers as upstreams, each from its own package.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::{checkout, launch, names, stdio, text};
-use crate::support::{Client, Workspace, binary, path, vouch, wait_until};
+use crate::support::{Client, Workspace, binary, path, trust_config, wait_until};
 
 pub(super) fn tool(path: &str) -> String {
     checkout().join(".tools").join(path).display().to_string()
@@ -22,21 +22,21 @@ fn package(name: &str) -> String {
     tool(&format!("servers/node_modules/@modelcontextprotocol/{name}/dist/index.js"))
 }
 
-/// A workspace before which `settings` put other servers.
+/// Returns a workspace with the configuration `settings`.
 fn with(settings: &str) -> Workspace {
     Workspace::new().file("toolgate.toml", settings)
 }
 
-/// A server that was begun beside, and is ended when dropped.
+/// A running server that is killed on drop.
 pub(super) struct Beside(Child);
 
 impl Beside {
-    /// Begins `command` and waits until it says `ready` on its standard error; returns that line.
+    /// Starts `command` and waits for `ready` on its standard error. Returns that line, too.
     pub(super) fn begin(command: &mut Command, ready: &str) -> (Self, String) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let this = Self(child);
-        let line = lines.find(|line| line.contains(ready)).expect("it says that it is ready");
+        let line = lines.find(|line| line.contains(ready)).expect("a line that it is ready");
         thread::spawn(move || lines.for_each(drop));
         (this, line)
     }
@@ -49,7 +49,7 @@ impl Drop for Beside {
     }
 }
 
-/// Waits until something listens where `url` says: what is started says so before it does.
+/// Waits until a server listens at `url`. Servers announce themselves before they listen.
 pub(super) fn listens(url: &str) {
     let place = url.split('/').nth(2).unwrap().to_owned();
     wait_until("it listens", || TcpStream::connect(&place).is_ok());
@@ -59,7 +59,7 @@ pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A workspace that is a repository with one commit.
+/// Returns a workspace that is a Git repository with one commit.
 fn repository() -> Workspace {
     let workspace = Workspace::new();
     for words in [
@@ -82,7 +82,7 @@ fn answers(client: &mut Client, tool: &str, arguments: Value, with: &str) {
 }
 
 #[test]
-fn a_server_of_files_reads_what_it_may_and_says_what_it_may_not() {
+fn a_file_server_reads_allowed_files_and_refuses_others() {
     let workspace = Workspace::new();
     let node = node();
     let server = package("server-filesystem");
@@ -97,58 +97,58 @@ fn a_server_of_files_reads_what_it_may_and_says_what_it_may_not() {
     assert!(text(&refused).contains("Access denied"), "{refused}");
 }
 
-/// A workspace before which there is a server of everything, called `every`.
+/// Returns a workspace with `server-everything` as the upstream `every`.
 fn everything() -> Workspace {
     let command = [node(), package("server-everything"), "stdio".to_owned()];
     with(&format!("[upstream.every]\ncommand = {command:?}\n"))
 }
 
 #[test]
-fn what_an_upstream_has_to_read_and_to_complete_is_found_though_nobody_has_listed() {
+fn resources_and_completions_of_an_upstream_work_before_any_list() {
     let read = json!({ "uri": "demo://resource/dynamic/text/3" });
     let answer = stdio(&everything()).ask("resources/read", read);
     let text = answer["result"]["contents"][0]["text"].as_str();
     assert!(text.is_some_and(|text| text.contains("Resource 3")), "{answer}");
     let of = json!({ "type": "ref/resource", "uri": "demo://resource/dynamic/text/{resourceId}" });
-    let asked = json!({ "ref": of, "argument": { "name": "resourceId", "value": "7" } });
-    let answer = stdio(&everything()).ask("completion/complete", asked);
+    let params = json!({ "ref": of, "argument": { "name": "resourceId", "value": "7" } });
+    let answer = stdio(&everything()).ask("completion/complete", params);
     assert_eq!(answer["result"]["completion"]["values"], json!(["7"]), "{answer}");
     let nothing = stdio(&everything()).ask("resources/read", json!({ "uri": "demo:/nothing" }));
     assert!(nothing["error"]["message"].as_str().unwrap().contains("no resource is at"));
 }
 
 #[test]
-fn the_command_line_prints_all_texts_of_an_answer_and_says_what_else_there_is() {
+fn the_command_line_prints_all_texts_of_a_result_and_mentions_the_rest() {
     let workspace = everything();
     let call = |tool: &str, arguments: Value| {
         let mut command = Command::new(binary());
         command.args(["call", tool, &arguments.to_string()]).current_dir(workspace.root());
         command.env_clear().env("PATH", path()).env("HOME", workspace.path(".home"));
-        vouch(&mut command, workspace.root());
+        trust_config(&mut command, workspace.root());
         let ran = command.output().unwrap();
         assert!(ran.status.success(), "{ran:?}");
-        [ran.stdout, ran.stderr].map(|said| String::from_utf8(said).unwrap())
+        [ran.stdout, ran.stderr].map(|output| String::from_utf8(output).unwrap())
     };
-    let [said, _] = call("every_get-annotated-message", json!({ "messageType": "error" }));
-    assert_eq!(said, "Error: Operation failed\n");
-    let [said, beside] = call("every_get-tiny-image", json!({}));
-    assert_eq!(said.lines().count(), 2, "{said}");
-    assert!(beside.contains("not shown: (image/png, "), "{beside}");
-    let [_, beside] = call("every_get-resource-links", json!({ "count": 2 }));
-    assert!(beside.contains("it links to demo://resource/"), "{beside}");
+    let [stdout, _] = call("every_get-annotated-message", json!({ "messageType": "error" }));
+    assert_eq!(stdout, "Error: Operation failed\n");
+    let [stdout, stderr] = call("every_get-tiny-image", json!({}));
+    assert_eq!(stdout.lines().count(), 2, "{stdout}");
+    assert!(stderr.contains("not shown: (image/png, "), "{stderr}");
+    let [_, stderr] = call("every_get-resource-links", json!({ "count": 2 }));
+    assert!(stderr.contains("link: demo://resource/"), "{stderr}");
 }
 
 #[test]
-fn what_a_server_remembers_is_there_at_the_next_call() {
+fn an_upstream_keeps_its_state_between_calls() {
     let node = node();
     let server = package("server-memory");
     let workspace = Workspace::new();
-    let kept = workspace.path("memory.jsonl");
+    let memory = workspace.path("memory.jsonl");
     let workspace = workspace.file(
         "toolgate.toml",
         format!(
             "[upstream.memory]\ncommand = [{node:?}, {server:?}]\n\
-             env = {{ MEMORY_FILE_PATH = {kept:?} }}\n"
+             env = {{ MEMORY_FILE_PATH = {memory:?} }}\n"
         ),
     );
     let mut first = Client::http(launch(&workspace), "2025-06-18");
@@ -160,7 +160,7 @@ fn what_a_server_remembers_is_there_at_the_next_call() {
 }
 
 #[test]
-fn a_server_of_git_in_python_tells_what_git_tells() {
+fn a_python_git_server_works_as_an_upstream() {
     let workspace = repository();
     let server = tool("upstreams/bin/mcp-server-git");
     let folder = workspace.path(".");
@@ -171,7 +171,7 @@ fn a_server_of_git_in_python_tells_what_git_tells() {
 }
 
 #[test]
-fn a_server_by_fastmcp_is_asked_over_http() {
+fn a_fastmcp_server_works_over_http() {
     let script = checkout().join("bench/peers/echo_fastmcp.py");
     let python = tool("upstreams/bin/python");
     let (_server, line) =
@@ -184,7 +184,7 @@ fn a_server_by_fastmcp_is_asked_over_http() {
 }
 
 #[test]
-fn a_server_by_the_typescript_sdk_of_today_is_asked_over_a_pipe() {
+fn a_server_by_the_current_typescript_sdk_works_over_stdio() {
     let script = checkout().join("tests/upstreams/typescript.mjs");
     let command = [node(), script.display().to_string(), tool("servers")];
     let workspace = with(&format!("[upstream.ts]\ncommand = {command:?}\n"));
@@ -195,7 +195,7 @@ fn a_server_by_the_typescript_sdk_of_today_is_asked_over_a_pipe() {
 }
 
 #[test]
-fn a_server_over_http_and_sse_and_one_over_streamable_http_with_sessions_are_asked() {
+fn servers_over_sse_and_over_streamable_http_with_sessions_work() {
     for (transport, path, setting) in
         [("sse", "sse", "transport = \"sse\""), ("streamableHttp", "mcp", "")]
     {
@@ -210,13 +210,16 @@ fn a_server_over_http_and_sse_and_one_over_streamable_http_with_sessions_are_ask
         answers(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
         answers(&mut client, "every_echo", json!({ "message": "hello" }), "hello");
         let discovered = client.ask("server/discover", json!({}));
-        let told = discovered["result"]["instructions"].as_str().unwrap();
-        assert!(told.contains("The server `every` says") && told.contains("> # Everything Server"));
+        let instructions = discovered["result"]["instructions"].as_str().unwrap();
+        assert!(
+            instructions.contains("of the server `every`")
+                && instructions.contains("> # Everything Server")
+        );
     }
 }
 
 #[test]
-fn a_server_of_sessions_that_was_begun_anew_is_asked_in_a_new_session() {
+fn a_restarted_session_server_gets_a_new_session() {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/mcp");
     let begin = || {
@@ -236,7 +239,7 @@ fn a_server_of_sessions_that_was_begun_anew_is_asked_in_a_new_session() {
 }
 
 #[test]
-fn a_server_is_asked_over_a_websocket() {
+fn a_server_works_over_a_websocket() {
     let repository = repository();
     let mut command = Command::new(tool("upstreams/bin/python"));
     command.arg(checkout().join("tests/upstreams/over_websocket.py"));

@@ -1,4 +1,4 @@
-//! Upstreams that come, change and go while a server runs, and rules over what their tools answer.
+//! Upstreams that are added, changed and removed while a server runs, and validation of their results.
 
 use std::fs;
 use std::process::Command;
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::{launch, names, stdio, text, with_odd};
 use crate::support::{Client, MODERN, Wire, Workspace, binary, is_alive, path, wait_until};
 
-/// Has the file of `workspace` say `settings`, as an editor writes it.
-fn says(workspace: &Workspace, settings: &str) {
+/// Replaces the configuration of `workspace` by `settings`, like an editor.
+fn write_settings(workspace: &Workspace, settings: &str) {
     fs::write(workspace.path("next.toml"), settings).unwrap();
     fs::rename(workspace.path("next.toml"), workspace.path("toolgate.toml")).unwrap();
 }
@@ -20,29 +20,29 @@ fn pid(client: &mut Client) -> u32 {
 }
 
 #[test]
-fn an_upstream_that_is_added_is_served_and_one_that_is_taken_away_is_not() {
+fn an_added_upstream_is_served_and_a_removed_one_is_not() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
     let settings = workspace.read("toolgate.toml");
     let more = settings.replace("[upstream.odd]", "[upstream.more]");
-    says(&workspace, &format!("{settings}{more}"));
+    write_settings(&workspace, &format!("{settings}{more}"));
     wait_until("it is listed", || names(&mut client).contains(&"more_echo".to_owned()));
     let echo = json!({ "message": "hello" });
     assert_eq!(text(&client.call("more_echo", echo.clone())), "hello");
-    // Who is as before goes on as before.
+    // An unchanged upstream keeps running.
     assert_eq!(pid(&mut client), first);
-    says(&workspace, &more);
+    write_settings(&workspace, &more);
     wait_until("it is listed no more", || !names(&mut client).contains(&"odd_echo".to_owned()));
     wait_until("its program is ended", || !is_alive(first));
     assert_eq!(text(&client.call("more_echo", echo)), "hello");
     let log = client.server().log();
     assert!(log.contains("the upstream `more` is new"), "{log}");
-    assert!(log.contains("the upstream `odd` is not served any more"), "{log}");
+    assert!(log.contains("the upstream `odd` was removed"), "{log}");
 }
 
 #[test]
-fn a_call_in_flight_is_answered_though_its_upstream_is_another_meanwhile() {
+fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
@@ -51,7 +51,7 @@ fn a_call_in_flight_is_answered_though_its_upstream_is_another_meanwhile() {
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call wait"));
     let settings = workspace.read("toolgate.toml");
-    says(&workspace, &format!("{settings}answer_bytes = 30000\n"));
+    write_settings(&workspace, &format!("{settings}answer_bytes = 30000\n"));
     wait_until("another is called", || pid(&mut client) != first);
     assert!(is_alive(first));
     fs::write(workspace.path("odd.log.go"), "").unwrap();
@@ -63,7 +63,7 @@ fn a_call_in_flight_is_answered_though_its_upstream_is_another_meanwhile() {
 }
 
 #[test]
-fn an_upstream_that_was_replaced_offers_nothing_any_more_while_it_ends_its_calls() {
+fn a_replaced_upstream_no_longer_changes_the_catalog() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let request = client.request("tools/call", json!({ "name": "odd_late", "arguments": {} }));
@@ -71,11 +71,11 @@ fn an_upstream_that_was_replaced_offers_nothing_any_more_while_it_ends_its_calls
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call late"));
     let settings = workspace.read("toolgate.toml");
-    says(&workspace, &format!("{settings}without = [\"echo\"]\n"));
+    write_settings(&workspace, &format!("{settings}without = [\"echo\"]\n"));
     wait_until("it is left out", || {
-        client.server().log().contains("the upstream `odd` is another")
+        client.server().log().contains("the upstream `odd` has new settings")
     });
-    // Now the old one says that it has others.
+    // Now the replaced upstream announces changed tools.
     fs::write(workspace.path("odd.log.go"), "").unwrap();
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
@@ -87,24 +87,27 @@ fn an_upstream_that_was_replaced_offers_nothing_any_more_while_it_ends_its_calls
 }
 
 #[test]
-fn a_file_that_cannot_be_read_or_meant_leaves_the_upstreams_as_they_were() {
+fn an_invalid_configuration_leaves_the_upstreams_unchanged() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
     let settings = workspace.read("toolgate.toml");
-    for odd in ["[upstream.odd\n", "[upstream.odd]\ncommand = []\n", "[upstream.Odd]\nurl=\"a\"\n"]
+    for invalid in
+        ["[upstream.odd\n", "[upstream.odd]\ncommand = []\n", "[upstream.Odd]\nurl=\"a\"\n"]
     {
-        says(&workspace, odd);
-        wait_until("it is told", || client.server().log().contains("stay as they were"));
+        write_settings(&workspace, invalid);
+        wait_until("it is logged", || {
+            client.server().log().contains("the upstreams are unchanged")
+        });
         assert_eq!(pid(&mut client), first);
     }
-    says(&workspace, &format!("{settings}[log]\nlevel = \"info\"\n"));
-    wait_until("it is told", || client.server().log().contains("holds from the next start"));
+    write_settings(&workspace, &format!("{settings}[log]\nlevel = \"info\"\n"));
+    wait_until("it is logged", || client.server().log().contains("need a restart"));
     assert_eq!(pid(&mut client), first);
 }
 
 #[test]
-fn an_upstream_that_comes_with_a_rule_which_may_guard_it_is_not_served_before_the_rule_holds() {
+fn an_upstream_added_with_a_rule_is_not_served_before_the_rule_applies() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
@@ -112,21 +115,21 @@ fn an_upstream_that_comes_with_a_rule_which_may_guard_it_is_not_served_before_th
     let more = settings.replace("[upstream.odd]", "[upstream.more]");
     let rule = "[[policy.rules]]\nname = \"none\"\neffect = \"deny\"\ntools = [\"more.*\"]\n";
     let other = settings.replace("[upstream.odd]", "[upstream.odd]\nprefix = \"other\"");
-    says(&workspace, &format!("{other}{more}{rule}"));
-    wait_until("it is told", || client.server().log().contains("holds from the next start"));
+    write_settings(&workspace, &format!("{other}{more}{rule}"));
+    wait_until("it is logged", || client.server().log().contains("need a restart"));
     let listed = names(&mut client);
     assert!(!listed.iter().any(|name| name.starts_with("more_")), "{listed:?}");
-    assert_eq!(pid(&mut client), first, "it is as it was");
-    // What is not served any more is not, whatever else is said.
-    says(&workspace, rule);
+    assert_eq!(pid(&mut client), first, "it still runs");
+    // A removed upstream is stopped, whatever else changed.
+    write_settings(&workspace, rule);
     wait_until("it is ended", || !is_alive(first));
     assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
-    says(&workspace, &format!("{settings}{more}"));
+    write_settings(&workspace, &format!("{settings}{more}"));
     wait_until("it is served", || names(&mut client).contains(&"more_echo".to_owned()));
 }
 
 #[test]
-fn a_link_or_a_pipe_in_the_place_of_a_configuration_is_told_of_and_holds_nobody_up() {
+fn a_symlink_or_fifo_as_configuration_is_logged_and_blocks_nothing() {
     let workspace = Workspace::new();
     let other = with_odd("");
     let state = TempDir::new().unwrap();
@@ -134,27 +137,27 @@ fn a_link_or_a_pipe_in_the_place_of_a_configuration_is_told_of_and_holds_nobody_
     names(&mut client);
     let at = workspace.path("toolgate.toml");
     std::os::unix::fs::symlink(other.path("toolgate.toml"), &at).unwrap();
-    wait_until("it is told", || client.server().log().contains("it is a link"));
+    wait_until("it is logged", || client.server().log().contains("it is a link"));
     assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
     fs::remove_file(&at).unwrap();
     assert!(Command::new("mkfifo").arg(&at).status().unwrap().success());
-    wait_until("it is told", || client.server().log().contains("is no file"));
+    wait_until("it is logged", || client.server().log().contains("is not a regular file"));
     assert!(names(&mut client).contains(&"files_read".to_owned()));
 }
 
 #[test]
-fn a_program_begins_where_nobody_writes_and_is_none_that_lies_in_the_workspace_by_its_name() {
+fn a_program_starts_in_an_empty_folder_and_is_not_looked_up_in_the_workspace() {
     let workspace = with_odd("");
     let settings = workspace.read("toolgate.toml");
     let (python, rest) = settings.split_once("command = [").unwrap();
     let at = |file: &str| workspace.path(file).display().to_string();
-    let says = |file: &str, more: &str| {
+    let table = |file: &str, more: &str| {
         let run = format!("pwd > {}; ls -A >> {0}; exec \\\"$@\\\"", at(file));
         let one = python.replace("odd", &file.replace('.', "_"));
         format!("{one}command = [\"sh\", \"-c\", \"{run}\", \"sh\", {rest}{more}\n")
     };
     let planted = "[upstream.planted]\ncommand = [\"planted-server\"]\n";
-    let all = format!("{}{}{planted}", says("alone.txt", ""), says("here.txt", "cwd = \".\""));
+    let all = format!("{}{}{planted}", table("alone.txt", ""), table("here.txt", "cwd = \".\""));
     let bin = workspace.path("bin");
     fs::create_dir(&bin).unwrap();
     let script = format!("#!/bin/sh\ntouch {}\n", at("ran.txt"));
@@ -176,28 +179,28 @@ fn a_program_begins_where_nobody_writes_and_is_none_that_lies_in_the_workspace_b
 }
 
 #[test]
-fn a_server_without_a_configuration_takes_over_one_that_appears() {
+fn a_configuration_that_appears_is_applied() {
     let workspace = Workspace::new();
     let other = with_odd("");
-    // Named, so that nobody has to vouch for it.
+    // A configuration that is named needs no trust.
     let file = workspace.path("toolgate.toml");
     fs::write(&file, "").unwrap();
     let mut client = Client::stdio(launch(&workspace), MODERN);
     assert!(!names(&mut client).iter().any(|name| name.starts_with("odd_")));
-    says(&workspace, &other.read("toolgate.toml"));
+    write_settings(&workspace, &other.read("toolgate.toml"));
     wait_until("it is listed", || names(&mut client).contains(&"odd_echo".to_owned()));
     assert!(names(&mut client).contains(&"results_read".to_owned()));
 }
 
 #[test]
-fn a_configuration_that_appears_is_taken_over_once_somebody_has_vouched_for_it() {
+fn a_configuration_that_appears_is_applied_once_it_is_trusted() {
     let workspace = Workspace::new();
     let other = with_odd("");
     let state = TempDir::new().unwrap();
     let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
     names(&mut client);
-    says(&workspace, &other.read("toolgate.toml"));
-    wait_until("it is told", || client.server().log().contains("nobody has vouched for"));
+    write_settings(&workspace, &other.read("toolgate.toml"));
+    wait_until("it is logged", || client.server().log().contains("is not trusted"));
     assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
     let mut trust = Command::new(binary());
     trust.arg("trust").current_dir(workspace.root()).env_clear().env("PATH", path());
@@ -207,22 +210,22 @@ fn a_configuration_that_appears_is_taken_over_once_somebody_has_vouched_for_it()
 }
 
 #[test]
-fn what_breaks_its_schema_is_refused_told_or_let_by_as_rules_say() {
+fn a_result_that_violates_its_schema_is_refused_logged_or_passed_as_configured() {
     let rule =
         |check: &str| format!("[[validation.rules]]\ntools = \"odd.sh*\"\noutput = \"{check}\"\n");
-    let asked = |more: &str| -> (Value, Client) {
+    let call = |more: &str| -> (Value, Client) {
         let workspace = with_odd(more);
         let mut client = stdio(&workspace);
         (client.call("odd_shaped", json!({})), client)
     };
-    let is_told = |client: &Client| client.server().log().contains("odd.shaped");
-    let (refused, client) = asked("");
+    let is_logged = |client: &Client| client.server().log().contains("odd.shaped");
+    let (refused, client) = call("");
     assert!(refused.to_string().contains("/count"), "{refused}");
-    wait_until("it is told", || is_told(&client));
-    let (served, client) = asked(&rule("shadow"));
+    wait_until("it is logged", || is_logged(&client));
+    let (served, client) = call(&rule("shadow"));
     assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
-    wait_until("it is told", || is_told(&client));
-    let (served, client) = asked(&rule("off"));
+    wait_until("it is logged", || is_logged(&client));
+    let (served, client) = call(&rule("off"));
     assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
-    assert!(!is_told(&client), "{}", client.server().log());
+    assert!(!is_logged(&client), "{}", client.server().log());
 }

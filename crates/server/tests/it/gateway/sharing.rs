@@ -1,4 +1,4 @@
-//! Who share the program of an upstream.
+//! Sharing of an upstream's program between callers and sessions.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::{Post, Served, call, initialize, is_alive, keys_of, legacy, 
 
 const REVISION: &str = "2025-06-18";
 
-/// The program that answers `tool`, called by `caller` in `session`, or in none.
+/// Returns the process id that answers `tool`, called by `caller` in `session`, or in none.
 #[track_caller]
 fn program(served: &Served, tool: &str, caller: &str, session: Option<&str>) -> u32 {
     let post = match session {
@@ -27,7 +27,7 @@ fn session(served: &Served, caller: &str) -> String {
 }
 
 #[test]
-fn a_program_is_shared_by_all_or_by_the_calls_of_a_caller_or_of_a_session() {
+fn a_program_is_shared_by_all_callers_or_belongs_to_a_caller_or_session() {
     let keys = keys_of(&["ada", "bob"]);
     let workspace = with_odds(&[
         ("everyones", "", ""),
@@ -53,7 +53,7 @@ fn a_program_is_shared_by_all_or_by_the_calls_of_a_caller_or_of_a_session() {
 }
 
 #[test]
-fn the_program_of_a_session_ends_once_it_has_nothing_to_do_and_another_takes_its_place() {
+fn an_idle_program_of_a_session_is_stopped_and_replaced_by_the_next_call() {
     let more = format!("shared_by = \"session\"\nidle_ms = 300\n{}", keys_of(&["ada"]));
     let workspace = with_odds(&[("odd", "", &more)]);
     let served = launch(&workspace).served();
@@ -65,7 +65,7 @@ fn the_program_of_a_session_ends_once_it_has_nothing_to_do_and_another_takes_its
 }
 
 #[test]
-fn the_program_of_a_session_ends_with_it_and_no_other_does() {
+fn the_program_of_a_session_ends_with_its_session_only() {
     let more = format!("shared_by = \"session\"\n{}", keys_of(&["ada"]));
     let workspace = with_odds(&[("odd", "", &more)]);
     let served = launch(&workspace).served();
@@ -79,7 +79,7 @@ fn the_program_of_a_session_ends_with_it_and_no_other_does() {
 }
 
 #[test]
-fn a_session_that_gave_way_to_another_and_is_taken_up_again_has_its_program_still() {
+fn a_session_that_was_suspended_and_resumed_keeps_its_program() {
     let settings =
         format!("shared_by = \"session\"\n{}\n[server]\nsessions_max = 1", keys_of(&["ada"]));
     let workspace = with_odds(&[("odd", "", &settings)]);

@@ -1,4 +1,4 @@
-//! Skills of other servers, beside our own and instead of none of them.
+//! Skills of upstreams next to our own, which they cannot replace.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::real::{node, tool};
 use super::{checkout, stdio};
 use crate::support::{Client, Workspace};
 
-/// A workspace with a skill `tea` of its own, before a server with the skills `pdf` and `tea`.
+/// Returns a workspace with its own skill `tea` and an upstream with the skills `pdf` and `tea`.
 fn with_skills(live: bool, more: &str) -> Workspace {
     let skill = |name: &str, about: &str| {
         format!(
@@ -29,9 +29,9 @@ fn read(client: &mut Client, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))
 }
 
-/// What a file that was read says.
+/// Returns the text of a file that was read.
 #[track_caller]
-fn said(answer: &Value) -> &str {
+fn contents(answer: &Value) -> &str {
     answer["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
@@ -42,7 +42,7 @@ fn listed(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn skills_of_another_server_are_listed_got_read_and_looked_into_beside_our_own() {
+fn skills_of_an_upstream_are_listed_fetched_and_read_next_to_our_own() {
     let workspace = with_skills(false, "");
     let mut client = stdio(&workspace);
     let all = ["skill://pdf/SKILL.md", "skill://tea/SKILL.md", "skill://toolgate/SKILL.md"];
@@ -51,8 +51,8 @@ fn skills_of_another_server_are_listed_got_read_and_looked_into_beside_our_own()
     let skill = &got["result"]["skill"];
     assert_eq!(skill["frontmatter"]["description"], "Reads forms", "{got}");
     assert_eq!(skill["resources"].as_array().map(Vec::len), Some(2), "{got}");
-    assert_eq!(said(&read(&mut client, "skill://pdf/forms.md")), "# Forms\n");
-    assert!(said(&read(&mut client, all[0])).ends_with("# Reads forms\n"));
+    assert_eq!(contents(&read(&mut client, "skill://pdf/forms.md")), "# Forms\n");
+    assert!(contents(&read(&mut client, all[0])).ends_with("# Reads forms\n"));
     let inside = client.ask("resources/directory/read", json!({ "uri": "skill://pdf" }));
     let inside = inside["result"]["resources"].as_array().unwrap_or_else(|| panic!("{inside}"));
     let uris: Vec<_> = inside.iter().map(|one| one["uri"].as_str().unwrap()).collect();
@@ -66,26 +66,26 @@ fn skills_of_another_server_are_listed_got_read_and_looked_into_beside_our_own()
 }
 
 #[test]
-fn a_skill_of_ours_is_read_of_us_though_an_upstream_has_one_of_its_name() {
+fn our_own_skill_wins_over_an_upstream_skill_of_the_same_name() {
     let workspace = with_skills(false, "");
-    // What the upstream has is known before it is looked at what we have.
+    // The listing of the upstream is known before our own skills are read.
     stdio(&workspace).tools();
     for uri in ["skill://tea/SKILL.md", "skill://toolgate/SKILL.md"] {
         let mut client = stdio(&workspace);
         let answer = read(&mut client, uri);
-        assert!(!said(&answer).contains("Theirs"), "{answer}");
+        assert!(!contents(&answer).contains("Theirs"), "{answer}");
         let got = client.ask("skills/get", json!({ "uri": uri }));
         assert!(!got.to_string().contains("Theirs") && got.get("result").is_some(), "{got}");
     }
-    // Once we have none of the name, it is theirs.
+    // Without our own skill of that name, the upstream's is served.
     let mut client = stdio(&workspace);
     std::fs::remove_dir_all(workspace.path("skills")).unwrap();
     let answer = read(&mut client, "skill://tea/SKILL.md");
-    assert!(said(&answer).contains("Theirs"), "{answer}");
+    assert!(contents(&answer).contains("Theirs"), "{answer}");
 }
 
 #[test]
-fn a_file_that_is_not_what_its_skill_says_is_refused_and_one_that_is_another_by_now_is_not() {
+fn a_file_that_does_not_match_its_skill_is_refused_unless_the_skill_changed() {
     let workspace = with_skills(true, "");
     let mut client = stdio(&workspace);
     listed(&mut client);
@@ -96,18 +96,18 @@ fn a_file_that_is_not_what_its_skill_says_is_refused_and_one_that_is_another_by_
     ] {
         std::fs::write(workspace.path("theirs/pdf/lie"), lie).unwrap();
         let refused = read(&mut client, "skill://pdf/SKILL.md").to_string();
-        assert!(refused.contains(why) && refused.contains("is not to be used"), "{refused}");
+        assert!(refused.contains(why) && refused.contains("must not be used"), "{refused}");
         assert!(!refused.contains("Leaks"), "{refused}");
     }
     std::fs::remove_file(workspace.path("theirs/pdf/lie")).unwrap();
-    assert_eq!(said(&read(&mut client, "skill://pdf/SKILL.md")), was);
-    // The server lists it as it was, and gives it as it is.
+    assert_eq!(contents(&read(&mut client, "skill://pdf/SKILL.md")), was);
+    // The server lists the old version and returns the current one.
     std::fs::write(workspace.path("theirs/pdf/forms.md"), "# More forms\n").unwrap();
-    assert_eq!(said(&read(&mut client, "skill://pdf/forms.md")), "# More forms\n");
+    assert_eq!(contents(&read(&mut client, "skill://pdf/forms.md")), "# More forms\n");
 }
 
 #[test]
-fn skills_of_an_upstream_whose_resources_are_not_for_the_caller_are_not_told() {
+fn skills_of_an_upstream_with_hidden_resources_are_hidden() {
     for more in ["resources = false", "[tools]\ndeny = [\"up.resources\"]"] {
         let workspace = with_skills(false, more);
         let mut client = stdio(&workspace);
@@ -121,24 +121,24 @@ fn skills_of_an_upstream_whose_resources_are_not_for_the_caller_are_not_told() {
 }
 
 #[test]
-fn what_no_skill_names_is_not_read_in_its_folder_and_no_file_by_another_spelling() {
+fn unlisted_files_and_other_spellings_in_a_skill_folder_are_refused() {
     let workspace = with_skills(true, "").file("theirs/pdf/run.sh", "rm -r .\n");
     let mut client = stdio(&workspace);
     listed(&mut client);
     for (uri, why) in [
-        ("skill://pdf/run.sh", "it is none of its files"),
-        ("skill://pdf/./forms.md", "can be written otherwise"),
-        ("skill://pdf/f%6Frms.md", "can be written otherwise"),
-        ("skill://no/../pdf/forms.md", "can be written otherwise"),
+        ("skill://pdf/run.sh", "it is not among the files of the skill"),
+        ("skill://pdf/./forms.md", "is not in normal form"),
+        ("skill://pdf/f%6Frms.md", "is not in normal form"),
+        ("skill://no/../pdf/forms.md", "is not in normal form"),
     ] {
         let refused = read(&mut client, uri).to_string();
         assert!(refused.contains(why), "{refused}");
     }
-    assert_eq!(said(&read(&mut client, "skill://pdf/forms.md")), "# Forms\n");
+    assert_eq!(contents(&read(&mut client, "skill://pdf/forms.md")), "# Forms\n");
 }
 
 #[test]
-fn a_skill_that_is_got_and_not_listed_is_held_to_what_it_says_too() {
+fn files_of_an_unlisted_skill_are_checked_against_it() {
     let workspace = with_skills(true, "");
     let mut client = stdio(&workspace);
     listed(&mut client);
@@ -147,7 +147,7 @@ fn a_skill_that_is_got_and_not_listed_is_held_to_what_it_says_too() {
     let uri = "skill://late/SKILL.md";
     let got = client.ask("skills/get", json!({ "uri": uri }));
     assert_eq!(got["result"]["skill"]["uri"], uri, "{got}");
-    assert_eq!(said(&read(&mut client, uri)), late);
+    assert_eq!(contents(&read(&mut client, uri)), late);
     let workspace = workspace.file("theirs/late/lie", late.replace("Reads", "Leaks"));
     let refused = read(&mut client, uri).to_string();
     assert!(refused.contains("its digest is") && !refused.contains("Leaks"), "{refused}");
@@ -155,7 +155,7 @@ fn a_skill_that_is_got_and_not_listed_is_held_to_what_it_says_too() {
 }
 
 #[test]
-fn a_rule_about_a_skill_hides_it_and_one_that_is_to_be_confirmed_is_not_got_unasked() {
+fn a_deny_rule_hides_a_skill_and_a_confirm_rule_blocks_fetching_it() {
     for effect in ["deny", "confirm"] {
         let rule = format!(
             "[[policy.rules]]\nname = \"pdf\"\neffect = {effect:?}\ntools = [\"up.resources\"]\n\
@@ -172,7 +172,7 @@ fn a_rule_about_a_skill_hides_it_and_one_that_is_to_be_confirmed_is_not_got_unas
 }
 
 #[test]
-fn of_a_skill_of_ours_that_is_hidden_an_upstream_does_not_take_the_place() {
+fn an_upstream_skill_does_not_replace_our_own_hidden_one() {
     let workspace = with_skills(false, "[tools]\nallow = [\"files.*\", \"up.*\"]");
     stdio(&workspace).tools();
     let mut client = stdio(&workspace);

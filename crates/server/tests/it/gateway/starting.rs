@@ -1,4 +1,4 @@
-//! Where programs of upstreams are found, and where they start.
+//! Lookup and start folder of upstream programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{names, stdio, text, with_odd};
 use crate::support::Workspace;
 
-/// A server whose one tool says where it is, how much is there, and whether it can write that.
+/// A server whose only tool returns its working folder and the number of entries in it.
 const SERVER: &str = r#"#!/bin/sh
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
@@ -23,13 +23,13 @@ while read -r line; do
 done
 "#;
 
-/// A workspace with an upstream that runs `program`, and with one that nobody may run yet.
-fn named(program: &str, settings: &str) -> Workspace {
+/// Returns a workspace with an upstream that runs `program`, and a file that is not executable.
+fn with_program(program: &str, settings: &str) -> Workspace {
     let settings = format!("[upstream.sh]\ncommand = [{program:?}]\n{settings}\n");
     Workspace::new().file("tools/server", SERVER).file("toolgate.toml", settings)
 }
 
-/// Where the program of an upstream says that it is, with `settings`.
+/// Starts an upstream with `settings`. Returns its own report of where it runs.
 fn started(settings: &str) -> (Workspace, String) {
     let settings = format!("[upstream.sh]\ncommand = [\"./tools/server\"]\n{settings}\n");
     let workspace = Workspace::new().file("tools/server", SERVER).file("toolgate.toml", settings);
@@ -37,37 +37,37 @@ fn started(settings: &str) -> (Workspace, String) {
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut client = stdio(&workspace);
     assert!(names(&mut client).contains(&"sh_where".to_owned()), "{}", client.server().log());
-    let said = text(&client.call("sh_where", json!({}))).to_owned();
-    (workspace, said)
+    let report = text(&client.call("sh_where", json!({}))).to_owned();
+    (workspace, report)
 }
 
 #[test]
-fn a_program_of_the_workspace_starts_in_an_empty_folder_in_the_sandbox_and_out_of_it() {
+fn a_program_of_the_workspace_starts_in_an_empty_folder_with_and_without_a_sandbox() {
     for sandbox in ["off", "read-only", "workspace", "network"] {
-        let (workspace, said) = started(&format!("sandbox = {sandbox:?}"));
-        let (at, count) = said.split_once(' ').unwrap();
-        assert_eq!(count, "0", "{sandbox}: {said}");
-        assert!(!at.starts_with(workspace.root().to_str().unwrap()), "{sandbox}: {said}");
+        let (workspace, report) = started(&format!("sandbox = {sandbox:?}"));
+        let (at, count) = report.split_once(' ').unwrap();
+        assert_eq!(count, "0", "{sandbox}: {report}");
+        assert!(!at.starts_with(workspace.root().to_str().unwrap()), "{sandbox}: {report}");
     }
 }
 
 #[test]
-fn a_program_is_found_from_the_folder_that_is_served_wherever_it_starts() {
+fn a_program_path_is_relative_to_the_workspace_wherever_it_starts() {
     for sandbox in ["off", "workspace"] {
-        let (workspace, said) = started(&format!("cwd = \"tools\"\nsandbox = {sandbox:?}"));
+        let (workspace, report) = started(&format!("cwd = \"tools\"\nsandbox = {sandbox:?}"));
         let tools = workspace.path("tools").canonicalize().unwrap();
-        assert_eq!(said, format!("{} 1", tools.display()), "{sandbox}");
+        assert_eq!(report, format!("{} 1", tools.display()), "{sandbox}");
     }
 }
 
 #[test]
-fn a_program_that_is_named_by_a_path_and_cannot_run_is_told_by_its_place_and_what_is_wrong() {
+fn a_program_path_that_cannot_run_is_logged_with_the_reason() {
     for (program, why) in [
-        ("./tools/sever", "there is no program"),
-        ("./tools", "is no file"),
-        ("./tools/server", "may not be run; `chmod +x` lets it"),
+        ("./tools/sever", "does not exist"),
+        ("./tools", "is not a file"),
+        ("./tools/server", "is not executable; run `chmod +x"),
     ] {
-        let workspace = named(program, "");
+        let workspace = with_program(program, "");
         let mut client = stdio(&workspace);
         names(&mut client);
         let log = client.server().log();
@@ -78,14 +78,13 @@ fn a_program_that_is_named_by_a_path_and_cannot_run_is_told_by_its_place_and_wha
 }
 
 #[test]
-fn settings_that_name_no_tool_of_an_upstream_are_told_of() {
+fn tool_patterns_that_match_nothing_are_logged() {
     let workspace = with_odd("tools = [\"echo\", \"ecko\"]\nwithout = [\"shoot\", \"e*x\"]\n");
     let mut client = stdio(&workspace);
     assert!(names(&mut client).contains(&"odd_echo".to_owned()));
     let log = client.server().log();
-    for said in ["`tools` of the upstream `odd` names \"ecko\"", "names \"shoot\"", "names \"e*x\""]
-    {
-        assert!(log.contains(said), "{said}: {log}");
+    for expected in ["`tools` of the upstream `odd` has \"ecko\"", "has \"shoot\"", "has \"e*x\""] {
+        assert!(log.contains(expected), "{expected}: {log}");
     }
-    assert!(!log.contains("names \"echo\""), "{log}");
+    assert!(!log.contains("has \"echo\""), "{log}");
 }

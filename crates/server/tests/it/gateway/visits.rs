@@ -1,4 +1,4 @@
-//! A server of 2025-11-25 that wants a page to be visited, before clients of other revisions.
+//! An upstream of 2025-11-25 that requires page visits, with clients of several revisions.
 
 use std::fs;
 use std::thread::{sleep, spawn};
@@ -24,7 +24,7 @@ fn with_visits(env: &str) -> Workspace {
     workspace.file("visits.log", "").file("toolgate.toml", settings)
 }
 
-/// A client of that revision that can send a person to a page, over stdio or HTTP.
+/// Opens a client of `revision` that supports page visits, over stdio or HTTP.
 fn open(workspace: &Workspace, revision: &'static str, over_http: bool) -> Client {
     let wire = match over_http {
         true => Wire::Http(launch(workspace).served()),
@@ -46,7 +46,7 @@ fn calls(workspace: &Workspace) -> usize {
 }
 
 #[test]
-fn whoever_called_is_sent_to_the_page_and_the_call_is_made_again() {
+fn the_caller_is_sent_to_the_page_and_the_call_is_repeated() {
     for (revision, over_http) in
         [(MODERN, true), (MODERN, false), ("2025-11-25", true), ("2025-11-25", false)]
     {
@@ -67,7 +67,7 @@ fn whoever_called_is_sent_to_the_page_and_the_call_is_made_again() {
 }
 
 #[test]
-fn who_agreed_to_go_is_waited_for_whether_the_server_says_that_they_have_been_there_or_not() {
+fn a_visit_is_awaited_with_and_without_a_notification_of_its_completion() {
     for env in ["", "VISITS_QUIET = \"1\", "] {
         let workspace = with_visits(env);
         let mut client = open(&workspace, MODERN, true);
@@ -75,7 +75,7 @@ fn who_agreed_to_go_is_waited_for_whether_the_server_says_that_they_have_been_th
         let (answer, asked) = converse(&mut client, "tools/call", secret(&workspace), |_| {
             let file = file.clone();
             spawn(move || {
-                // A person takes their time.
+                // A person takes some time.
                 sleep(Duration::from_millis(700));
                 fs::write(file, "").unwrap();
             });
@@ -87,18 +87,18 @@ fn who_agreed_to_go_is_waited_for_whether_the_server_says_that_they_have_been_th
 }
 
 #[test]
-fn who_does_not_go_is_told_that_nobody_did() {
+fn a_declined_visit_is_an_error() {
     let workspace = with_visits("");
     let mut client = open(&workspace, MODERN, true);
     let decline = |_: &Value| json!({ "action": "decline" });
     let (answer, asked) = converse(&mut client, "tools/call", secret(&workspace), decline);
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    assert!(text(&answer).contains("nobody went to the page"), "{answer}");
+    assert!(text(&answer).contains("was not visited"), "{answer}");
     assert_eq!((asked.len(), calls(&workspace)), (1, 1), "{asked:?}");
 }
 
 #[test]
-fn a_client_that_cannot_be_sent_there_is_told_so_in_the_words_of_its_revision() {
+fn a_client_without_page_visits_gets_the_error_of_its_revision() {
     let workspace = with_visits("");
     let mut modern = Client::http(launch(&workspace), MODERN);
     let refused = modern.ask("tools/call", secret(&workspace));
@@ -112,37 +112,37 @@ fn a_client_that_cannot_be_sent_there_is_told_so_in_the_words_of_its_revision() 
 }
 
 #[test]
-fn a_client_that_was_sent_there_while_the_call_runs_hears_that_it_is_done() {
+fn a_client_of_a_running_call_is_notified_of_the_completed_visit() {
     let workspace = with_visits("");
     let mut client = open(&workspace, "2025-11-25", false);
     let params = json!({ "name": "visits_pay", "arguments": { "been": been(&workspace) } });
     let message = client.request("tools/call", params);
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
-    let mut heard = Vec::new();
+    let mut notifications = Vec::new();
     let answer = loop {
-        let said = stdio.receive();
-        match said["method"].as_str() {
+        let received = stdio.receive();
+        match received["method"].as_str() {
             Some("elicitation/create") => {
-                assert_eq!(said["params"]["elicitationId"], "the payment", "{said}");
+                assert_eq!(received["params"]["elicitationId"], "the payment", "{received}");
                 let result = json!({ "action": "accept" });
-                stdio.send(&json!({ "jsonrpc": "2.0", "id": said["id"], "result": result }));
+                stdio.send(&json!({ "jsonrpc": "2.0", "id": received["id"], "result": result }));
                 fs::write(workspace.path("been"), "").unwrap();
             }
-            Some(_) => heard.push(said),
-            None if said["id"] == message["id"] => break said,
+            Some(_) => notifications.push(received),
+            None if received["id"] == message["id"] => break received,
             None => {}
         }
     };
     assert_eq!(text(&answer), "paid");
-    let done = |said: &&Value| said["method"] == "notifications/elicitation/complete";
-    let done: Vec<_> = heard.iter().filter(done).collect();
-    assert_eq!(done.len(), 1, "{heard:?}");
+    let done = |received: &&Value| received["method"] == "notifications/elicitation/complete";
+    let done: Vec<_> = notifications.iter().filter(done).collect();
+    assert_eq!(done.len(), 1, "{notifications:?}");
     assert_eq!(done[0]["params"]["elicitationId"], "the payment");
 }
 
 #[test]
-fn a_call_that_waits_for_a_visit_ends_with_its_client() {
+fn a_call_that_waits_for_a_visit_ends_when_it_is_cancelled() {
     let workspace = with_visits("");
     let mut client = open(&workspace, MODERN, false);
     let params = secret(&workspace);

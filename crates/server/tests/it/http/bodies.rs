@@ -1,4 +1,4 @@
-//! Bodies: how much of them is held at once, and who gives way.
+//! Request bodies: how much memory they may use, and which ones are dropped.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,21 +7,20 @@ use serde_json::{Value, json};
 
 use crate::support::{Connection, Launch, Post, Served, Workspace, call, keys_of, wait_until};
 
-/// As large as a body may be in these tests: all in all there is room for eight of them, beside the
-/// first 64 KiB of each.
+/// Largest body in these tests. There is room for eight of them, besides the first 64 KiB of each.
 const BODY: usize = 256 << 10;
 
 fn read(id: u64) -> Value {
     call(id, "files_read", json!({ "path": "README.md" }))
 }
 
-/// A message that is nearly as large as it may be.
+/// Returns a message of nearly the largest size.
 fn large(id: u64) -> Post {
     let content = "x".repeat(BODY - 1024);
     Post::mcp(&call(id, "files_write", json!({ "path": format!("{id}.txt"), "content": content })))
 }
 
-/// A connection over which all of `post` came but its last byte.
+/// Opens a connection and sends `post` without its last byte.
 fn unended(served: &Served, post: &Post) -> Connection {
     let mut connection = served.connect();
     let bytes = post.written(served.addr);
@@ -29,7 +28,7 @@ fn unended(served: &Served, post: &Post) -> Connection {
     connection
 }
 
-/// A connection over which the first byte came of a body in chunks.
+/// Opens a connection and sends the first byte of a chunked body.
 fn begun(served: &Served, post: Post) -> Connection {
     let post = post.without("content-length").with("transfer-encoding", "chunked");
     let mut connection = served.connect();
@@ -49,7 +48,7 @@ fn answered_at_once(served: &Served, post: &Post) {
 }
 
 #[test]
-fn bodies_that_do_not_go_on_keep_no_other_from_being_read() {
+fn stalled_bodies_do_not_block_other_requests() {
     let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
     let key = |post: Post| post.with("x-api-key", "devkey");
     let mut stalled: Vec<_> =
@@ -61,24 +60,24 @@ fn bodies_that_do_not_go_on_keep_no_other_from_being_read() {
 }
 
 #[test]
-fn a_body_where_none_is_of_use_is_read_to_a_little_of_it_alone() {
+fn only_the_start_of_an_unused_body_is_read() {
     let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
     let large = Post::bytes(&vec![b' '; (64 << 10) + 1]).to("/v1/health");
-    assert_eq!(served.send(&large).status, 200, "JSON-RPC says that it is too large");
+    assert_eq!(served.send(&large).status, 200, "the JSON-RPC error is in the body");
     let look = Post::bare("GET", "/v1/health").with("content-length", "70000");
     assert_eq!(served.send(&look).status, 200);
     assert_eq!(served.get("/v1/health").status, 200);
 }
 
 #[test]
-fn who_sends_much_and_not_its_end_gives_way_in_the_end() {
+fn unfinished_large_bodies_are_dropped_when_room_is_needed() {
     let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
-    // Nine times what remains beyond what is free is more than the share of one address.
+    // The unfinished parts of nine bodies exceed the share of one address.
     let mut stalled: Vec<_> = (0..9).map(|id| unended(&served, &large(id))).collect();
     let whole = served.send(&large(9));
     assert_eq!(whole.status, 200, "{whole:?}");
     answered_at_once(&served, &Post::mcp(&read(10)));
-    wait_until("one gives way", || stalled.iter().any(Connection::has_answer));
+    wait_until("one is dropped", || stalled.iter().any(Connection::has_answer));
     let mut statuses: Vec<_> = Vec::new();
     for connection in &mut stalled {
         connection.try_write(b"}");
@@ -91,22 +90,23 @@ fn who_sends_much_and_not_its_end_gives_way_in_the_end() {
 }
 
 #[test]
-fn one_caller_does_not_take_all_the_room_for_bodies() {
+fn one_caller_cannot_use_all_the_room_for_bodies() {
     let toml = keys_of(&["ada", "bob"]);
     let workspace = Workspace::new().file("toolgate.toml", toml);
     let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
-    let of = |post: Post, name: &str| post.with("x-api-key", &format!("{name}-key"));
-    let mut adas: Vec<_> = (0..12).map(|id| unended(&served, &of(large(id), "ada"))).collect();
+    let with_key = |post: Post, name: &str| post.with("x-api-key", &format!("{name}-key"));
+    let mut adas: Vec<_> =
+        (0..12).map(|id| unended(&served, &with_key(large(id), "ada"))).collect();
     thread::sleep(Duration::from_millis(300));
-    answered_at_once(&served, &of(large(20), "bob"));
-    // Nothing of hers went for it.
+    answered_at_once(&served, &with_key(large(20), "bob"));
+    // None of Ada's bodies was dropped for it.
     let mut last = adas.remove(0);
     last.try_write(b"}");
     assert_eq!(last.head().status, 200);
 }
 
 #[test]
-fn many_large_bodies_at_once_are_each_answered_or_told_to_come_again() {
+fn many_large_bodies_at_once_are_each_answered_or_refused_with_503() {
     let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
     let statuses: Vec<_> = thread::scope(|scope| {
         let sending = (0..24).map(|id| {

@@ -1,11 +1,11 @@
-//! What a server says of itself to whoever looks before connecting.
+//! The server card and the catalog, which clients read before they connect.
 
 use serde_json::json;
 
 use crate::support::{Launch, MODERN, Post, Workspace};
 
 #[test]
-fn a_server_with_a_name_in_the_world_says_who_it_is() {
+fn a_server_with_a_global_name_serves_its_card() {
     let launch = Launch::over(&Workspace::new()).set("server_card", "com.example/tools");
     let served = launch.served();
     let response = served.send(&Post::bare("GET", "/mcp/server-card"));
@@ -24,7 +24,7 @@ fn a_server_with_a_name_in_the_world_says_who_it_is() {
 }
 
 #[test]
-fn the_catalog_says_where_the_card_is() {
+fn the_catalog_has_the_url_of_the_card() {
     let launch = Launch::over(&Workspace::new())
         .set("server_card", "com.example/tools")
         .set("server_url", "https://tools.example/mcp");
@@ -40,7 +40,7 @@ fn the_catalog_says_where_the_card_is() {
 }
 
 #[test]
-fn a_server_without_one_says_nothing() {
+fn a_server_without_a_global_name_serves_no_card() {
     let served = Launch::over(&Workspace::new()).served();
     for target in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
         assert_eq!(served.send(&Post::bare("GET", target)).status, 404, "{target}");

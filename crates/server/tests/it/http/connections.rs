@@ -1,4 +1,4 @@
-//! Connections: kept, shared, slow, and too many.
+//! Connections: reused, slow, and too many.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -35,25 +35,26 @@ fn one_connection_serves_request_after_request() {
             (answer["id"].as_u64(), &structured(&answer)["content"]),
             (Some(id), &json!(Workspace::README))
         );
-        // What is refused does not end it either.
+        // A refusal does not close the connection either.
         connection.post(&Post::bytes(b"{"));
         assert_eq!(connection.response().status, 400);
     }
 }
 
 #[test]
-fn requests_sent_ahead_are_answered_in_their_order() {
+fn pipelined_requests_are_answered_in_order() {
     let served = served();
     let mut connection = served.connect();
-    let ahead: Vec<u8> = (0..50).flat_map(|id| Post::mcp(&read(id)).written(served.addr)).collect();
-    connection.write(&ahead);
+    let requests: Vec<u8> =
+        (0..50).flat_map(|id| Post::mcp(&read(id)).written(served.addr)).collect();
+    connection.write(&requests);
     for id in 0..50 {
         assert_eq!(connection.response().json()["id"], id);
     }
 }
 
 #[test]
-fn a_request_may_come_byte_by_byte() {
+fn a_request_that_arrives_byte_by_byte_is_answered() {
     let served = served();
     let mut connection = served.connect();
     for byte in Post::mcp(&modern(1, "tools/list", json!({}))).written(served.addr) {
@@ -79,7 +80,7 @@ fn a_chunked_request_is_read_whole() {
 }
 
 #[test]
-fn an_expectation_is_met_before_the_body_is_sent() {
+fn expect_100_continue_is_answered_before_the_body_is_sent() {
     let served = served();
     let text = Post::mcp(&read(1)).with("expect", "100-continue").written(served.addr);
     let at = text.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
@@ -90,8 +91,8 @@ fn an_expectation_is_met_before_the_body_is_sent() {
     assert_eq!(connection.response().status, 200);
 }
 
-/// The bytes of a request in HTTP/1.0.
-fn old(served: &Served, post: &Post) -> Vec<u8> {
+/// Returns the bytes of a request in HTTP/1.0.
+fn http_1_0(served: &Served, post: &Post) -> Vec<u8> {
     let text = String::from_utf8(post.written(served.addr)).unwrap();
     text.replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes()
 }
@@ -100,7 +101,7 @@ fn old(served: &Served, post: &Post) -> Vec<u8> {
 fn an_http_1_0_client_is_answered_and_the_connection_closed() {
     let served = served();
     let mut connection = served.connect();
-    connection.write(&old(&served, &Post::mcp(&read(1))));
+    connection.write(&http_1_0(&served, &Post::mcp(&read(1))));
     assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
     assert_eq!(connection.until_closed(), b"");
 }
@@ -110,14 +111,14 @@ fn an_http_1_0_client_gets_a_stream_without_chunks() {
     let served = Launch::over(&Workspace::new()).set("server_stream_after_ms", 20).served();
     let mut connection = served.connect();
     let call = call(1, "exec_run", json!({ "command": "sleep", "args": ["0.3"] }));
-    connection.write(&old(&served, &Post::mcp(&call)));
+    connection.write(&http_1_0(&served, &Post::mcp(&call)));
     let response = connection.response();
     assert_eq!(response.header("transfer-encoding"), None);
     assert_eq!(structured(response.events().last().unwrap())["exit_code"], 0);
 }
 
 #[test]
-fn a_client_that_closes_after_its_request_says_so_and_is_closed() {
+fn a_request_with_connection_close_closes_the_connection() {
     let served = served();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&read(1)).with("connection", "close"));
@@ -125,16 +126,16 @@ fn a_client_that_closes_after_its_request_says_so_and_is_closed() {
     assert_eq!(connection.until_closed(), b"");
 }
 
-/// How long it takes until the server closes `connection`.
+/// Returns the time until the server closes `connection`.
 #[track_caller]
-fn closes(connection: &mut Connection) -> Duration {
+fn time_until_closed(connection: &mut Connection) -> Duration {
     let begun = Instant::now();
     connection.until_closed();
     begun.elapsed()
 }
 
 #[test]
-fn a_head_that_does_not_come_in_time_is_not_waited_for() {
+fn a_connection_without_a_complete_head_is_closed_in_time() {
     let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 200).served();
     let mut silent = served.connect();
     let mut half = served.connect();
@@ -143,26 +144,26 @@ fn a_head_that_does_not_come_in_time_is_not_waited_for() {
     kept.post(&Post::mcp(&read(1)));
     assert_eq!(kept.response().status, 200);
     for connection in [&mut silent, &mut half, &mut kept] {
-        assert!(closes(connection) < Duration::from_secs(5));
+        assert!(time_until_closed(connection) < Duration::from_secs(5));
     }
     serves(&served);
 }
 
 #[test]
-fn a_head_that_comes_drop_by_drop_is_not_waited_for_either() {
+fn a_head_that_arrives_too_slowly_is_closed_in_time() {
     let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 300).served();
     let mut connection = served.connect();
     let begun = Instant::now();
     connection.write(b"POST /mcp HTTP/1.1\r\n");
     while connection.stream.write_all(b"x: y\r\n").is_ok() {
-        assert!(begun.elapsed() < PATIENCE, "it waits for ever");
+        assert!(begun.elapsed() < PATIENCE, "the connection stays open");
         thread::sleep(Duration::from_millis(20));
     }
     serves(&served);
 }
 
 #[test]
-fn a_body_that_does_not_come_in_time_is_a_timeout() {
+fn a_body_that_does_not_arrive_in_time_is_a_timeout() {
     let served = Launch::over(&Workspace::new()).set("server_body_time_ms", 200).served();
     let mut connection = served.connect();
     connection.post(&Post::bytes(b"{").with("content-length", "100"));
@@ -173,7 +174,7 @@ fn a_body_that_does_not_come_in_time_is_a_timeout() {
 }
 
 #[test]
-fn a_call_may_take_longer_than_a_head_or_a_body() {
+fn a_call_may_take_longer_than_the_head_and_body_times() {
     let launch = Launch::over(&Workspace::new());
     let served = launch.set("server_head_time_ms", 100).set("server_body_time_ms", 100).served();
     let sleep = call(1, "exec_run", json!({ "command": "sleep", "args": ["0.6"] }));
@@ -181,7 +182,7 @@ fn a_call_may_take_longer_than_a_head_or_a_body() {
 }
 
 #[test]
-fn for_one_connection_too_many_the_one_idle_for_longest_goes() {
+fn at_the_limit_the_connection_idle_for_longest_is_closed() {
     let served = Launch::over(&Workspace::new()).set("server_connections_max", 4).served();
     let mut kept: Vec<_> = (0..4).map(|_| served.connect()).collect();
     for connection in &mut kept {
@@ -199,7 +200,7 @@ fn for_one_connection_too_many_the_one_idle_for_longest_goes() {
 }
 
 #[test]
-fn while_all_connections_are_being_answered_one_more_waits() {
+fn at_the_limit_of_busy_connections_a_new_one_waits() {
     let served = Launch::over(&Workspace::new()).set("server_connections_max", 2).served();
     let markers = [Marker::new(), Marker::new()];
     let busy = markers.each_ref().map(|marker| {
@@ -222,7 +223,7 @@ fn while_all_connections_are_being_answered_one_more_waits() {
 }
 
 #[test]
-fn a_flood_of_silent_connections_keeps_nobody_out() {
+fn a_flood_of_silent_connections_does_not_block_clients() {
     let served = Launch::over(&Workspace::new()).set("server_connections_max", 8).served();
     let mut flood: Vec<_> = (0..200).map(|_| served.connect()).collect();
     for (at, connection) in flood.iter_mut().enumerate() {
@@ -241,13 +242,13 @@ fn a_flood_of_silent_connections_keeps_nobody_out() {
 }
 
 #[test]
-fn streams_that_are_kept_open_leave_room_for_calls() {
+fn open_streams_leave_room_for_calls() {
     let served = Launch::over(&Workspace::new()).set("server_connections_max", 8).served();
-    let listen =
+    let subscribe =
         modern(1, "subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
     let listening = || {
         let mut connection = served.connect();
-        connection.post(&Post::mcp(&listen));
+        connection.post(&Post::mcp(&subscribe));
         let status = connection.head().status;
         (connection, status)
     };
@@ -261,7 +262,7 @@ fn streams_that_are_kept_open_leave_room_for_calls() {
 }
 
 #[test]
-fn clients_that_go_away_leave_nothing_open() {
+fn clients_that_disconnect_leave_no_open_sockets() {
     let served = served();
     let sockets = || {
         let fds = std::fs::read_dir(format!("/proc/{}/fd", served.pid)).unwrap();
@@ -279,12 +280,12 @@ fn clients_that_go_away_leave_nothing_open() {
         }
         connection.close();
     }
-    wait_until("every connection is gone", || sockets() <= before);
+    wait_until("all connections are closed", || sockets() <= before);
     serves(&served);
 }
 
 #[test]
-fn a_client_that_does_not_read_its_stream_delays_nobody() {
+fn a_client_that_does_not_read_its_stream_delays_no_other_client() {
     let served = served();
     let marker = Marker::new();
     let script = "while :; do echo $1 and much more; done";
@@ -304,13 +305,13 @@ fn a_client_that_does_not_read_its_stream_delays_nobody() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answers_does_not_keep_its_place() {
+fn a_client_that_does_not_read_its_answers_is_disconnected() {
     let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(6000));
     let launch = Launch::over(&workspace).set("server_connections_max", 1);
     let served = launch.set("server_write_time_ms", 300).served();
     let mut greedy = served.connect();
     let page = call(1, "files_read", json!({ "path": "page.txt" }));
-    // More than the sockets' buffers hold, so the server waits for somebody to read.
+    // The answers exceed the socket buffers, so the server waits for the client to read.
     let request = Post::mcp(&page).written(served.addr);
     let stream = thread::spawn(move || {
         for _ in 0..200 {

@@ -1,5 +1,5 @@
-//! Clients of 2024-11-05 over HTTP: a stream of what is said to them, and requests of what they
-//! say.
+//! Clients of 2024-11-05 over HTTP: a stream of messages to them, and requests with messages from
+//! them.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn served(workspace: &Workspace) -> Served {
 struct Half<'s> {
     served: &'s Served,
     stream: Connection,
-    /// Where it says what it says.
+    /// Path to which it posts messages.
     endpoint: String,
 }
 
@@ -32,12 +32,12 @@ impl<'s> Half<'s> {
         Self { served, stream, endpoint }
     }
 
-    fn say(&self, message: &Value) {
+    fn send(&self, message: &Value) {
         let response = self.served.send(&Post::mcp(message).to(&self.endpoint));
         assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
     }
 
-    /// What answers the request `id`, past whatever else is told.
+    /// Returns the answer to the request `id`, and skips other messages.
     fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.stream.event().unwrap();
@@ -49,28 +49,28 @@ impl<'s> Half<'s> {
 }
 
 #[test]
-fn what_a_client_says_in_requests_is_answered_on_its_stream() {
+fn posted_messages_are_answered_on_the_stream() {
     let served = served(&Workspace::new());
     let mut client = Half::open(&served);
-    client.say(&initialize(0, "2024-11-05"));
+    client.send(&initialize(0, "2024-11-05"));
     assert_eq!(client.answer(0)["result"]["protocolVersion"], "2024-11-05");
-    client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     let read = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
-    client.say(&legacy(1, "tools/call", read));
+    client.send(&legacy(1, "tools/call", read));
     assert_eq!(client.answer(1)["result"]["content"][0]["text"], Workspace::README);
 }
 
 #[test]
-fn each_client_hears_its_own_answers_alone() {
+fn each_client_gets_only_its_own_answers() {
     let served = served(&Workspace::new());
     let mut one = Half::open(&served);
     let mut other = Half::open(&served);
     assert_ne!(one.endpoint, other.endpoint);
     for client in [&one, &other] {
-        client.say(&initialize(0, "2024-11-05"));
+        client.send(&initialize(0, "2024-11-05"));
     }
-    one.say(&legacy(1, "ping", json!({})));
-    other.say(&legacy(2, "ping", json!({})));
+    one.send(&legacy(1, "ping", json!({})));
+    other.send(&legacy(2, "ping", json!({})));
     assert_eq!(one.answer(0)["id"], 0);
     assert_eq!(one.stream.event().unwrap()["id"], 1);
     assert_eq!(other.answer(0)["id"], 0);
@@ -78,15 +78,15 @@ fn each_client_hears_its_own_answers_alone() {
 }
 
 #[test]
-fn who_leaves_takes_its_calls_along() {
+fn disconnecting_cancels_the_calls_of_the_client() {
     let workspace = Workspace::new();
     let served = served(&workspace);
     let mut client = Half::open(&served);
-    client.say(&initialize(0, "2024-11-05"));
+    client.send(&initialize(0, "2024-11-05"));
     client.answer(0);
     let marker = Marker::new();
     let call = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
-    client.say(&legacy(1, "tools/call", call));
+    client.send(&legacy(1, "tools/call", call));
     marker.started();
     let endpoint = client.endpoint.clone();
     client.stream.close();
@@ -96,7 +96,7 @@ fn who_leaves_takes_its_calls_along() {
 }
 
 #[test]
-fn a_conversation_nobody_opened_is_not_found() {
+fn an_unknown_conversation_is_not_found() {
     let served = served(&Workspace::new());
     for target in ["/messages", "/messages?session_id=", "/messages?session_id=0123456789abcdef"] {
         let post = Post::mcp(&legacy(1, "ping", json!({}))).to(target);
@@ -107,7 +107,7 @@ fn a_conversation_nobody_opened_is_not_found() {
 }
 
 #[test]
-fn nobody_who_was_not_told_to_serves_them() {
+fn the_older_transport_is_off_by_default() {
     let served = Launch::over(&Workspace::new()).served();
     let open = Post::bare("GET", "/sse").with("accept", "text/event-stream");
     assert_eq!(served.send(&open).status, 404);
@@ -119,11 +119,11 @@ fn a_call_in_flight_is_answered_before_the_server_stops() {
     let workspace = Workspace::new();
     let served = served(&workspace);
     let mut client = Half::open(&served);
-    client.say(&initialize(0, "2024-11-05"));
+    client.send(&initialize(0, "2024-11-05"));
     client.answer(0);
     let marker = Marker::new();
     let call = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
-    client.say(&legacy(1, "tools/call", call));
+    client.send(&legacy(1, "tools/call", call));
     marker.started();
     served.signal(Signal::INT);
     workspace.put("go", "");

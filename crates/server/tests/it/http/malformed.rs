@@ -1,4 +1,4 @@
-//! What is not HTTP, or is two things at once.
+//! Invalid and ambiguous HTTP.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -7,10 +7,11 @@ use serde_json::json;
 
 use crate::support::{Launch, Post, Served, Workspace, call, structured};
 
-/// Sends `bytes`, `HOST` standing for the server's own, and gives back the status; 0 for no answer.
+/// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status, or 0 without
+/// an answer.
 ///
-/// What follows in the same bytes must not be taken for another request. `leaves` says whether the
-/// client then ends its side.
+/// The rest of the same bytes must not be answered as another request. If `leaves` is true, the
+/// client then closes its side.
 #[track_caller]
 fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
     let mut connection = served.connect();
@@ -26,10 +27,10 @@ fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
     answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())
 }
 
-/// Checks that each is refused with `expected`, and that the server serves on.
+/// Checks that each request is refused with `expected`, and that the server still answers.
 #[track_caller]
 fn check(expected: &[u16], requests: &[&str], leaves: bool) {
-    // A connection that is kept for another request is closed soon.
+    // A connection that stays open for another request is closed soon.
     let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 200).served();
     for request in requests {
         let status = status(&served, request, leaves);
@@ -41,7 +42,7 @@ fn check(expected: &[u16], requests: &[&str], leaves: bool) {
 }
 
 #[test]
-fn what_is_not_http_is_a_bad_request() {
+fn a_request_that_is_not_http_is_a_bad_request() {
     check(
         &[400],
         &[
@@ -57,7 +58,7 @@ fn what_is_not_http_is_a_bad_request() {
 }
 
 #[test]
-fn another_protocol_is_refused_or_hung_up_on() {
+fn another_protocol_is_refused_or_disconnected() {
     check(
         &[0, 400],
         &[
@@ -70,7 +71,7 @@ fn another_protocol_is_refused_or_hung_up_on() {
 }
 
 #[test]
-fn a_header_that_is_no_header_is_a_bad_request() {
+fn an_invalid_header_is_a_bad_request() {
     check(
         &[400],
         &[
@@ -85,7 +86,7 @@ fn a_header_that_is_no_header_is_a_bad_request() {
 }
 
 #[test]
-fn a_request_names_exactly_one_host() {
+fn a_request_without_exactly_one_host_is_a_bad_request() {
     check(
         &[400],
         &[
@@ -97,8 +98,8 @@ fn a_request_names_exactly_one_host() {
     );
 }
 
-/// A message that is served wherever its bytes are taken for a body, after `length` and before
-/// another request. `BODY` stands for it, `SIZE` and `HEX` for how long it is.
+/// Returns a request with the headers and body of `length`, followed by another request. `BODY` in
+/// `length` is a valid message, and `SIZE` and `HEX` are its length.
 fn smuggling(length: &str) -> String {
     let message = call(1, "files_read", json!({ "path": "README.md" }));
     let body = message.to_string();
@@ -117,7 +118,7 @@ fn check_lengths(expected: &[u16], lengths: &[&str]) {
 }
 
 #[test]
-fn a_body_whose_length_is_in_doubt_is_a_bad_request() {
+fn a_body_with_an_invalid_length_is_a_bad_request() {
     check_lengths(
         &[400],
         &[
@@ -141,7 +142,7 @@ fn a_body_whose_length_is_in_doubt_is_a_bad_request() {
 }
 
 #[test]
-fn a_body_with_two_ways_to_tell_its_length_is_a_bad_request() {
+fn a_body_with_two_lengths_is_a_bad_request() {
     check_lengths(
         &[400],
         &[
@@ -154,13 +155,13 @@ fn a_body_with_two_ways_to_tell_its_length_is_a_bad_request() {
 }
 
 #[test]
-fn after_a_body_in_chunks_nothing_more_is_read() {
-    // `check` sees that the request behind it is not answered.
+fn a_request_after_a_chunked_body_is_not_read() {
+    // `check` verifies that the second request is not answered.
     check_lengths(&[200], &["transfer-encoding: chunked\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n"]);
 }
 
 #[test]
-fn a_line_of_a_head_ends_with_cr_and_lf() {
+fn a_head_line_without_cr_and_lf_is_a_bad_request() {
     check(
         &[400],
         &[
@@ -175,7 +176,7 @@ fn a_line_of_a_head_ends_with_cr_and_lf() {
 }
 
 #[test]
-fn a_head_beyond_any_need_is_refused() {
+fn a_head_that_is_too_large_is_refused() {
     let long = format!("GET /healthz HTTP/1.1\r\nhost: HOST\r\nx: {}\r\n\r\n", "y".repeat(200_000));
     let many = format!("GET /healthz HTTP/1.1\r\nhost: HOST\r\n{}\r\n", "x: y\r\n".repeat(5_000));
     let path = format!("GET /{} HTTP/1.1\r\nhost: HOST\r\n\r\n", "y".repeat(200_000));
@@ -183,7 +184,7 @@ fn a_head_beyond_any_need_is_refused() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_a_bad_request_or_hung_up_on() {
+fn a_body_that_ends_early_is_a_bad_request_or_disconnected() {
     let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n";
     check(
         &[0, 400],

@@ -1,4 +1,4 @@
-//! Sessions of the revisions that have them.
+//! Sessions of revisions that have them.
 
 use std::fs;
 
@@ -22,13 +22,13 @@ fn ping(session: &str) -> Post {
 }
 
 #[test]
-fn each_session_has_an_id_of_its_own_that_a_header_can_hold() {
+fn each_session_has_its_own_unguessable_id_that_fits_a_header() {
     let served = served();
     let ids: HashSet<String> = (0..50).map(|_| served.session("2025-11-25")).collect();
     assert_eq!(ids.len(), 50);
     for id in &ids {
         assert!(id.bytes().all(|byte| (0x21..=0x7e).contains(&byte)), "{id}");
-        // As many characters as nobody can guess.
+        // 22 characters have 128 bits.
         assert!(id.len() >= 22, "{id}");
         let kinds: HashSet<u8> = id.bytes().collect();
         assert!(kinds.len() > 6, "{id}");
@@ -46,7 +46,7 @@ fn a_request_without_its_session_is_a_bad_request() {
 }
 
 #[test]
-fn a_session_is_known_in_the_dialect_that_it_was_begun_in_and_in_no_other() {
+fn a_session_is_valid_only_in_its_own_dialect() {
     let served = served();
     let open = |path: &str| {
         let opened = served.send(&Post::mcp(&initialize(0, "2025-06-18")).to(path));
@@ -55,16 +55,17 @@ fn a_session_is_known_in_the_dialect_that_it_was_begun_in_and_in_no_other() {
     };
     let paths = ["/mcp", "/workstation"];
     let ids = paths.map(open);
-    for (at, path) in paths.iter().enumerate() {
-        for (of, id) in ids.iter().enumerate() {
+    for (path_at, path) in paths.iter().enumerate() {
+        for (id_at, id) in ids.iter().enumerate() {
             let response = served.send(&ping(id).malformed().to(path));
-            assert_eq!(response.status, if at == of { 200 } else { 404 }, "{path}: {response:?}");
+            let expected = if path_at == id_at { 200 } else { 404 };
+            assert_eq!(response.status, expected, "{path}: {response:?}");
         }
     }
 }
 
 #[test]
-fn a_session_nobody_has_is_not_found() {
+fn an_unknown_session_is_not_found() {
     let served = served();
     let id = served.session("2025-11-25");
     let changed: String = id.chars().rev().collect();
@@ -81,7 +82,7 @@ fn a_session_nobody_has_is_not_found() {
 }
 
 #[test]
-fn a_session_that_was_ended_is_not_found() {
+fn an_ended_session_is_not_found() {
     let served = served();
     let id = served.session("2025-11-25");
     let other = served.session("2025-11-25");
@@ -93,7 +94,7 @@ fn a_session_that_was_ended_is_not_found() {
 }
 
 #[test]
-fn a_version_header_that_names_none_is_a_bad_request_with_those_there_are() {
+fn an_unknown_version_header_is_a_bad_request_with_the_known_versions() {
     let served = served();
     let id = served.session("2025-11-25");
     for garbage in ["garbage", "2024-01-01", "", "2025-11-25, 2025-06-18"] {
@@ -113,7 +114,7 @@ fn a_version_header_that_names_none_is_a_bad_request_with_those_there_are() {
 }
 
 #[test]
-fn the_stateless_revision_neither_gives_nor_asks_for_a_session() {
+fn the_stateless_revision_has_no_sessions() {
     let served = served();
     let post = Post::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
     for id in ["none-of-ours", "", &served.session("2025-11-25")] {
@@ -123,7 +124,7 @@ fn the_stateless_revision_neither_gives_nor_asks_for_a_session() {
     }
 }
 
-/// A call in `session` that goes on until `marker` is dropped.
+/// Starts a call in `session` that runs until `marker` is dropped.
 fn keep_busy(served: &Served, session: &str, marker: &Marker) -> Connection {
     let params = json!({ "name": "exec_run", "arguments": sleeps(marker) });
     let mut connection = served.connect();
@@ -133,7 +134,7 @@ fn keep_busy(served: &Served, session: &str, marker: &Marker) -> Connection {
 }
 
 #[test]
-fn no_more_sessions_are_opened_than_may_be_while_all_are_at_work() {
+fn a_new_session_is_refused_at_the_limit_if_all_are_busy() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
     let first = served.session("2025-11-25");
     let second = served.session("2025-11-25");
@@ -152,8 +153,7 @@ fn no_more_sessions_are_opened_than_may_be_while_all_are_at_work() {
     served.session("2025-11-25");
 }
 
-/// What opens a session that says more of itself than an id could hold: one that is forgotten is
-/// gone.
+/// Opens a session whose opening message is too long for an id, so that it cannot be resumed.
 fn wordy() -> Post {
     let mut hello = initialize(0, "2025-11-25");
     hello["params"]["clientInfo"]["title"] = "x".repeat(3000).into();
@@ -161,7 +161,7 @@ fn wordy() -> Post {
 }
 
 #[test]
-fn the_session_silent_for_longest_gives_its_place_away_unless_it_has_calls() {
+fn at_the_limit_the_session_silent_for_longest_without_calls_ends() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 3).served();
     let open = || served.send(&wordy()).header("mcp-session-id").unwrap().to_owned();
     let busy = open();
@@ -178,23 +178,24 @@ fn the_session_silent_for_longest_gives_its_place_away_unless_it_has_calls() {
 }
 
 #[test]
-fn for_one_session_too_many_one_goes_of_whoever_has_most() {
+fn at_the_limit_a_session_of_the_caller_with_the_most_sessions_ends() {
     let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
     let served = Launch::over(&workspace).set("server_sessions_max", 4).served();
-    let of = |name: &str, post: Post| served.send(&post.with("x-api-key", &format!("{name}-key")));
+    let send_as =
+        |name: &str, post: Post| served.send(&post.with("x-api-key", &format!("{name}-key")));
     let open = |name: &str| {
-        let opened = of(name, wordy());
+        let opened = send_as(name, wordy());
         opened.header("mcp-session-id").unwrap().to_owned()
     };
     let his = open("bob");
     let hers: Vec<_> = (0..6).map(|_| open("ada")).collect();
-    assert_eq!(of("bob", ping(&his)).status, 200);
-    let statuses: Vec<_> = hers.iter().map(|id| of("ada", ping(id)).status).collect();
+    assert_eq!(send_as("bob", ping(&his)).status, 200);
+    let statuses: Vec<_> = hers.iter().map(|id| send_as("ada", ping(id)).status).collect();
     assert_eq!(statuses, [404, 404, 404, 200, 200, 200]);
 }
 
 #[test]
-fn a_session_that_had_to_give_way_is_taken_up_when_it_is_heard_again() {
+fn a_session_that_was_evicted_is_resumed_at_its_next_request() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
     let sessions: Vec<_> = (0..5).map(|_| served.session("2025-06-18")).collect();
     for session in sessions.iter().chain(&sessions) {
@@ -203,7 +204,7 @@ fn a_session_that_had_to_give_way_is_taken_up_when_it_is_heard_again() {
 }
 
 #[test]
-fn a_session_is_taken_up_by_whichever_server_has_its_key_and_by_no_other() {
+fn a_session_is_resumed_only_by_servers_with_its_key() {
     let keys = TempDir::new().unwrap();
     let key = |name: &str, byte: u8| {
         let path = keys.path().join(name);
@@ -238,7 +239,7 @@ fn a_session_key_that_is_too_short_is_refused_at_start() {
 }
 
 #[test]
-fn a_session_is_opened_once() {
+fn a_session_cannot_be_opened_twice() {
     let served = served();
     let session = served.session("2025-11-25");
     let again = Post::mcp(&initialize(2, "2025-06-18")).with("mcp-session-id", &session);
@@ -248,7 +249,7 @@ fn a_session_is_opened_once() {
 }
 
 #[test]
-fn what_a_session_agreed_holds_for_it_alone() {
+fn the_negotiated_revision_applies_only_to_its_session() {
     let served = served();
     let new = served.session("2025-11-25");
     let old = served.session("2024-11-05");

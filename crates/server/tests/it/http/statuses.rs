@@ -1,4 +1,4 @@
-//! What each kind of request is answered with.
+//! Status of the answer to each kind of request.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn list() -> Post {
 }
 
 #[test]
-fn a_notification_and_an_answer_are_taken_without_a_word() {
+fn notifications_and_responses_are_accepted_with_an_empty_202() {
     let served = served();
     let session = served.session("2025-11-25");
     let messages = [
@@ -34,7 +34,7 @@ fn a_notification_and_an_answer_are_taken_without_a_word() {
 }
 
 #[test]
-fn a_host_that_is_not_ours_is_forbidden() {
+fn an_unknown_host_is_forbidden() {
     let served = served();
     let port = served.addr.port();
     for host in [
@@ -57,7 +57,7 @@ fn a_host_that_is_not_ours_is_forbidden() {
 }
 
 #[test]
-fn an_origin_that_is_not_ours_is_forbidden_even_if_the_host_is() {
+fn an_unknown_origin_is_forbidden_even_with_a_known_host() {
     let served = served();
     let port = served.addr.port();
     for origin in [
@@ -81,10 +81,10 @@ fn an_origin_that_is_not_ours_is_forbidden_even_if_the_host_is() {
 }
 
 #[test]
-fn what_a_page_of_another_site_shows_is_not_served_to_it() {
+fn requests_from_a_page_of_another_site_are_forbidden() {
     let launch = Launch::over(&Workspace::new());
     let served = launch.set("server_allowed_origins", "https://app.example").served();
-    // As the browser asks for what stands in an <img>: without an `Origin`.
+    // A browser requests the source of an <img> like this: without an `Origin`.
     let look = |site: &str| Post::bare("GET", "/v1/mcp").with("sec-fetch-site", site);
     for (site, status) in
         [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
@@ -99,7 +99,7 @@ fn what_a_page_of_another_site_shows_is_not_served_to_it() {
 }
 
 #[test]
-fn a_host_and_an_origin_that_settings_name_are_served() {
+fn a_configured_host_or_origin_is_accepted() {
     let launch = Launch::over(&Workspace::new())
         .set("server_allowed_hosts", "tools.example, other.example:8443")
         .set("server_allowed_origins", "https://app.example");
@@ -112,19 +112,19 @@ fn a_host_and_an_origin_that_settings_name_are_served() {
 }
 
 #[test]
-fn a_page_that_is_allowed_may_read_its_answers_and_no_other_may() {
+fn only_an_allowed_page_may_read_its_answers() {
     let launch = Launch::over(&Workspace::new());
     let served = launch.set("server_allowed_origins", "https://app.example").served();
-    let asks = |origin: &str| {
+    let preflight = |origin: &str| {
         Post::bare("OPTIONS", "/mcp")
             .with("origin", origin)
             .with("access-control-request-method", "POST")
             .with("access-control-request-headers", "content-type,mcp-session-id")
     };
-    let response = served.send(&asks("https://app.example"));
+    let response = served.send(&preflight("https://app.example"));
     assert_eq!((response.status, response.body.len()), (204, 0), "{response:?}");
-    let allowed = |response: &Response, what: &str| {
-        response.header(&format!("access-control-allow-{what}")).map(str::to_owned)
+    let allowed = |response: &Response, suffix: &str| {
+        response.header(&format!("access-control-allow-{suffix}")).map(str::to_owned)
     };
     assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
     assert!(allowed(&response, "methods").unwrap().contains("POST"));
@@ -135,13 +135,13 @@ fn a_page_that_is_allowed_may_read_its_answers_and_no_other_may() {
     assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
     assert_eq!(response.header("access-control-expose-headers"), Some("*"));
 
-    let response = served.send(&asks("https://evil.example"));
+    let response = served.send(&preflight("https://evil.example"));
     assert_eq!((response.status, allowed(&response, "origin")), (403, None), "{response:?}");
     assert_eq!(allowed(&served.send(&list()), "origin"), None);
 }
 
 #[test]
-fn another_host_in_the_target_than_in_the_header_is_forbidden() {
+fn a_target_with_another_host_than_the_header_is_forbidden() {
     let served = served();
     let own = format!("http://{}/mcp", served.addr);
     assert_eq!(served.send(&list().to(&own)).status, 200);
@@ -149,7 +149,7 @@ fn another_host_in_the_target_than_in_the_header_is_forbidden() {
 }
 
 #[test]
-fn only_what_is_served_is_found() {
+fn an_unknown_path_is_not_found() {
     let served = served();
     for path in ["/", "/mcp/", "/MCP", "/mcp2", "/mcp/../mcp", "//mcp", "/sse", "/favicon.ico"] {
         let response = served.send(&list().to(path));
@@ -160,7 +160,7 @@ fn only_what_is_served_is_found() {
 }
 
 #[test]
-fn an_unknown_method_is_not_found_by_the_status_of_its_revision() {
+fn an_unknown_method_has_the_status_of_its_revision() {
     let served = served();
     let response = served.send(&Post::mcp(&modern(1, "tools/fly", json!({}))));
     assert_eq!((response.status, &response.json()["error"]["code"]), (404, &json!(-32601)));
@@ -171,7 +171,7 @@ fn an_unknown_method_is_not_found_by_the_status_of_its_revision() {
 }
 
 #[test]
-fn what_was_removed_from_the_stateless_revision_is_not_found_there() {
+fn methods_that_the_stateless_revision_removed_are_not_found() {
     let served = served();
     for method in
         ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
@@ -182,17 +182,17 @@ fn what_was_removed_from_the_stateless_revision_is_not_found_there() {
 }
 
 #[test]
-fn a_verb_that_is_not_for_messages_is_refused_with_those_that_are() {
+fn an_unsupported_http_method_is_refused_with_the_allowed_ones() {
     let served = served();
     let session = served.session("2025-11-25");
     for verb in ["GET", "PUT", "PATCH", "OPTIONS", "DELETE"] {
         let post = Post::bare(verb, "/mcp").with("accept", "text/event-stream");
         let response = served.send(&post);
         assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{verb}");
-        let needs = response.text().contains("`Mcp-Session-Id`, which `initialize` gives");
+        let needs = response.text().contains("`Mcp-Session-Id` from `initialize`");
         assert_eq!(needs, ["GET", "DELETE"].contains(&verb), "{verb}: {response:?}");
     }
-    // Without an `Accept` of events there is no stream to get.
+    // Without `Accept: text/event-stream` there is no stream.
     let in_session = |verb| Post::bare(verb, "/mcp").with("mcp-session-id", &session);
     let response = served.send(&in_session("GET"));
     assert_eq!(response.status, 406);
@@ -206,7 +206,7 @@ fn a_verb_that_is_not_for_messages_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn a_head_request_has_a_head_and_no_body() {
+fn the_answer_to_a_head_request_has_no_body() {
     let served = served();
     let mut connection = served.connect();
     for (accept, status) in [("text/event-stream", 405), ("application/json", 200)] {
@@ -218,7 +218,7 @@ fn a_head_request_has_a_head_and_no_body() {
 }
 
 #[test]
-fn who_looks_at_mcp_and_takes_no_stream_is_told_what_there_is() {
+fn a_get_of_mcp_without_streams_returns_zyras_description() {
     let served = served();
     let whole = served.get("/v1/mcp").json();
     assert_eq!(whole["mcp_version"], "0.1");
@@ -231,7 +231,7 @@ fn who_looks_at_mcp_and_takes_no_stream_is_told_what_there_is() {
 }
 
 #[test]
-fn who_looks_at_mcp_with_a_browser_reads_what_it_is() {
+fn a_browser_at_mcp_gets_an_explanation() {
     let served = served();
     let accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     let response = served.send(&Post::bare("GET", "/mcp").with("accept", accept));
@@ -260,7 +260,7 @@ fn a_body_that_is_not_plain_json_is_an_unsupported_media_type() {
 }
 
 #[test]
-fn health_is_told_to_whoever_may_ask() {
+fn health_needs_no_credential_but_a_known_host() {
     let served = served();
     let response = served.send(&Post::bare("GET", "/healthz"));
     assert_eq!((response.status, response.text().trim()), (200, "ok"));
@@ -270,7 +270,7 @@ fn health_is_told_to_whoever_may_ask() {
     );
 }
 
-/// What a stateless request with these headers and this body is answered: status and error code.
+/// Checks the status and error code of the answer to a stateless request.
 #[track_caller]
 fn check(served: &Served, post: &Post, expected: (u16, i64)) -> Value {
     let response = served.send(post);
@@ -289,7 +289,7 @@ const INVALID_PARAMS: (u16, i64) = (400, -32602);
 const UNSUPPORTED: (u16, i64) = (400, -32022);
 
 #[test]
-fn headers_of_a_stateless_request_say_what_its_body_says() {
+fn the_headers_of_a_stateless_request_must_match_its_body() {
     let served = served();
     let post = Post::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
     let bad = [
@@ -311,12 +311,12 @@ fn headers_of_a_stateless_request_say_what_its_body_says() {
     for name in ["files_read", "  files_read\t", "=?base64?ZmlsZXNfcmVhZA==?="] {
         assert_eq!(served.send(&post.clone().with("mcp-name", name)).status, 200, "{name}");
     }
-    let shouted = post.without("mcp-method").with("MCP-METHOD", "tools/call");
-    assert_eq!(served.send(&shouted).status, 200);
+    let upper_case = post.without("mcp-method").with("MCP-METHOD", "tools/call");
+    assert_eq!(served.send(&upper_case).status, 200);
 }
 
 #[test]
-fn a_version_that_is_not_spoken_is_refused_with_those_that_are() {
+fn an_unsupported_version_is_refused_with_the_supported_ones() {
     let served = served();
     let version = "io.modelcontextprotocol/protocolVersion";
     let mut message = modern(1, "tools/list", json!({}));
@@ -329,7 +329,7 @@ fn a_version_that_is_not_spoken_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn a_stateless_request_without_what_it_must_carry_is_refused() {
+fn a_stateless_request_without_a_required_field_is_refused() {
     let served = served();
     let header = |message: &Value| {
         Post::mcp(message).with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list")
@@ -348,15 +348,15 @@ fn a_stateless_request_without_what_it_must_carry_is_refused() {
 }
 
 #[test]
-fn a_request_of_no_revision_is_told_both_ways_to_name_one() {
+fn the_refusal_of_a_request_without_revision_names_both_ways_to_set_one() {
     let served = served();
     let answer = check(&served, &Post::mcp(&legacy(1, "tools/list", json!({}))), INVALID_PARAMS);
-    let said = refusal(&answer);
-    assert!(said.contains("initialize") && said.contains("_meta"), "{said}");
+    let message = refusal(&answer);
+    assert!(message.contains("initialize") && message.contains("_meta"), "{message}");
 }
 
 #[test]
-fn a_handshake_never_ends_in_the_stateless_revision() {
+fn a_handshake_never_negotiates_the_stateless_revision() {
     let served = served();
     for wanted in [MODERN, "2099-01-01", ""] {
         let answer = served.ask(&initialize(1, wanted));

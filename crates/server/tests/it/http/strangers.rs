@@ -1,4 +1,4 @@
-//! Clients that may not call and come all the same, often: they keep nobody out who may.
+//! Unauthenticated clients that connect often do not block authenticated ones.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::support::{Connection, Launch, Post, Served, Workspace, call, keys_of, structured};
 
-const SEATS: usize = 8;
+const CONNECTIONS_MAX: usize = 8;
 
 fn served() -> Served {
     let launch = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey");
-    launch.set("server_connections_max", SEATS).served()
+    launch.set("server_connections_max", CONNECTIONS_MAX).served()
 }
 
 fn read() -> Post {
@@ -20,61 +20,61 @@ fn read() -> Post {
 }
 
 #[track_caller]
-fn is_read(connection: &mut Connection) {
+fn read_over(connection: &mut Connection) {
     connection.post(&read());
     assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
 }
 
 #[test]
-fn who_has_no_key_and_asks_on_every_connection_keeps_nobody_out() {
+fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
     let served = served();
     let stranger = Post::bytes(b"{}").written(served.addr);
-    let mut crowd: Vec<_> = (0..SEATS).map(|_| served.connect()).collect();
+    let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     for connection in &mut crowd {
-        // As much as is answered in half a minute.
+        // The answers take half a minute.
         connection.try_write(&stranger.repeat(300));
     }
     thread::sleep(Duration::from_millis(50));
     let mut clients = Vec::new();
-    for _ in 0..SEATS / 2 {
+    for _ in 0..CONNECTIONS_MAX / 2 {
         clients.push(served.connect());
         thread::sleep(Duration::from_millis(20));
     }
     let begun = Instant::now();
-    clients.iter_mut().for_each(is_read);
+    clients.iter_mut().for_each(read_over);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]
-fn what_is_open_to_everybody_takes_nobodys_place() {
+fn public_requests_do_not_block_clients() {
     let served = served();
-    let mut crowd: Vec<_> = (0..SEATS).map(|_| served.connect()).collect();
+    let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     let look = Post::bare("GET", "/v1/health").with("transfer-encoding", "chunked");
     for connection in &mut crowd {
         connection.write(&look.written(served.addr));
     }
     thread::sleep(Duration::from_millis(100));
-    // Each takes the place of one that looks, and none of another that has just come.
-    let mut clients: Vec<_> = (0..SEATS).map(|_| served.connect()).collect();
+    // Each replaces a public request, and none replaces another new client.
+    let mut clients: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     thread::sleep(Duration::from_millis(100));
-    clients.iter_mut().for_each(is_read);
+    clients.iter_mut().for_each(read_over);
 }
 
 #[test]
-fn who_has_just_come_has_a_moment_to_say_something() {
+fn a_new_connection_is_not_closed_before_it_can_send() {
     let served = served();
-    let mut idle: Vec<_> = (0..SEATS - 1).map(|_| served.connect()).collect();
-    idle.iter_mut().for_each(is_read);
+    let mut idle: Vec<_> = (0..CONNECTIONS_MAX - 1).map(|_| served.connect()).collect();
+    idle.iter_mut().for_each(read_over);
     let mut new = served.connect();
     thread::sleep(Duration::from_millis(100));
     let mut later = served.connect();
-    is_read(&mut later);
-    is_read(&mut new);
+    read_over(&mut later);
+    read_over(&mut new);
     assert_eq!(idle[0].until_closed(), b"");
 }
 
 #[test]
-fn who_has_a_key_that_ran_out_takes_no_stream_of_others() {
+fn an_expired_key_uses_no_streams_of_other_callers() {
     let [old, good] = ["old", "good"].map(|name| keys_of(&[name]));
     let config = format!("{old}expires = \"2020-01-01T00:00:00Z\"\n{good}");
     let launch = Launch::over(&Workspace::new().file("toolgate.toml", config));

@@ -7,7 +7,7 @@ use crate::support::{
     waits_for_go,
 };
 
-/// Five lines, each a moment after the one before, so that each is an event.
+/// Returns a call that prints five lines with pauses, so that each is an event.
 fn chatty(token: Value) -> Value {
     let script = "for n in 1 2 3 4 5; do echo line $n; sleep 0.3; done";
     json!({
@@ -17,7 +17,7 @@ fn chatty(token: Value) -> Value {
     })
 }
 
-/// A server that streams only when there is something to tell.
+/// Starts a server that streams only if there are events.
 fn served() -> Served {
     Launch::over(&Workspace::new()).set("server_stream_after_ms", 60_000).served()
 }
@@ -34,10 +34,10 @@ fn an_answer_without_events_is_one_json_message() {
 /// Checks a stream: progress that grows, then the answer, then the end.
 #[track_caller]
 fn check(events: &[Value], token: &Value) {
-    let (answer, told) = events.split_last().unwrap();
-    assert!(told.len() >= 3, "{} events", told.len());
+    let (answer, progress) = events.split_last().unwrap();
+    assert!(progress.len() >= 3, "{} events", progress.len());
     let mut last = f64::MIN;
-    for event in told {
+    for event in progress {
         assert_eq!(event["method"], "notifications/progress", "{event}");
         assert_eq!(event["params"]["progressToken"], *token, "{event}");
         assert!(event.get("id").is_none(), "{event}");
@@ -50,7 +50,7 @@ fn check(events: &[Value], token: &Value) {
 }
 
 #[test]
-fn progress_comes_as_events_that_grow_and_end_with_the_answer() {
+fn progress_arrives_as_growing_events_before_the_answer() {
     let served = served();
     at_once([json!("p"), json!(7)], |token| {
         let response = served.send(&Post::mcp(&modern(1, "tools/call", chatty(token.clone()))));
@@ -72,13 +72,13 @@ fn a_session_gets_progress_as_events_too() {
         let post = Post::mcp(&legacy(1, "tools/call", chatty(json!("p"))));
         let events = served.send(&post.with("mcp-session-id", &session)).events();
         check(&events, &json!("p"));
-        let told = events.iter().any(|event| event["params"].get("message").is_some());
-        assert_eq!(told, revision != "2024-11-05", "{revision}: {events:?}");
+        let has_message = events.iter().any(|event| event["params"].get("message").is_some());
+        assert_eq!(has_message, revision != "2024-11-05", "{revision}: {events:?}");
     });
 }
 
 #[test]
-fn an_event_is_sent_when_it_happens_not_at_the_end() {
+fn an_event_is_sent_when_it_occurs_not_at_the_end() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).set("server_stream_after_ms", 60_000).served();
     let params = json!({
@@ -90,20 +90,20 @@ fn an_event_is_sent_when_it_happens_not_at_the_end() {
     connection.post(&Post::mcp(&modern(1, "tools/call", params)));
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
-    // The program waits for this still.
+    // The program still waits for this file.
     workspace.put("go", "");
     let mut last = Value::Null;
     while let Some(event) = connection.event() {
         last = event;
     }
     assert_eq!(structured(&last)["stdout"], "began\nwent\n");
-    // The connection serves on.
+    // The connection can be used again.
     connection.post(&Post::mcp(&call(2, "files_read", json!({ "path": "README.md" }))));
     assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
 }
 
 #[test]
-fn a_client_that_takes_only_json_gets_json() {
+fn a_client_that_accepts_only_json_gets_json() {
     let served = served();
     at_once(["application/json", "*/*", ""], |accept| {
         let post = Post::mcp(&modern(1, "tools/call", chatty(json!("p"))));
@@ -115,7 +115,7 @@ fn a_client_that_takes_only_json_gets_json() {
 }
 
 #[test]
-fn nobody_is_sent_progress_who_did_not_ask_for_it() {
+fn progress_is_not_sent_without_a_token() {
     let mut params = chatty(json!("p"));
     params.as_object_mut().unwrap().remove("_meta");
     let response = served().send(&Post::mcp(&modern(1, "tools/call", params)));
@@ -123,7 +123,7 @@ fn nobody_is_sent_progress_who_did_not_ask_for_it() {
 }
 
 #[test]
-fn an_answer_long_in_coming_is_a_stream_that_says_it_lives() {
+fn a_slow_answer_is_a_stream_with_keep_alive_comments() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace);
     let served = launch.set("server_stream_after_ms", 20).set("server_keep_alive_ms", 20).served();

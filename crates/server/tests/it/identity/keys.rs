@@ -1,4 +1,4 @@
-//! The file of keys: written by the command line, read by servers that run.
+//! The key file: written by the command line, read by running servers.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use crate::support::{Launch, Post, Served, Workspace, binary, initialize, path, wait_until};
 
-/// A folder for a file of keys.
-struct Kept {
+/// A folder with a key file.
+struct KeyFolder {
     folder: TempDir,
 }
 
-impl Kept {
+impl KeyFolder {
     fn new() -> Self {
         Self { folder: TempDir::with_prefix("toolgate-keys-").unwrap() }
     }
@@ -24,7 +24,7 @@ impl Kept {
         self.folder.path().join("keys.toml")
     }
 
-    /// `toolgate key WORDS`: its code, what it printed and what it said.
+    /// Runs `toolgate key WORDS`. Returns its exit code, standard output and standard error.
     fn key(&self, words: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(binary());
         command.env_clear().env("PATH", path()).env("TOOLGATE_SERVER_KEYS_FILE", self.file());
@@ -33,11 +33,11 @@ impl Kept {
         (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
     }
 
-    /// A key that was made so.
-    fn made(&self, words: &[&str]) -> String {
-        let (code, key, said) = self.key(words);
-        assert_eq!(code, 0, "{said}");
-        assert!(key.starts_with("toolgate_") && key.len() == 73 && !said.contains(&key), "{said}");
+    /// Creates a key with `toolgate key WORDS`.
+    fn create(&self, words: &[&str]) -> String {
+        let (code, key, err) = self.key(words);
+        assert_eq!(code, 0, "{err}");
+        assert!(key.starts_with("toolgate_") && key.len() == 73 && !err.contains(&key), "{err}");
         key
     }
 
@@ -51,135 +51,138 @@ impl Kept {
     }
 }
 
-/// What a request with `key` is answered with.
+/// Returns the status of a request with `key`.
 fn status(served: &Served, key: &str) -> u16 {
     let post = Post::mcp(&initialize(0, "2025-06-18"));
     served.send(&post.with("Authorization", &format!("Bearer {key}"))).status
 }
 
 #[test]
-fn a_key_that_is_made_is_known_and_one_that_is_revoked_is_not_while_the_server_runs() {
-    let kept = Kept::new();
-    let served = kept.served();
+fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
+    let folder = KeyFolder::new();
+    let served = folder.served();
     let bare = || served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status;
-    assert_eq!(bare(), 200, "without a key nobody is asked");
-    let ada = kept.made(&["new", "ada"]);
-    wait_until("who has no key is turned away", || bare() == 401);
+    assert_eq!(bare(), 200, "without keys no credential is needed");
+    let ada = folder.create(&["new", "ada"]);
+    wait_until("a request without a key is refused", || bare() == 401);
     assert_eq!(status(&served, &ada), 200);
-    let bob = kept.made(&["new", "bob"]);
-    wait_until("the new key is known", || status(&served, &bob) == 200);
-    let prefix = kept.listed()[0]["sha256"].as_str().unwrap()[..8].to_owned();
-    assert_eq!(kept.key(&["revoke", &prefix]).0, 0);
-    // Asked so often, it is told to wait.
-    wait_until("the revoked key is not", || status(&served, &ada) != 200);
-    wait_until("the other is looked at, and known", || status(&served, &bob) == 200);
-    assert_eq!(kept.key(&["revoke", "--name", "bob"]).0, 0);
-    wait_until("nobody is known", || status(&served, &bob) != 200);
-    fs::remove_file(kept.file()).unwrap();
-    wait_until("it was read again", || {
+    let bob = folder.create(&["new", "bob"]);
+    wait_until("the new key is accepted", || status(&served, &bob) == 200);
+    let prefix = folder.listed()[0]["sha256"].as_str().unwrap()[..8].to_owned();
+    assert_eq!(folder.key(&["revoke", &prefix]).0, 0);
+    // After so many failures the status may be 429.
+    wait_until("the revoked key is rejected", || status(&served, &ada) != 200);
+    wait_until("the other key is still accepted", || status(&served, &bob) == 200);
+    assert_eq!(folder.key(&["revoke", "--name", "bob"]).0, 0);
+    wait_until("no key is accepted", || status(&served, &bob) != 200);
+    fs::remove_file(folder.file()).unwrap();
+    wait_until("the file is read again", || {
         bare() == 401 && served.log().contains("was read again: 0 keys")
     });
-    assert_eq!(bare(), 401, "a file that is taken away opens no door");
+    assert_eq!(bare(), 401, "removing the file does not open the server");
 }
 
 #[test]
-fn a_key_that_is_rotated_runs_out_and_the_next_has_its_roles() {
-    let kept = Kept::new();
-    let first = kept.made(&["new", "ci", "--role", "builder"]);
-    let next = kept.made(&["rotate", "ci", "--overlap", "0s"]);
-    let listed = kept.listed();
+fn a_rotated_key_expires_and_the_next_key_has_its_roles() {
+    let folder = KeyFolder::new();
+    let first = folder.create(&["new", "ci", "--role", "builder"]);
+    let next = folder.create(&["rotate", "ci", "--overlap", "0s"]);
+    let listed = folder.listed();
     assert_eq!(listed[1]["roles"], json!(["builder"]));
     assert!(listed[0]["expires"].is_string() && listed[1]["expires"].is_null(), "{listed:?}");
-    let served = kept.served();
-    // Whoever has a key that ran out guesses nothing.
+    let served = folder.served();
+    // An expired key is not a guess.
     for _ in 0..12 {
         assert_eq!(status(&served, &first), 401);
     }
     assert_eq!(status(&served, &next), 200);
-    let later = kept.made(&["rotate", "ci"]);
-    wait_until("the newest is known", || status(&served, &later) == 200);
-    assert_eq!(status(&served, &next), 200, "it is good for a day more");
-    assert_eq!(kept.key(&["rotate", "nobody"]).0, 2);
-    let limited = kept.made(&["new", "limited", "--expires", "90d"]);
-    wait_until("it is known", || status(&served, &limited) == 200);
-    assert_eq!(fs::metadata(kept.file()).unwrap().permissions().mode() & 0o777, 0o600);
-    let text = fs::read_to_string(kept.file()).unwrap();
+    let later = folder.create(&["rotate", "ci"]);
+    wait_until("the newest key is accepted", || status(&served, &later) == 200);
+    assert_eq!(status(&served, &next), 200, "the old key is valid for another day");
+    assert_eq!(folder.key(&["rotate", "nobody"]).0, 2);
+    let limited = folder.create(&["new", "limited", "--expires", "90d"]);
+    wait_until("the key is accepted", || status(&served, &limited) == 200);
+    assert_eq!(fs::metadata(folder.file()).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = fs::read_to_string(folder.file()).unwrap();
     for key in [first, next, later, limited] {
         assert!(!text.contains(&key) && !served.log().contains(&key));
     }
 }
 
 #[test]
-fn a_file_of_keys_that_others_could_have_written_is_not_believed() {
-    let kept = Kept::new();
-    let ada = kept.made(&["new", "ada"]);
-    let served = kept.served();
+fn a_key_file_that_others_can_write_is_not_used() {
+    let folder = KeyFolder::new();
+    let ada = folder.create(&["new", "ada"]);
+    let served = folder.served();
     let set = |mode| {
-        fs::set_permissions(kept.file(), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(folder.file(), fs::Permissions::from_mode(mode)).unwrap();
     };
-    let text = fs::read_to_string(kept.file()).unwrap();
+    let text = fs::read_to_string(folder.file()).unwrap();
     let stranger = "0".repeat(63) + "1";
-    fs::write(kept.file(), format!("{text}\n[[keys]]\nname = \"eve\"\nsha256 = \"{stranger}\"\n"))
-        .unwrap();
+    fs::write(
+        folder.file(),
+        format!("{text}\n[[keys]]\nname = \"eve\"\nsha256 = \"{stranger}\"\n"),
+    )
+    .unwrap();
     set(0o666);
-    wait_until("it is told", || {
+    wait_until("the error is logged", || {
         status(&served, &ada);
         served.log().contains("can be written by others")
     });
-    assert_eq!(status(&served, &ada), 200, "who was known stays so");
-    // No server begins with it.
-    let refused = |told: &str| {
-        let keys = kept.file().display().to_string();
+    assert_eq!(status(&served, &ada), 200, "the previous keys stay valid");
+    // No server starts with such a file.
+    let refused = |reason: &str| {
+        let keys = folder.file().display().to_string();
         let launch = Launch::over(&Workspace::new()).set("server_keys_file", keys);
         let server = launch.serving(&["--listen", "127.0.0.1:0"]);
         assert_eq!(server.ended().code(), Some(2));
-        wait_until(told, || server.log().contains(told));
+        wait_until(reason, || server.log().contains(reason));
     };
     refused("can be written by others");
     set(0o600);
-    let file = kept.file();
-    let real = kept.folder.path().join("real.toml");
+    let file = folder.file();
+    let real = folder.folder.path().join("real.toml");
     fs::rename(&file, &real).unwrap();
     symlink(&real, &file).unwrap();
-    refused("since it is a link");
+    refused("because it is a link");
     fs::remove_file(&file).unwrap();
     fs::write(&file, "[[keys]]\nname = \"ada\"\nsha256 = \"toolgate_secret\"\n").unwrap();
     set(0o600);
     refused("64 hexadecimal digits");
     fs::write(&file, "[[keys]]\nname = \"ada\"\nkey = \"toolgate_secret\"\n").unwrap();
-    refused("is not sound in line 3");
+    refused("is invalid in line 3");
 }
 
 #[test]
-fn keys_that_are_made_at_the_same_time_are_all_kept() {
-    let kept = Kept::new();
+fn keys_created_at_the_same_time_are_all_stored() {
+    let folder = KeyFolder::new();
     std::thread::scope(|scope| {
         for nth in 0..8 {
-            let kept = &kept;
-            scope.spawn(move || kept.made(&["new", &format!("caller-{nth}")]));
+            let folder = &folder;
+            scope.spawn(move || folder.create(&["new", &format!("caller-{nth}")]));
         }
     });
-    assert_eq!(kept.listed().len(), 8);
-    let (code, _, said) = kept.key(&["revoke", "abc"]);
-    assert_eq!(code, 2, "{said}");
+    assert_eq!(folder.listed().len(), 8);
+    let (code, _, err) = folder.key(&["revoke", "abc"]);
+    assert_eq!(code, 2, "{err}");
     for name in ["local", "http", "a b", "a:b", ""] {
-        assert_eq!(kept.key(&["new", name]).0, 2, "{name}");
+        assert_eq!(folder.key(&["new", name]).0, 2, "{name}");
     }
-    let (_, table, _) = kept.key(&["list"]);
+    let (_, table, _) = folder.key(&["list"]);
     assert!(table.starts_with("DIGEST") && table.contains("caller-7"), "{table}");
 }
 
 #[test]
-fn beyond_loopback_nothing_is_served_without_a_credential_and_encryption() {
-    let kept = Kept::new();
+fn a_public_address_needs_a_credential_and_encryption() {
+    let folder = KeyFolder::new();
     let launch = || {
         let launch = Launch::over(&Workspace::new());
-        launch.set("server_keys_file", kept.file().display())
+        launch.set("server_keys_file", folder.file().display())
     };
-    let refused = |launch: Launch, flags: &[&str], told: &str| {
+    let refused = |launch: Launch, flags: &[&str], reason: &str| {
         let server = launch.serving(flags);
         assert_eq!(server.ended().code(), Some(2), "{}", server.log());
-        wait_until(told, || server.log().contains(told));
+        wait_until(reason, || server.log().contains(reason));
     };
     for address in ["0.0.0.0:0", "[::]:0"] {
         let listen = ["--listen", address];
@@ -189,11 +192,11 @@ fn beyond_loopback_nothing_is_served_without_a_credential_and_encryption() {
     let config = "[[listen]]\naddr = \"0.0.0.0:0\"\ndialect = \"mira\"\n";
     let own = Launch::over(&Workspace::new().file("toolgate.toml", config));
     refused(own, &["--listen", "127.0.0.1:0"], "no credential is configured");
-    let ada = kept.made(&["new", "ada"]);
-    refused(launch(), &["--listen", "0.0.0.0:0"], "come unencrypted");
+    let ada = folder.create(&["new", "ada"]);
+    refused(launch(), &["--listen", "0.0.0.0:0"], "be unencrypted");
     let launch = launch().set("server_plaintext", true);
     let server = launch.serving(&["--listen", "0.0.0.0:0"]);
-    let port = crate::support::wait_for("it says where it listens", || {
+    let port = crate::support::wait_for("the address is printed", || {
         let log = server.log();
         let (_, rest) = log.split_once(" at http://0.0.0.0:")?;
         rest.split_once("/mcp\n")?.0.parse::<u16>().ok()

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::support::{Connection, Launch, Post, Response, Served, Workspace, path};
 
-/// Whom tokens are for, here.
+/// Audience of the tokens in these tests.
 pub(crate) const AUDIENCE: &str = "https://tools.example/mcp";
 
-/// The Python that has what the provider is made of.
+/// Returns the Python with the packages of the provider.
 pub(crate) fn python() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = checkout.join(".tools/oauth/bin/python");
@@ -20,12 +20,12 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
-/// The file `name` in tests/oauth.
+/// Returns the path of `name` in tests/oauth.
 pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/oauth").join(name)
 }
 
-/// The provider; it ends with its input.
+/// The running provider. It ends when its input closes.
 pub(crate) struct Provider {
     process: Child,
     addr: SocketAddr,
@@ -35,13 +35,13 @@ impl Provider {
     pub(crate) fn start() -> Self {
         let mut command = Command::new(python());
         command.arg(script("provider.py")).arg(AUDIENCE).env_clear().env("PATH", path());
-        // It is on this machine alone.
+        // The provider is reachable on this machine only.
         command.env("AUTHLIB_INSECURE_TRANSPORT", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let addr = line.trim().strip_prefix("http://").expect("it says where it is");
+        let addr = line.trim().strip_prefix("http://").expect("the provider prints its URL");
         Self { process, addr: addr.parse().unwrap() }
     }
 
@@ -57,26 +57,26 @@ impl Provider {
         response
     }
 
-    /// A token as it gives one to its client `name`, with `scope`.
+    /// Requests a token with `scope` as the client `name`.
     pub(crate) fn granted(&self, name: &str, scope: &str) -> String {
         use base64::Engine as _;
-        let known = base64::engine::general_purpose::STANDARD;
-        let known = known.encode(format!("{name}:of no use elsewhere"));
+        let base64 = base64::engine::general_purpose::STANDARD;
+        let credentials = base64.encode(format!("{name}:of no use elsewhere"));
         let body = format!("grant_type=client_credentials&scope={}", scope.replace(' ', "+"));
         let post = Post::bytes(body.as_bytes()).to("/token");
         let post = post.with("content-type", "application/x-www-form-urlencoded");
-        let answer = self.send(&post.with("authorization", &format!("Basic {known}"))).json();
+        let answer = self.send(&post.with("authorization", &format!("Basic {credentials}"))).json();
         answer["access_token"].as_str().unwrap().to_owned()
     }
 
-    /// A token that no honest provider would give.
+    /// Creates a token that no honest provider would issue.
     pub(crate) fn forged(&self, wanted: &Value) -> String {
         let post = Post::bytes(wanted.to_string().as_bytes()).to("/test/token");
         self.send(&post).text()
     }
 
-    /// A token whose claims are as a good one's, but for these.
-    pub(crate) fn saying(&self, claims: Value) -> String {
+    /// Creates a valid token, with these claims changed.
+    pub(crate) fn with_claims(&self, claims: Value) -> String {
         self.forged(&json!({ "claims": claims }))
     }
 
@@ -84,17 +84,17 @@ impl Provider {
         self.send(&Post::bytes(b"").to("/test/rotate"));
     }
 
-    /// Has it behave so: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
+    /// Sets the behavior: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
     pub(crate) fn mode(&self, mode: &str) {
         self.send(&Post::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
     }
 
-    /// How often it was asked for its keys.
-    pub(crate) fn asked(&self) -> u64 {
+    /// Returns how often its keys were fetched.
+    pub(crate) fn fetch_count(&self) -> u64 {
         self.send(&Post::bare("GET", "/test/asked")).json().as_u64().unwrap()
     }
 
-    /// Settings by which its tokens are taken.
+    /// Returns settings that accept its tokens.
     pub(crate) fn table(&self) -> String {
         format!(
             "[[oauth]]\nissuer = \"{}\"\naudience = [\"{AUDIENCE}\"]\nalias = \"id\"\n\
@@ -103,7 +103,7 @@ impl Provider {
         )
     }
 
-    /// A server that takes its tokens, with `more` settings.
+    /// Starts a server that accepts its tokens, with `more` settings.
     pub(crate) fn served(&self, more: &str) -> Served {
         let config = format!("{}\n{more}", self.table());
         Launch::over(&Workspace::new().file("toolgate.toml", config)).served()

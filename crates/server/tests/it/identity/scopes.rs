@@ -1,11 +1,11 @@
-//! What a token was given for, and how a client learns what another must be given for.
+//! Scopes of tokens, and how a client learns which scope it needs.
 
 use serde_json::{Value, json};
 
 use super::provider::Provider;
 use crate::support::{Post, Response, Served, call, initialize, legacy, modern};
 
-/// Three scopes; the first is enough for what reads files.
+/// Three scopes; the first allows tools that read files.
 const SCOPES: &str = "\
 [[scopes]]
 name = \"files:read\"
@@ -30,13 +30,14 @@ fn write(id: u64) -> Value {
     call(id, "files_write", json!({ "path": format!("{id}.txt"), "content": "x" }))
 }
 
-fn place(served: &Served) -> String {
+/// Returns the `resource_metadata` parameter of a challenge.
+fn metadata_parameter(served: &Served) -> String {
     let addr = served.addr;
     format!("resource_metadata=\"http://{addr}/.well-known/oauth-protected-resource/mcp\"")
 }
 
 #[test]
-fn who_has_a_token_for_less_is_told_what_another_must_be_for() {
+fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
     let reads = provider.granted("ada", "files:read");
@@ -49,17 +50,17 @@ fn who_has_a_token_for_less_is_told_what_another_must_be_for() {
     let challenge = format!(
         "Bearer error=\"insufficient_scope\", scope=\"files:write\", \
          error_description=\"{why}\", {}",
-        place(&served)
+        metadata_parameter(&served)
     );
     assert_eq!(refused.header("www-authenticate"), Some(challenge.as_str()));
-    let told = refused.json();
-    assert_eq!((&told["id"], &told["error"]["code"]), (&json!(2), &json!(-32600)), "{told}");
-    assert_eq!(told["error"]["data"]["requiredScopes"], json!(["files:write"]));
+    let error = refused.json();
+    assert_eq!((&error["id"], &error["error"]["code"]), (&json!(2), &json!(-32600)), "{error}");
+    assert_eq!(error["error"]["data"]["requiredScopes"], json!(["files:write"]));
     assert!(!served.root().join("2.txt").exists());
     let writes = provider.granted("ada", "files:write");
     assert_eq!(sent(&served, &writes, &write(3)).status, 200);
-    assert_eq!(sent(&served, &writes, &read).status, 200, "who may write may read");
-    // What another token would be enough for is seen; what none would be is not.
+    assert_eq!(sent(&served, &writes, &read).status, 200, "`files:write` covers reading");
+    // The list has tools that another scope allows, and no tools that no scope allows.
     let listed = sent(&served, &reads, &modern(4, "tools/list", json!({}))).json();
     let names: Vec<_> = listed["result"]["tools"].as_array().unwrap().iter().collect();
     let has = |name: &str| names.iter().any(|tool| tool["name"] == name);
@@ -73,7 +74,7 @@ fn who_has_a_token_for_less_is_told_what_another_must_be_for() {
 }
 
 #[test]
-fn what_a_token_is_for_counts_with_each_request_of_a_session() {
+fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
     let reads = provider.granted("ada", "files:read");
@@ -89,8 +90,8 @@ fn what_a_token_is_for_counts_with_each_request_of_a_session() {
     };
     assert_eq!(write(1, &reads), 403);
     assert_eq!(write(2, &writes), 200);
-    assert_eq!(write(3, &reads), 403, "the session keeps nothing of the token before");
-    // Another's token does not open it (H12), and who has it ends it.
+    assert_eq!(write(3, &reads), 403, "the session does not keep earlier scopes");
+    // A token of another caller does not open the session (H12); its owner ends it.
     let bob = provider.granted("bob", "files:read files:write");
     assert_eq!(write(4, &bob), 404);
     let delete = Post::bare("DELETE", "/mcp").with("mcp-session-id", session);
@@ -100,7 +101,7 @@ fn what_a_token_is_for_counts_with_each_request_of_a_session() {
 }
 
 #[test]
-fn each_dialect_says_in_its_own_words_that_a_token_is_for_less() {
+fn each_dialect_refuses_a_missing_scope_in_its_own_form() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
     let reads = provider.granted("ada", "files:read");
@@ -108,7 +109,7 @@ fn each_dialect_says_in_its_own_words_that_a_token_is_for_less() {
     let write = json!({ "path": "a.txt", "content": "x" });
     let zyra = rpc("tools/call", json!({ "name": "files-write", "arguments": write }));
     let workstation = rpc("tools/call", json!({ "name": "filesystem/write", "arguments": write }));
-    for (path, status, pointer, said, body) in [
+    for (path, status, pointer, expected, body) in [
         ("/v1/mcp", 200, "/error/code", json!(-32000), zyra),
         ("/rpc", 200, "/error/code", json!(1002), rpc("files/write", write.clone())),
         ("/workstation", 200, "/error/code", json!(-32603), workstation),
@@ -122,43 +123,43 @@ fn each_dialect_says_in_its_own_words_that_a_token_is_for_less() {
     ] {
         let post = Post::bytes(body.to_string().as_bytes()).to(path);
         let refused = served.send(&post.with("Authorization", &format!("Bearer {reads}")));
-        let told = refused.json();
-        assert_eq!(refused.status, status, "{path}: {told}");
-        assert_eq!(told.pointer(pointer), Some(&said), "{path}: {told}");
-        assert!(told.to_string().contains("files:write"), "{path}: {told}");
+        let answer = refused.json();
+        assert_eq!(refused.status, status, "{path}: {answer}");
+        assert_eq!(answer.pointer(pointer), Some(&expected), "{path}: {answer}");
+        assert!(answer.to_string().contains("files:write"), "{path}: {answer}");
         assert!(!served.root().join("a.txt").exists());
     }
 }
 
 #[test]
-fn it_is_said_to_everybody_whose_tokens_are_taken_and_for_what_to_ask() {
+fn the_metadata_lists_the_issuers_and_scopes_without_authentication() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
     let root = "/.well-known/oauth-protected-resource";
     for path in [root.to_owned(), format!("{root}/mcp")] {
-        let said = served.get(&path);
-        assert_eq!(said.status, 200, "{said:?}");
-        let wanted = json!({
+        let response = served.get(&path);
+        assert_eq!(response.status, 200, "{response:?}");
+        let expected = json!({
             "resource": format!("http://{}/mcp", served.addr),
             "authorization_servers": [provider.url()],
             "scopes_supported": ["files:read", "files:write", "run"],
             "bearer_methods_supported": ["header"],
             "resource_name": "toolgate",
         });
-        assert_eq!(said.json(), wanted);
+        assert_eq!(response.json(), expected);
         assert_eq!(served.send(&Post::bytes(b"{}").to(&path)).status, 405);
     }
     assert_eq!(served.get(&format!("{root}/rpc")).status, 404);
     let bare = served.send(&Post::mcp(&initialize(0, "2025-06-18")));
     assert_eq!(bare.status, 401);
-    let challenge = format!("Bearer scope=\"files:read\", {}", place(&served));
+    let challenge = format!("Bearer scope=\"files:read\", {}", metadata_parameter(&served));
     assert_eq!(bare.header("www-authenticate"), Some(challenge.as_str()));
     let zyra = served.get("/v1/mcp");
     assert_eq!((zyra.status, zyra.header("www-authenticate")), (401, Some(challenge.as_str())));
 }
 
 #[test]
-fn without_an_issuer_nothing_is_said_of_tokens() {
+fn without_an_issuer_there_is_no_metadata() {
     let served = crate::support::Launch::over(&crate::support::Workspace::new());
     let served = served.env("ZYRA_API_KEY", "devkey").served();
     assert_eq!(served.get("/.well-known/oauth-protected-resource").status, 404);
@@ -167,29 +168,29 @@ fn without_an_issuer_nothing_is_said_of_tokens() {
 }
 
 #[test]
-fn who_may_not_read_files_is_not_told_which_there_are() {
+fn a_token_without_the_scope_does_not_see_the_names_of_files() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
     let complete = json!({
         "ref": { "type": "ref/resource", "uri": template(&served, &provider) },
         "argument": { "name": "path", "value": "READ" },
     });
-    for (scope, told) in [("files:read", true), ("run", false)] {
+    for (scope, may_read) in [("files:read", true), ("run", false)] {
         let token = provider.granted("ada", scope);
         let listed = sent(&served, &token, &modern(1, "resources/list", json!({})));
         assert_eq!(listed.status, 200, "{listed:?}");
-        assert_eq!(listed.text().contains("README.md"), told, "{scope}: {listed:?}");
-        let typed = sent(&served, &token, &modern(2, "completion/complete", complete.clone()));
-        assert_eq!(typed.status, 200, "{typed:?}");
-        assert_eq!(typed.text().contains("README.md"), told, "{scope}: {typed:?}");
+        assert_eq!(listed.text().contains("README.md"), may_read, "{scope}: {listed:?}");
+        let completed = sent(&served, &token, &modern(2, "completion/complete", complete.clone()));
+        assert_eq!(completed.status, 200, "{completed:?}");
+        assert_eq!(completed.text().contains("README.md"), may_read, "{scope}: {completed:?}");
         let uri = format!("file://{}/README.md", served.root().display());
         let read = modern(3, "resources/read", json!({ "uri": uri }));
         let status = sent(&served, &token, &read).status;
-        assert_eq!(status, if told { 200 } else { 403 }, "{scope}");
+        assert_eq!(status, if may_read { 200 } else { 403 }, "{scope}");
     }
 }
 
-/// How a file is written as a resource.
+/// Returns the URI template of files.
 fn template(served: &Served, provider: &Provider) -> String {
     let token = provider.granted("ada", "run");
     let all = sent(served, &token, &modern(1, "resources/templates/list", json!({}))).json();

@@ -1,4 +1,4 @@
-//! TLS: spoken with the certificate of today, by clients that believe no other.
+//! TLS with the current certificate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(certificate), folder.join(key))
 }
 
-/// A server that speaks TLS.
+/// A server with TLS.
 struct Secured {
     server: Server,
     addr: SocketAddr,
@@ -41,7 +41,7 @@ struct Secured {
 fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
     let launch = launch.set("server_tls_certificate", certificate.display());
     let server = launch.set("server_tls_key", key.display()).serving(&["--listen", "127.0.0.1:0"]);
-    let addr = wait_for("the server says where it listens", || {
+    let addr = wait_for("the address is printed", || {
         assert!(server.is_running(), "the server ended: {}", server.log());
         let log = server.log();
         let (_, rest) = log.split_once(" at https://")?;
@@ -51,11 +51,10 @@ fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
 }
 
 impl Secured {
-    /// What a client is answered that believes `certificate` alone; `None` where it does not get
-    /// that far.
-    fn answer(&self, believed: &Path) -> Option<String> {
+    /// Returns the answer to a client that trusts only `certificate`, or `None` if it cannot connect.
+    fn answer(&self, certificate: &Path) -> Option<String> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(believed).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -74,18 +73,18 @@ impl Secured {
         Some(String::from_utf8(answer).unwrap())
     }
 
-    fn answers(&self, believed: &Path) -> bool {
-        self.answer(believed).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    fn answers(&self, certificate: &Path) -> bool {
+        self.answer(certificate).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
     }
 }
 
 #[test]
-fn who_speaks_tls_is_served_and_who_does_not_is_told_nothing() {
+fn a_tls_client_is_served_and_a_plaintext_client_gets_no_http_answer() {
     let folder = TempDir::new().unwrap();
     let (first, key) = certificate(folder.path(), "first");
     let secured = served(Launch::over(&Workspace::new()), &first, &key);
     assert!(secured.answers(&first), "{:?}", secured.answer(&first));
-    // As does our own client, where the system trusts who signed the certificate.
+    // toolgate's own client connects if the system trusts the certificate.
     let call = |trusted: &Path| {
         let url = format!("https://{}/mcp", secured.addr);
         let words = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url];
@@ -98,20 +97,20 @@ fn who_speaks_tls_is_served_and_who_does_not_is_told_nothing() {
     let mut plain = TcpStream::connect(secured.addr).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    let mut told = Vec::new();
-    let _ = plain.read_to_end(&mut told);
-    assert!(!String::from_utf8_lossy(&told).contains("HTTP"), "{told:?}");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
 }
 
 #[test]
-fn a_certificate_that_is_replaced_is_shown_from_then_on_and_no_client_is_lost() {
+fn a_replaced_certificate_is_used_without_losing_clients() {
     let folder = TempDir::new().unwrap();
     let (shown, key) = certificate(folder.path(), "shown");
     let (next, next_key) = certificate(folder.path(), "next");
     let first = folder.path().join("first.pem");
     fs::copy(&shown, &first).unwrap();
     let secured = served(Launch::over(&Workspace::new()), &shown, &key);
-    wait_until("it serves", || secured.answers(&first));
+    wait_until("the server answers", || secured.answers(&first));
     let over = AtomicBool::new(false);
     let lost = AtomicUsize::new(0);
     let served = AtomicUsize::new(0);
@@ -126,24 +125,24 @@ fn a_certificate_that_is_replaced_is_shown_from_then_on_and_no_client_is_lost() 
                 }
             });
         }
-        // One of the two is there before the other.
+        // Only the key is replaced at first.
         fs::rename(&next_key, &key).unwrap();
         let log = || secured.server.log();
-        wait_until("they are none that belong together", || log().contains("stays as it was"));
-        assert!(secured.answers(&first), "what was in force stays so");
+        wait_until("the mismatch is logged", || log().contains("the certificate is unchanged"));
+        assert!(secured.answers(&first), "the first certificate stays in use");
         fs::copy(&next, folder.path().join("renamed.pem")).unwrap();
         fs::rename(folder.path().join("renamed.pem"), &shown).unwrap();
-        wait_until("the next is shown", || secured.answers(&next));
+        wait_until("the next certificate is used", || secured.answers(&next));
         over.store(true, Ordering::Relaxed);
     });
-    assert!(!secured.answers(&first), "the first is shown no more");
+    assert!(!secured.answers(&first), "the first certificate is no longer used");
     let lost = lost.into_inner();
     let served = served.into_inner();
     assert!(lost == 0 && served > 20, "{lost} lost of {served}");
 }
 
 #[test]
-fn who_begins_and_does_not_go_on_is_not_waited_for() {
+fn an_unfinished_tls_handshake_is_closed() {
     let folder = TempDir::new().unwrap();
     let (first, key) = certificate(folder.path(), "first");
     let launch = Launch::over(&Workspace::new()).set("server_head_time_ms", 300);
@@ -158,7 +157,7 @@ fn who_begins_and_does_not_go_on_is_not_waited_for() {
 }
 
 #[test]
-fn files_that_are_no_certificate_and_its_key_are_refused_by_name() {
+fn an_invalid_certificate_or_key_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let (first, key) = certificate(folder.path(), "first");
     let (second, _) = certificate(folder.path(), "second");
@@ -166,17 +165,17 @@ fn files_that_are_no_certificate_and_its_key_are_refused_by_name() {
     fs::write(&empty, "").unwrap();
     let inside = Workspace::new().file("tls.key", fs::read_to_string(&key).unwrap());
     let within = inside.root().join("tls.key");
-    for (certificate, key, told) in [
-        (&second, &key, "are no certificate and its key"),
-        (&empty, &key, "has no certificate in it"),
-        (&first, &empty, "has no private key"),
-        (&first, &folder.path().join("none"), "cannot be read"),
+    for (certificate, key, reason) in [
+        (&second, &key, "is not the key of the certificate"),
+        (&empty, &key, "contains no certificate"),
+        (&first, &empty, "contains no private key"),
+        (&first, &folder.path().join("none"), "cannot read"),
         (&first, &within, "tools could read it"),
     ] {
         let launch = Launch::over(&inside).set("server_tls_certificate", certificate.display());
         let launch = launch.set("server_tls_key", key.display());
         let server = launch.serving(&["--listen", "127.0.0.1:0"]);
         assert!(!server.ended().success());
-        wait_until(told, || server.log().contains(told));
+        wait_until(reason, || server.log().contains(reason));
     }
 }

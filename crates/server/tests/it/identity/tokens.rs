@@ -1,4 +1,4 @@
-//! Tokens of a real provider: whose are taken, and that no others are.
+//! Tokens of a real provider, accepted and refused.
 
 use std::time::{Duration, Instant};
 
@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 use super::provider::{AUDIENCE, Provider};
 use crate::support::{COMMANDS, Post, Response, Served, at_once, call, initialize, wait_until};
 
-/// A call with `token`.
+/// Calls a tool with `token`.
 fn called(served: &Served, token: &str) -> Response {
     let post = Post::mcp(&call(1, "files_exists", json!({ "path": "README.md" })));
     served.send(&post.with("Authorization", &format!("Bearer {token}")))
 }
 
 #[track_caller]
-fn taken(served: &Served, token: &str) {
+fn accepted(served: &Served, token: &str) {
     let answer = called(served, token);
     assert_eq!(answer.status, 200, "{answer:?}\n{}", served.log());
     assert_eq!(answer.json()["result"]["isError"], false, "{answer:?}");
 }
 
 #[test]
-fn a_token_of_its_issuer_is_taken_whatever_it_is_signed_with_and_its_subject_is_on_record() {
+fn tokens_of_all_algorithms_are_accepted_and_their_subjects_recorded() {
     let provider = Provider::start();
     let served = provider.served("");
-    taken(&served, &provider.granted("ada", "files:read"));
+    accepted(&served, &provider.granted("ada", "files:read"));
     for (key, alg) in
         [("rsa", "RS256"), ("ps", "PS256"), ("ec", "ES256"), ("ec384", "ES384"), ("ed", "EdDSA")]
     {
-        taken(&served, &provider.forged(&json!({ "key": key, "alg": alg })));
+        accepted(&served, &provider.forged(&json!({ "key": key, "alg": alg })));
     }
     for claims in [
         json!({ "aud": ["https://other.example", AUDIENCE] }),
@@ -36,18 +36,18 @@ fn a_token_of_its_issuer_is_taken_whatever_it_is_signed_with_and_its_subject_is_
         json!({ "nbf": "30" }),
         json!({ "sub": "auth0|ada:b@example.com" }),
     ] {
-        taken(&served, &provider.saying(claims));
+        accepted(&served, &provider.with_claims(claims));
     }
-    taken(&served, &provider.forged(&json!({ "header": { "typ": "JWT" } })));
-    taken(&served, &provider.forged(&json!({ "header": { "typ": null } })));
-    assert_eq!(provider.asked(), 1, "its keys were asked for once");
-    wait_until("the calls are on record", || served.records().len() >= 12);
+    accepted(&served, &provider.forged(&json!({ "header": { "typ": "JWT" } })));
+    accepted(&served, &provider.forged(&json!({ "header": { "typ": null } })));
+    assert_eq!(provider.fetch_count(), 1, "the keys are fetched once");
+    wait_until("the calls are recorded", || served.records().len() >= 12);
     let callers: Vec<_> = served.records().iter().map(|one| one["caller"].clone()).collect();
     assert_eq!(callers[0], "id:ada");
     assert!(callers.contains(&json!("id:auth0|ada:b@example.com")), "{callers:?}");
 }
 
-/// Tokens that are none, and why.
+/// Returns invalid tokens, each with its defect.
 fn forgeries(provider: &Provider) -> Vec<(String, Value)> {
     let claims = |claims: Value| json!({ "claims": claims });
     let header = |header: Value| json!({ "header": header });
@@ -88,18 +88,18 @@ fn forgeries(provider: &Provider) -> Vec<(String, Value)> {
     ];
     let mut forged: Vec<_> =
         wanted.into_iter().map(|wanted| (provider.forged(&wanted), wanted)).collect();
-    let good = provider.saying(json!({}));
+    let good = provider.with_claims(json!({}));
     let parts: Vec<&str> = good.split('.').collect();
-    let [head, said, seal] = parts[..] else { panic!("{good}") };
-    let other = provider.saying(json!({ "sub": "root" }));
+    let [head, body, seal] = parts[..] else { panic!("{good}") };
+    let other = provider.with_claims(json!({ "sub": "root" }));
     let other = other.split('.').nth(1).unwrap();
     for (token, why) in [
-        (format!("{head}.{other}.{seal}"), "another's claims"),
-        (format!("{head}.{said}."), "no signature"),
-        (format!("{head}.{said}"), "two parts"),
-        (format!("{head}.{said}.{seal}.{seal}"), "four parts"),
-        (format!("{head}.{said}.{seal}=="), "padded"),
-        (format!("eyJ{}.{said}.{seal}", "A".repeat(17 << 10)), "too long"),
+        (format!("{head}.{other}.{seal}"), "claims of another token"),
+        (format!("{head}.{body}."), "no signature"),
+        (format!("{head}.{body}"), "two parts"),
+        (format!("{head}.{body}.{seal}.{seal}"), "four parts"),
+        (format!("{head}.{body}.{seal}=="), "padded"),
+        (format!("eyJ{}.{body}.{seal}", "A".repeat(17 << 10)), "too long"),
     ] {
         forged.push((token, json!(why)));
     }
@@ -107,37 +107,37 @@ fn forgeries(provider: &Provider) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn no_other_token_is_taken_and_none_is_told_why() {
+fn invalid_tokens_are_refused_without_the_reason() {
     let provider = Provider::start();
-    let mut told = Vec::new();
-    // One address may not say more wrong ones than this within a minute.
+    let mut answers = Vec::new();
+    // One address may send at most nine invalid tokens a minute.
     for some in forgeries(&provider).chunks(9) {
         let served = provider.served("");
-        taken(&served, &provider.saying(json!({})));
+        accepted(&served, &provider.with_claims(json!({})));
         for (token, why) in some {
             let refused = called(&served, token);
             assert_eq!(refused.status, 401, "{why}: {refused:?}\n{}", served.log());
-            let place = "/.well-known/oauth-protected-resource/mcp";
+            let metadata = "/.well-known/oauth-protected-resource/mcp";
             let challenge = format!(
-                "Bearer error=\"invalid_token\", resource_metadata=\"http://{}{place}\"",
+                "Bearer error=\"invalid_token\", resource_metadata=\"http://{}{metadata}\"",
                 served.addr
             );
             assert_eq!(refused.header("www-authenticate"), Some(challenge.as_str()), "{why}");
             assert!(!served.log().contains(token.as_str()));
-            told.push(refused.text());
+            answers.push(refused.text());
         }
         let log = served.log();
         assert!(!log.contains("etc/passwd") && !log.contains("OR 1=1"), "{log}");
     }
-    told.dedup();
-    assert_eq!(told.len(), 1, "{told:?}");
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
 }
 
 #[test]
-fn a_token_stands_in_authorization_and_nowhere_else() {
+fn a_token_is_accepted_in_authorization_only() {
     let provider = Provider::start();
     let served = provider.served("");
-    let token = provider.saying(json!({}));
+    let token = provider.with_claims(json!({}));
     let post = Post::mcp(&initialize(0, "2025-06-18"));
     let bearer = format!("Bearer {token}");
     let status = |post: &Post| served.send(post).status;
@@ -155,23 +155,23 @@ fn a_token_stands_in_authorization_and_nowhere_else() {
         let other = post.clone().with("Authorization", &format!("{scheme} {token}"));
         assert_eq!(status(&other), 401, "{scheme}");
     }
-    // Which of the two is meant is for nobody to choose.
+    // Two credentials are ambiguous.
     let twice = post.and("Authorization", &bearer).and("authorization", "Bearer other");
     let refused = served.send(&twice);
     assert_eq!(refused.status, 400, "{refused:?}");
     let challenge = refused.header("www-authenticate").unwrap();
     assert!(challenge.starts_with("Bearer error=\"invalid_request\", resource"), "{challenge}");
     let socket = format!("/v1/ws/mcp?api_key={token}");
-    let (said, _) = served.socket(&socket).rest();
-    assert_eq!(said, [json!({ "error": "Unauthorized" })]);
+    let (messages, _) = served.socket(&socket).rest();
+    assert_eq!(messages, [json!({ "error": "Unauthorized" })]);
 }
 
 #[test]
-fn who_says_an_old_token_guesses_nothing_and_who_forges_on_is_told_to_wait() {
+fn expired_tokens_are_not_guesses_and_forged_ones_are_throttled() {
     let provider = Provider::start();
     let served = provider.served("");
-    let old = provider.saying(json!({ "exp": "-120" }));
-    let early = provider.saying(json!({ "nbf": "120" }));
+    let old = provider.with_claims(json!({ "exp": "-120" }));
+    let early = provider.with_claims(json!({ "nbf": "120" }));
     for _ in 0..6 {
         for token in [&old, &early] {
             assert_eq!(called(&served, token).status, 401);
@@ -184,51 +184,51 @@ fn who_says_an_old_token_guesses_nothing_and_who_forges_on_is_told_to_wait() {
         assert_eq!(status, if nth < 10 { 401 } else { 429 }, "{nth}");
         assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
     }
-    taken(&served, &provider.saying(json!({})));
+    accepted(&served, &provider.with_claims(json!({})));
 }
 
 #[test]
-fn keys_that_are_rotated_are_known_at_once_and_a_key_nobody_has_is_asked_for_once_a_minute() {
+fn rotated_keys_are_fetched_at_once_and_unknown_ones_once_a_minute() {
     let provider = Provider::start();
     let served = provider.served("");
-    let first = provider.saying(json!({}));
-    taken(&served, &first);
+    let first = provider.with_claims(json!({}));
+    accepted(&served, &first);
     provider.rotate();
-    taken(&served, &provider.saying(json!({})));
-    assert_eq!(provider.asked(), 2);
-    let gone = provider.forged(&json!({ "before": true }));
-    for gone in [first, gone] {
-        assert_eq!(called(&served, &gone).status, 401, "the key before is no more");
+    accepted(&served, &provider.with_claims(json!({})));
+    assert_eq!(provider.fetch_count(), 2);
+    let old = provider.forged(&json!({ "before": true }));
+    for old in [first, old] {
+        assert_eq!(called(&served, &old).status, 401, "the old key is no longer valid");
     }
     for nth in 0..5 {
         let unknown = provider.forged(&json!({ "header": { "kid": format!("rsa-1{nth}") } }));
         assert_eq!(called(&served, &unknown).status, 401);
     }
-    assert_eq!(provider.asked(), 2);
-    taken(&served, &provider.saying(json!({})));
-    // What is known stays known while the provider is away.
+    assert_eq!(provider.fetch_count(), 2);
+    accepted(&served, &provider.with_claims(json!({})));
+    // Cached keys are used while the provider is unavailable.
     provider.mode("away");
-    taken(&served, &provider.saying(json!({ "sub": "bob" })));
+    accepted(&served, &provider.with_claims(json!({ "sub": "bob" })));
 }
 
 #[test]
-fn a_provider_that_is_away_slow_or_astray_is_not_waited_for_long_and_is_believed_nothing() {
+fn a_broken_provider_delays_only_its_tokens_and_is_not_trusted() {
     let modes = [
         ("away", "the answer was 503"),
-        ("slow", "no answer within 5"),
+        ("slow", "timed out after 5"),
         ("huge", "more than 262144 bytes"),
         ("redirecting", "the answer was 302"),
-        ("garbage", "no set of keys"),
-        ("another issuer", "it says that it is another issuer"),
+        ("garbage", "not a key set"),
+        ("another issuer", "names a different issuer"),
         ("jwks elsewhere", "is not encrypted"),
     ];
-    at_once(modes, |(mode, told)| {
+    at_once(modes, |(mode, reason)| {
         let provider = Provider::start();
         provider.mode(mode);
         let key = "\n[[keys]]\nname = \"ci\"\n\
                    sha256 = \"e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594\"\n";
         let served = provider.served(key);
-        let token = provider.saying(json!({}));
+        let token = provider.with_claims(json!({}));
         std::thread::scope(|scope| {
             let refused = scope.spawn(|| {
                 let begun = Instant::now();
@@ -236,25 +236,25 @@ fn a_provider_that_is_away_slow_or_astray_is_not_waited_for_long_and_is_believed
                 assert!(begun.elapsed() < Duration::from_secs(8), "{mode}: {:?}", begun.elapsed());
             });
             std::thread::sleep(Duration::from_millis(200));
-            // Nobody else waits for it.
+            // Callers with keys do not wait for it.
             let begun = Instant::now();
             assert_eq!(called(&served, "devkey").status, 200);
             assert!(begun.elapsed() < Duration::from_secs(5), "{mode}: {:?}", begun.elapsed());
             refused.join().unwrap();
         });
         let log = served.log();
-        assert!(log.contains(told), "{mode}: {log}");
-        // Who has a token cannot help that, and guesses nothing.
+        assert!(log.contains(reason), "{mode}: {log}");
+        // A token that cannot be checked is not a guess.
         for _ in 0..11 {
             assert_eq!(called(&served, &token).status, 401, "{mode}");
         }
         provider.mode("well");
-        wait_until("it is asked again", || called(&served, &token).status == 200);
+        wait_until("the keys are fetched again", || called(&served, &token).status == 200);
     });
 }
 
 #[test]
-fn nobody_is_somebody_else_by_what_an_issuer_calls_them() {
+fn the_subject_of_a_token_never_equals_another_caller() {
     let provider = Provider::start();
     // The key `devkey` of the caller `ci`.
     let config = "[[keys]]\nname = \"ci\"\n\
@@ -271,7 +271,7 @@ fn nobody_is_somebody_else_by_what_an_issuer_calls_them() {
         let get = Post::bare("GET", &format!("/v1/jobs/{job}"));
         served.send(&get.with("Authorization", &format!("Bearer {secret}"))).status
     };
-    let token = |sub: &str| provider.saying(json!({ "sub": sub }));
+    let token = |sub: &str| provider.with_claims(json!({ "sub": sub }));
     let job = start("devkey");
     for sub in ["ci", "local", "http", "id:ci", "zyra"] {
         assert_eq!(seen(&token(sub), &job), 404, "{sub}");
@@ -280,5 +280,5 @@ fn nobody_is_somebody_else_by_what_an_issuer_calls_them() {
     let job = start(&token("ci"));
     assert_eq!((seen("devkey", &job), seen(&token("ada"), &job)), (404, 404));
     // Another token of the same subject is the same caller.
-    assert_eq!(seen(&provider.saying(json!({ "sub": "ci", "jti": "2" })), &job), 200);
+    assert_eq!(seen(&provider.with_claims(json!({ "sub": "ci", "jti": "2" })), &job), 200);
 }

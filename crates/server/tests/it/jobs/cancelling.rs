@@ -1,4 +1,4 @@
-//! Cancelled is gone: what waited never runs, what ran is stopped with all it started.
+//! Cancelled jobs: queued ones never run, and running ones stop with all their programs.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn canceled(served: &Served, id: &str) {
 }
 
 #[test]
-fn a_job_that_waits_is_cancelled_at_once_and_never_runs() {
+fn a_queued_job_is_cancelled_at_once_and_never_runs() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace);
     let blocker = served.begin("work-wait", json!({ "name": "blocker" }));
@@ -35,25 +35,25 @@ fn a_job_that_waits_is_cancelled_at_once_and_never_runs() {
 }
 
 #[test]
-fn a_job_that_runs_is_cancelled_with_every_program_it_started() {
+fn a_running_job_is_cancelled_with_every_program_it_started() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace);
     let marker = Marker::new();
-    // One in a session of its own, one that does not heed, one in the background.
+    // One in its own session, one that ignores signals, one in the foreground.
     let script = "setsid sleep $1 & (trap '' TERM INT HUP; sleep $1) & sleep $1";
     let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
     let id = served.begin("exec-run", arguments);
     wait_until("all run", || marker.pids().len() >= 4);
     canceled(&served, &id);
-    assert!(marker.pids().is_empty(), "programs are left: {:?}", marker.pids());
-    // Its place is free again.
+    assert!(marker.pids().is_empty(), "programs are still running: {:?}", marker.pids());
+    // Its slot is free again.
     go(&workspace);
     let next = served.begin("work-wait", json!({ "name": "next" }));
     served.job_in("succeeded", &next);
 }
 
 #[test]
-fn what_has_ended_is_not_cancelled() {
+fn an_ended_job_cannot_be_cancelled() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = served(&workspace);
@@ -76,7 +76,7 @@ fn what_has_ended_is_not_cancelled() {
 }
 
 #[test]
-fn two_who_cancel_at_once_agree() {
+fn concurrent_cancellations_agree() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace);
     let marker = Marker::new();
@@ -91,7 +91,7 @@ fn two_who_cancel_at_once_agree() {
 }
 
 #[test]
-fn a_job_is_not_cancelled_by_what_cancels_the_call_that_started_it() {
+fn cancelling_the_starting_call_does_not_cancel_the_job() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace);
     let session = served.session("2025-11-25");

@@ -1,4 +1,4 @@
-//! MCP's tasks as an extension of 2026-07-28: the server decides what becomes one.
+//! MCP tasks as an extension of 2026-07-28: the server decides which calls become tasks.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::{
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// What a request says that takes tasks.
+/// Returns the metadata of a request that supports tasks.
 fn takes_tasks() -> Value {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     json!({ "io.modelcontextprotocol/clientCapabilities": capabilities })
@@ -43,7 +43,7 @@ fn run(client: &mut Client, arguments: Value) -> Value {
 }
 
 #[test]
-fn what_takes_long_becomes_a_task_and_what_does_not_is_answered() {
+fn a_long_call_becomes_a_task_and_a_short_one_is_answered() {
     over_both(&Workspace::new(), |client| {
         let short = run(client, json!({ "command": "true" }));
         assert_eq!(
@@ -85,7 +85,7 @@ fn a_task_is_cancelled() {
 }
 
 #[test]
-fn who_does_not_declare_it_is_answered_whatever_it_takes() {
+fn a_client_without_the_extension_gets_no_task() {
     over_both(&Workspace::new(), |client| {
         let arguments = json!({ "command": "sleep", "args": ["1.3"] });
         let answer = client.call("exec_run", arguments);
@@ -94,7 +94,7 @@ fn who_does_not_declare_it_is_answered_whatever_it_takes() {
 }
 
 #[test]
-fn going_away_before_a_task_is_told_of_leaves_none() {
+fn disconnecting_before_the_task_is_announced_leaves_none() {
     let served = Launch::over(&Workspace::new()).served();
     let marker = Marker::new();
     let params = json!({
@@ -114,7 +114,7 @@ fn going_away_before_a_task_is_told_of_leaves_none() {
 }
 
 #[test]
-fn going_away_after_that_leaves_it_running() {
+fn disconnecting_after_the_task_is_announced_leaves_it_running() {
     over_both(&Workspace::new(), |client| {
         let task = run(client, json!({ "command": "sleep", "args": ["1.6"] }));
         let other = client.call("jobs_get", json!({ "job_id": task["taskId"], "wait_ms": 10_000 }));

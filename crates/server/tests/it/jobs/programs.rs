@@ -1,4 +1,4 @@
-//! Programs that behave badly, as jobs.
+//! Misbehaving programs as jobs.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ fn output(served: &Served, id: &str) -> String {
 }
 
 #[test]
-fn two_gibibytes_of_output_are_kept_to_their_bound_and_cost_no_memory() {
+fn two_gibibytes_of_output_are_cut_to_the_limit_in_bounded_memory() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("jobs_output_bytes", 1 << 20);
     let served = launch.served();
-    // What has been called before is in memory already.
+    // The first call loads code into memory.
     served.job_in("succeeded", &served.begin("exec-run", json!({ "command": "true" })));
     let before = peak_memory_kib(served.pid);
     let id = served.begin(
@@ -50,7 +50,7 @@ fn two_gibibytes_of_output_are_kept_to_their_bound_and_cost_no_memory() {
 }
 
 #[test]
-fn what_is_not_utf_8_is_replaced_and_the_rest_is_told() {
+fn invalid_utf_8_is_replaced_and_the_rest_is_returned() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let script = "printf 'a\\377b\\303'; sleep 0.1; printf '\\251c'";
@@ -60,7 +60,7 @@ fn what_is_not_utf_8_is_replaced_and_the_rest_is_told() {
 }
 
 #[test]
-fn what_is_not_utf_8_is_replaced_for_zyra_s_clients_too() {
+fn invalid_utf_8_is_replaced_for_zyra_clients() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let script = json!({ "command": "printf 'a\\377b'", "shell": true });
@@ -71,7 +71,7 @@ fn what_is_not_utf_8_is_replaced_for_zyra_s_clients_too() {
 }
 
 #[test]
-fn progress_on_one_stream_is_not_lost_for_what_comes_on_the_other() {
+fn progress_on_one_stream_is_not_lost_to_output_on_the_other() {
     let workspace = Workspace::new().file(
         "toolgate.toml",
         "[command.\"say.half\"]\nabout = \"Says it.\"\nprogram = \"sh\"\nprogress = '(\\d+)%'\n\
@@ -79,14 +79,14 @@ fn progress_on_one_stream_is_not_lost_for_what_comes_on_the_other() {
     );
     let served = Launch::over(&workspace).served();
     let id = served.begin("say-half", json!({}));
-    wait_until("it tells", || {
-        let told = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
-        structured(&told)["progress"] == 0.5
+    wait_until("progress is reported", || {
+        let answer = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
+        structured(&answer)["progress"] == 0.5
     });
 }
 
 #[test]
-fn a_job_that_forks_and_leaves_has_ended_and_nothing_of_it_goes_on() {
+fn a_job_whose_program_forks_and_exits_ends_and_leaves_no_process() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let marker = Marker::new();
@@ -106,14 +106,14 @@ fn a_job_that_never_ends_is_stopped_at_its_deadline() {
     let job = served.job_in("failed", &id);
     assert!(marker.pids().is_empty());
     assert_eq!(job["exit_code"], -1, "{job}");
-    let told = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
-    assert_eq!(structured(&told)["result"]["timed_out"], true, "{told}");
+    let answer = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
+    assert_eq!(structured(&answer)["result"]["timed_out"], true, "{answer}");
     go(&workspace);
     served.job_in("succeeded", &served.begin("work-wait", json!({ "name": "next" })));
 }
 
 #[test]
-fn a_job_whose_program_is_missing_fails_and_says_which() {
+fn a_job_whose_program_is_missing_fails_and_names_it() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let id = served.begin("work-missing", json!({}));

@@ -1,4 +1,4 @@
-//! The audit log of jobs: one record each, with its id, whatever came of it.
+//! Audit records of jobs: one each, with its id, whatever its outcome.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::support::{Launch, Marker, Served, Workspace, call, go, wait_until};
 
-/// The records of `served` once there are `count`, as tool, outcome and whether it was `id`'s.
+/// Returns the records of `served` once there are `count`.
 #[track_caller]
 fn records(served: &Served, count: usize) -> Vec<Value> {
     wait_until(&format!("{count} records"), || served.records().len() >= count);
@@ -28,7 +28,7 @@ fn each_job_leaves_one_record_with_its_id() {
     served.job_in("succeeded", &ids[0]);
     served.job_in("failed", &ids[1]);
     served.job_in("failed", &ids[2]);
-    let told: Vec<_> = records(&served, 3)
+    let fields: Vec<_> = records(&served, 3)
         .iter()
         .map(|record| {
             ["tool", "outcome", "job", "caller", "dialect"].map(|key| record[key].clone())
@@ -42,7 +42,7 @@ fn each_job_leaves_one_record_with_its_id() {
     let expected = expected.map(|(tool, outcome, id)| {
         [json!(tool), json!(outcome), json!(id), json!("http"), json!("zyra")]
     });
-    assert_eq!(told, expected);
+    assert_eq!(fields, expected);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_refused_start_leaves_one_record_without_a_job() {
 }
 
 #[test]
-fn a_start_for_which_there_is_no_room_leaves_a_record() {
+fn a_start_beyond_the_queue_limit_leaves_a_record() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 1).served();
     let ids = ["one", "two"].map(|name| {
@@ -78,14 +78,14 @@ fn a_start_for_which_there_is_no_room_leaves_a_record() {
     records(&served, 3);
 }
 
-/// The outcomes of the records of job `id`.
-fn of(records: &[Value], id: &str) -> Vec<Value> {
+/// Returns the outcomes of the records of job `id`.
+fn outcomes_of(records: &[Value], id: &str) -> Vec<Value> {
     let own = records.iter().filter(|record| record["job"] == id);
     own.map(|record| record["outcome"].clone()).collect()
 }
 
 #[test]
-fn a_job_that_is_cancelled_while_it_waits_is_on_record() {
+fn a_job_cancelled_in_the_queue_leaves_a_record() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let blocker = served.begin("work-wait", json!({ "name": "blocker" }));
@@ -93,11 +93,11 @@ fn a_job_that_is_cancelled_while_it_waits_is_on_record() {
     assert_eq!(served.delete(&format!("/jobs/{waiting}")).status, 200);
     go(&workspace);
     served.job_in("succeeded", &blocker);
-    assert_eq!(of(&records(&served, 2), &waiting), ["canceled"]);
+    assert_eq!(outcomes_of(&records(&served, 2), &waiting), ["canceled"]);
 }
 
 #[test]
-fn what_is_cancelled_or_cut_short_is_on_record() {
+fn cancelled_and_interrupted_jobs_leave_a_record() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
     let launch = || Launch::over(&workspace).remembering(&state).set("jobs_running", 1);
@@ -110,18 +110,18 @@ fn what_is_cancelled_or_cut_short_is_on_record() {
     marker.started();
     served.signal(Signal::TERM);
     served.ended();
-    let told = served.records();
-    assert_eq!(of(&told, &running), ["canceled"]);
-    assert_eq!(of(&told, &again), ["canceled"]);
+    let first_records = served.records();
+    assert_eq!(outcomes_of(&first_records, &running), ["canceled"]);
+    assert_eq!(outcomes_of(&first_records, &again), ["canceled"]);
 
     go(&workspace);
     let next = launch().served();
     next.job_in("succeeded", &again);
-    assert_eq!(of(&records(&next, 1), &again), ["ok"]);
+    assert_eq!(outcomes_of(&records(&next, 1), &again), ["ok"]);
 }
 
 #[test]
-fn starting_by_a_tool_leaves_a_record_of_the_tool_and_one_of_the_job() {
+fn jobs_start_leaves_a_record_of_itself_and_one_of_the_job() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -129,16 +129,16 @@ fn starting_by_a_tool_leaves_a_record_of_the_tool_and_one_of_the_job() {
     let answer = served.ask(&call(1, "jobs_start", start));
     let id = answer["result"]["structuredContent"]["job_id"].as_str().unwrap();
     served.job_in("succeeded", id);
-    let mut told: Vec<_> = records(&served, 2)
+    let mut fields: Vec<_> = records(&served, 2)
         .iter()
         .map(|record| {
             (record["tool"].clone(), record.get("job").cloned(), record["outcome"].clone())
         })
         .collect();
-    told.sort_by_key(|(tool, ..)| tool.to_string());
+    fields.sort_by_key(|(tool, ..)| tool.to_string());
     let expected = [
         (json!("jobs_start"), None, json!("ok")),
         (json!("work.wait"), Some(json!(id)), json!("ok")),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(fields, expected);
 }

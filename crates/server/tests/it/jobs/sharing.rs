@@ -1,4 +1,4 @@
-//! Two servers of one workspace: each runs its own jobs, both tell of all.
+//! Two servers of one workspace: each runs its own jobs, and both show all.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::support::{
     Launch, Marker, Served, Workspace, began, call, go, ran, refusal, wait_long_for,
 };
 
-/// How often a server looks for what another left, and some time for it to be done.
+/// Interval at which a server looks for orphaned jobs, and some time to run them.
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
 fn served(workspace: &Workspace, state: &TempDir) -> Served {
     Launch::over(workspace).remembering(state).set("jobs_running", 1).served()
 }
 
-/// Slow: the second looks every 15 seconds.
+/// Slow, because the second server looks every 15 seconds.
 #[test]
-fn servers_run_none_of_each_others_jobs_until_one_dies() {
+fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
@@ -30,7 +30,7 @@ fn servers_run_none_of_each_others_jobs_until_one_dies() {
     let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
     let own = second.begin("work-wait", json!({ "name": two.0 }));
     began(&workspace, &two.0);
-    // Each sees all, as they are, and stops only its own.
+    // Each shows all jobs and cancels only its own.
     for served in [&first, &second] {
         let states = [&cut, &waiting, &own].map(|id| served.job(id)["status"].clone());
         assert_eq!(states, ["running", "queued", "running"]);
@@ -38,13 +38,13 @@ fn servers_run_none_of_each_others_jobs_until_one_dies() {
     for id in [&cut, &waiting] {
         let refused = second.delete(&format!("/jobs/{id}"));
         assert_eq!(refused.status, 503, "{refused:?}");
-        assert!(refused.text().contains("run by another server"), "{refused:?}");
+        assert!(refused.text().contains("runs on another server"), "{refused:?}");
         let refused = second.ask(&call(1, "jobs_cancel", json!({ "job_id": id })));
-        assert!(refusal(&refused).contains("run by another server"), "{refused}");
+        assert!(refusal(&refused).contains("runs on another server"), "{refused}");
     }
     assert_eq!(ran(&workspace), [&*one.0, &*two.0]);
 
-    // Whoever watches the first's job at the second sees how it goes on.
+    // A watcher at the second server sees the first server's job go on.
     let mut watcher = second.socket(&format!("/ws/jobs/{waiting}?stream=progress"));
     first.signal(Signal::KILL);
     first.ended();
@@ -55,15 +55,15 @@ fn servers_run_none_of_each_others_jobs_until_one_dies() {
         (job["status"] != "running").then_some(job)
     });
     assert_eq!(end["status"], "failed", "{end}");
-    assert!(end["stderr"].as_str().unwrap().contains("the server ended"), "{end}");
+    assert!(end["stderr"].as_str().unwrap().contains("the server stopped"), "{end}");
     second.job_in("succeeded", &waiting);
-    let (told, _) = watcher.rest();
-    assert_eq!(told.last().unwrap()["status"], "succeeded", "{told:?}");
+    let (events, _) = watcher.rest();
+    assert_eq!(events.last().unwrap()["status"], "succeeded", "{events:?}");
     assert_eq!(ran(&workspace), [&*one.0, &*two.0, "waiting"]);
 }
 
 #[test]
-fn a_job_of_another_server_is_waited_for_and_watched_to_its_end() {
+fn a_job_of_another_server_can_be_awaited_and_watched() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));

@@ -1,4 +1,4 @@
-//! Jobs outlive the server, however it ends.
+//! Jobs survive their server, however it ends.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use crate::support::{
     Launch, Marker, Served, Workspace, began, call, go, ran, structured, wait_until,
 };
 
-/// A server that runs as many jobs at once as `running`, and remembers them in `state`.
+/// Starts a server that runs `running` jobs at once and stores them in `state`.
 fn served(workspace: &Workspace, state: &TempDir, running: usize) -> Served {
     Launch::over(workspace).remembering(state).set("jobs_running", running).served()
 }
 
-/// What `jobs_get` tells of the job `id`.
+/// Returns the job `id` from `jobs_get`.
 #[track_caller]
-fn told(served: &Served, id: &str) -> Value {
+fn get_job(served: &Served, id: &str) -> Value {
     structured(&served.ask(&call(1, "jobs_get", json!({ "job_id": id })))).clone()
 }
 
 #[test]
-fn an_accepted_job_is_run_though_the_server_is_killed_in_the_same_instant() {
+fn an_accepted_job_runs_even_if_the_server_is_killed_at_once() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
     let ids = [1, 2, 3, 4].map(|nth| {
@@ -38,7 +38,7 @@ fn an_accepted_job_is_run_though_the_server_is_killed_in_the_same_instant() {
 }
 
 #[test]
-fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
+fn after_a_kill_queued_jobs_run_once_and_running_ones_only_if_idempotent() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
     let once = Marker::new();
@@ -59,7 +59,7 @@ fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
     let second = served(&workspace, &state, 2);
     let end = second.job_in("failed", &cut);
     let why = end["stderr"].as_str().unwrap();
-    assert!(why.contains("the server ended while it ran"), "{end}");
+    assert!(why.contains("the server stopped during the call"), "{end}");
     assert_eq!((&end["exit_code"], &end["output_file"]), (&Value::Null, &Value::Null), "{end}");
     wait_until("it runs again", || {
         ran(&workspace).iter().filter(|ran| **ran == again.0).count() == 2
@@ -68,7 +68,7 @@ fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
     assert_eq!(second.job_in("succeeded", &waiting)["stdout"], "began\nwent\n");
     second.job_in("succeeded", &repeated);
     assert_eq!(
-        [&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()),
+        [&cut, &waiting, &repeated].map(|id| get_job(&second, id)["attempts"].clone()),
         [1, 1, 2]
     );
     let mut ran = ran(&workspace);
@@ -92,13 +92,13 @@ fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
         let file = served.get(&format!("/jobs/{drawn}/download")).body;
         let manifest = served.get(&format!("/jobs/{drawn}/manifest")).json();
         let output = served.ask(&call(1, "jobs_output", json!({ "job_id": failed })));
-        let jobs = [&drawn, &failed].map(|id| (served.job(id), told(served, id)));
+        let jobs = [&drawn, &failed].map(|id| (served.job(id), get_job(served, id)));
         (file, manifest, structured(&output).clone(), jobs)
     };
     let before = all(&first);
     first.signal(Signal::KILL);
     first.ended();
-    // What the tool left in the workspace may be gone by now.
+    // Files of the tool in the workspace may be removed by now.
     std::fs::remove_dir_all(workspace.path("out")).unwrap();
 
     let second = served(&workspace, &state, 8);
@@ -110,7 +110,7 @@ fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
 }
 
 #[test]
-fn a_signal_leaves_jobs_to_the_next_server_in_order() {
+fn after_a_signal_the_next_server_runs_the_jobs_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
         let workspace = Workspace::with_commands();
         let state = TempDir::new().unwrap();
@@ -124,7 +124,7 @@ fn a_signal_leaves_jobs_to_the_next_server_in_order() {
         let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
         first.signal(signal);
         assert_eq!(first.ended().code(), Some(0), "{signal:?}");
-        assert!(once.pids().is_empty() && again.pids().is_empty(), "programs are left");
+        assert!(once.pids().is_empty() && again.pids().is_empty(), "programs are still running");
         let mut outcomes = first.outcomes(2);
         outcomes.sort();
         assert_eq!(outcomes, ["canceled", "canceled"]);
@@ -134,9 +134,9 @@ fn a_signal_leaves_jobs_to_the_next_server_in_order() {
         second.job_in("succeeded", &repeated);
         second.job_in("succeeded", &waiting);
         let end = second.job_in("failed", &cut);
-        assert!(end["stderr"].as_str().unwrap().contains("the server ended"), "{end}");
+        assert!(end["stderr"].as_str().unwrap().contains("the server stopped"), "{end}");
         assert_eq!(
-            [&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()),
+            [&cut, &waiting, &repeated].map(|id| get_job(&second, id)["attempts"].clone()),
             [1, 1, 2]
         );
     }
@@ -162,7 +162,7 @@ fn a_second_signal_loses_no_job() {
 }
 
 #[test]
-fn a_job_of_a_client_that_leaves_goes_on_over_http_and_with_the_next_server_over_stdio() {
+fn a_job_of_a_stdio_client_that_disconnects_continues_on_the_next_server() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
     let marker = Marker::new();

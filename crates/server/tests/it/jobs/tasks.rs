@@ -1,4 +1,4 @@
-//! MCP's tasks as 2025-11-25 has them: asked for with a parameter, their result fetched later.
+//! MCP tasks of 2025-11-25: requested with a parameter, with the result fetched later.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn status(client: &mut Client, id: &Value) -> Value {
 }
 
 #[test]
-fn tasks_are_declared_and_every_tool_takes_one() {
+fn the_server_declares_tasks_and_every_tool_supports_them() {
     clients(&Workspace::with_commands(), |client| {
         let tasks = json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
         assert_eq!(client.opened["result"]["capabilities"]["tasks"], tasks);
@@ -47,7 +47,7 @@ fn tasks_are_declared_and_every_tool_takes_one() {
 }
 
 #[test]
-fn a_task_is_asked_for_looked_at_and_its_result_waited_for() {
+fn a_task_is_created_queried_and_its_result_awaited() {
     let workspace = Workspace::with_commands();
     clients(&workspace, |client| {
         let task = start(client, "tell_steps", json!({ "name": "a" }), json!({}));
@@ -56,7 +56,7 @@ fn a_task_is_asked_for_looked_at_and_its_result_waited_for() {
         let stdio = matches!(client.wire, Wire::Stdio(_));
         let message = client.request("tasks/result", json!({ "taskId": id }));
         let answer = match &mut client.wire {
-            // It waits, and other requests do not wait for it.
+            // It waits without delaying other requests.
             Wire::Stdio(wire) => {
                 wire.send(&message);
                 let get = legacy("get", "tasks/get", json!({ "taskId": id }));
@@ -78,14 +78,14 @@ fn a_task_is_asked_for_looked_at_and_its_result_waited_for() {
         assert_eq!(answer["result"]["structuredContent"]["exit_code"], 0, "{answer}");
         assert_eq!(answer["result"]["_meta"][RELATED]["taskId"], *id);
         assert_eq!(status(client, id), "completed", "stdio: {stdio}");
-        // Again it is there at once.
+        // The result is available again at once.
         let again = client.ask("tasks/result", json!({ "taskId": id }));
         assert_eq!(again["result"], answer["result"]);
     });
 }
 
 #[test]
-fn a_task_that_fails_says_how() {
+fn a_failed_task_has_its_error() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     check_failed(&mut Client::stdio(Launch::over(&workspace), REVISION));
@@ -174,7 +174,7 @@ fn an_unknown_task_is_refused_everywhere() {
 }
 
 #[test]
-fn over_stdio_progress_goes_on_after_the_answer_and_the_end_is_told() {
+fn over_stdio_progress_continues_after_the_answer_and_the_end_is_notified() {
     let workspace = Workspace::with_commands();
     let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let meta = json!({ "_meta": { "progressToken": "p" } });
@@ -183,15 +183,15 @@ fn over_stdio_progress_goes_on_after_the_answer_and_the_end_is_told() {
     let first = stdio.receive();
     assert_eq!(first["method"], "notifications/progress", "{first}");
     go(&workspace);
-    let mut told = vec![first];
-    while told.last().unwrap()["method"] != "notifications/tasks/status" {
-        told.push(stdio.receive());
+    let mut messages = vec![first];
+    while messages.last().unwrap()["method"] != "notifications/tasks/status" {
+        messages.push(stdio.receive());
     }
-    let end = told.pop().unwrap();
+    let end = messages.pop().unwrap();
     assert_eq!(end["params"]["taskId"], task["taskId"], "{end}");
     assert_eq!(end["params"]["status"], "completed", "{end}");
     let mut last = f64::MIN;
-    for event in &told {
+    for event in &messages {
         let params = &event["params"];
         assert_eq!(params["progressToken"], "p", "{event}");
         assert_eq!(params["_meta"][RELATED]["taskId"], task["taskId"], "{event}");
@@ -199,11 +199,11 @@ fn over_stdio_progress_goes_on_after_the_answer_and_the_end_is_told() {
         assert!(progress > last, "{progress} after {last}");
         last = progress;
     }
-    assert_eq!(last, 0.75, "{told:?}");
+    assert_eq!(last, 0.75, "{messages:?}");
 }
 
 #[test]
-fn a_task_that_is_watched_does_not_keep_a_leaving_client_waiting() {
+fn a_watched_task_does_not_delay_a_client_that_disconnects() {
     let workspace = Workspace::with_commands();
     let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let marker = Marker::new();
@@ -219,7 +219,7 @@ fn a_task_that_is_watched_does_not_keep_a_leaving_client_waiting() {
 }
 
 #[test]
-fn waiting_for_a_result_is_given_up_without_ending_the_task() {
+fn cancelling_the_wait_for_a_result_does_not_end_the_task() {
     let workspace = Workspace::with_commands();
     let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let task = start(&mut client, "work_wait", json!({ "name": "a" }), json!({}));
@@ -234,7 +234,7 @@ fn waiting_for_a_result_is_given_up_without_ending_the_task() {
 }
 
 #[test]
-fn a_task_is_another_sessions_too_since_both_are_one_caller() {
+fn a_task_is_visible_in_another_session_of_its_caller() {
     let workspace = Workspace::with_commands();
     let mut client = Client::http(Launch::over(&workspace), REVISION);
     let task = start(&mut client, "files_read", json!({ "path": "README.md" }), json!({}));

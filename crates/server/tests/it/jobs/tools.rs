@@ -1,4 +1,4 @@
-//! The tools that start jobs and look after them, for clients without words of their own for that.
+//! The toolset `jobs`, for clients whose protocol has no jobs.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,12 @@ fn get(client: &mut Client, id: &str, wait_ms: u64) -> Value {
 }
 
 #[test]
-fn a_job_is_started_waited_for_and_told() {
+fn a_job_is_started_awaited_and_returned() {
     let workspace = Workspace::with_commands();
     over_both(&workspace, |client| {
         std::fs::remove_file(workspace.path("go")).unwrap_or_default();
         let id = start(client, "tell_steps", json!({ "name": "one", "code": "3" }));
-        wait_until("it tells", || get(client, &id, 0)["progress"] == 0.25);
+        wait_until("progress is reported", || get(client, &id, 0)["progress"] == 0.25);
         let begun = Instant::now();
         let running = get(client, &id, 50);
         assert!(begun.elapsed() >= Duration::from_millis(50), "{:?}", begun.elapsed());
@@ -46,19 +46,19 @@ fn a_job_is_started_waited_for_and_told() {
 }
 
 #[test]
-fn output_is_read_on_from_where_one_is_to_the_end_while_the_job_runs() {
+fn output_is_read_in_parts_to_the_end_while_the_job_runs() {
     let workspace = Workspace::with_commands();
     over_both(&workspace, |client| {
         std::fs::remove_file(workspace.path("go")).unwrap_or_default();
         let id = start(client, "tell_steps", json!({ "name": "one" }));
         let mut after = json!(0);
-        let mut told = String::new();
+        let mut output = String::new();
         let mut ended = false;
-        let mut read = |client: &mut Client, told: &mut String| {
+        let mut read = |client: &mut Client, output: &mut String| {
             let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 });
             let page = structured(&client.call("jobs_output", ask)).clone();
             for piece in page["pieces"].as_array().unwrap() {
-                *told += &format!(
+                *output += &format!(
                     "{}:{}",
                     piece["stream"].as_str().unwrap(),
                     piece["text"].as_str().unwrap()
@@ -67,20 +67,20 @@ fn output_is_read_on_from_where_one_is_to_the_end_while_the_job_runs() {
             after = page["next"].clone();
             page["ended"] == true
         };
-        wait_until("both streams tell", || {
-            ended = read(client, &mut told);
-            told.contains("stdout:began\n") && told.contains("stderr:step 1/4\n")
+        wait_until("both streams have output", || {
+            ended = read(client, &mut output);
+            output.contains("stdout:began\n") && output.contains("stderr:step 1/4\n")
         });
-        assert!(!ended, "it waits still");
+        assert!(!ended, "it is still waiting");
         go(&workspace);
-        wait_until("it ends", || read(client, &mut told));
-        assert!(told.contains("last\n"), "{told}");
-        assert_eq!(told.matches("step 1/4").count(), 1, "told twice: {told}");
+        wait_until("it ends", || read(client, &mut output));
+        assert!(output.contains("last\n"), "{output}");
+        assert_eq!(output.matches("step 1/4").count(), 1, "printed twice: {output}");
     });
 }
 
 #[test]
-fn a_list_of_jobs_is_told_newest_first_page_by_page() {
+fn jobs_are_listed_newest_first_in_pages() {
     over_both(&Workspace::new(), |client| {
         let mut ids: Vec<_> =
             (0..53).map(|_| start(client, "files_read", json!({ "path": "README.md" }))).collect();
@@ -113,7 +113,7 @@ fn a_job_is_cancelled() {
 }
 
 #[test]
-fn its_files_are_told_with_their_places_in_the_workspace() {
+fn files_of_a_job_are_listed_with_their_paths() {
     over_both(&Workspace::with_commands(), |client| {
         let id = start(client, "draw_one", json!({}));
         let files = get(client, &id, 10_000)["files"].clone();
@@ -125,10 +125,10 @@ fn its_files_are_told_with_their_places_in_the_workspace() {
 }
 
 #[test]
-fn what_would_be_refused_as_a_call_is_refused_as_a_job() {
+fn a_call_that_would_be_refused_is_refused_as_a_job() {
     let workspace = Workspace::with_commands();
     over_both(&workspace, |client| {
-        for (tool, arguments, said) in [
+        for (tool, arguments, expected) in [
             ("work_wiat", json!({ "name": "a" }), "did you mean `work"),
             ("work_wait", json!({}), "/arguments"),
             ("work_wait", json!({ "name": 5 }), "/arguments/name"),
@@ -136,7 +136,7 @@ fn what_would_be_refused_as_a_call_is_refused_as_a_job() {
         ] {
             let start = json!({ "tool": tool, "arguments": arguments });
             let refused = refusal(&client.call("jobs_start", start));
-            assert!(refused.contains(said), "{tool} {arguments}: {refused}");
+            assert!(refused.contains(expected), "{tool} {arguments}: {refused}");
         }
         let listed = client.call("jobs_list", json!({}));
         assert_eq!(structured(&listed)["jobs"], json!([]));
@@ -156,35 +156,35 @@ fn a_job_of_another_caller_is_unknown() {
 
     let nobodys = "0123456789abcdef0123456789abcdef";
     for (tool, more) in [("jobs_get", "wait_ms"), ("jobs_output", "after"), ("jobs_cancel", "")] {
-        let told = [&id, nobodys].map(|id| {
+        let answers = [&id, nobodys].map(|id| {
             let mut arguments = json!({ "job_id": id });
             if !more.is_empty() {
                 arguments[more] = json!(1);
             }
             refusal(&served.ask(&call(1, tool, arguments))).replace(id, "ID")
         });
-        assert_eq!(told[0], told[1], "{tool} tells them apart");
+        assert_eq!(answers[0], answers[1], "{tool} reveals which exists");
     }
     let paths = ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"];
     for path in paths {
-        let told = [&id, nobodys].map(|id| {
+        let answers = [&id, nobodys].map(|id| {
             let response = served.get(&path.replace("ID", id));
             (response.status, response.text().replace(id, "ID"))
         });
-        assert_eq!(told[0], told[1], "{path} tells them apart");
-        assert_eq!(told[0].0, 404);
+        assert_eq!(answers[0], answers[1], "{path} reveals which exists");
+        assert_eq!(answers[0].0, 404);
     }
     assert_eq!(served.delete(&format!("/jobs/{id}")).status, 404);
     let events = served.get(&format!("/v1/mcp/progress/{id}?max_ms=0")).events();
     assert_eq!(events[0]["status"], "unknown", "{events:?}");
-    let (told, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
-    assert!(told.len() == 1 && told[0].get("error").is_some(), "{told:?}");
+    let (answers, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
+    assert!(answers.len() == 1 && answers[0].get("error").is_some(), "{answers:?}");
     let listed = served.ask(&call(1, "jobs_list", json!({})));
     assert_eq!(structured(&listed)["jobs"], json!([]));
     let after = served.ask(&call(1, "jobs_list", json!({ "after": id })));
     assert!(refusal(&after).contains("no job"), "{after}");
 
-    // Its own caller sees it, untouched.
-    let told = stdio.ask(&call(2, "jobs_get", json!({ "job_id": id })));
-    assert!(["queued", "running"].iter().any(|state| structured(&told)["state"] == *state));
+    // Its own caller sees it unchanged.
+    let answers = stdio.ask(&call(2, "jobs_get", json!({ "job_id": id })));
+    assert!(["queued", "running"].iter().any(|state| structured(&answers)["state"] == *state));
 }

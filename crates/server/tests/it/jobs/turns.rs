@@ -1,4 +1,4 @@
-//! Whose turn it is: by priority, as many as may, and no more waiting than may.
+//! The order of jobs, and the limits on running and queued ones.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn served(workspace: &Workspace, running: usize) -> Served {
 }
 
 #[test]
-fn a_tool_that_runs_one_at_a_time_does_and_keeps_no_other_waiting() {
+fn a_tool_limited_to_one_call_does_not_delay_other_tools() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 2);
     let alone = ["a", "b", "c"].map(|name| served.begin("work-alone", json!({ "name": name })));
@@ -25,7 +25,7 @@ fn a_tool_that_runs_one_at_a_time_does_and_keeps_no_other_waiting() {
 }
 
 #[test]
-fn calls_of_a_tool_that_runs_one_at_a_time_take_turns_with_its_jobs() {
+fn calls_and_jobs_of_a_tool_share_its_limit() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 8);
     let job = served.begin("work-alone", json!({ "name": "job" }));
@@ -41,7 +41,7 @@ fn calls_of_a_tool_that_runs_one_at_a_time_take_turns_with_its_jobs() {
 }
 
 #[test]
-fn the_higher_priority_goes_first_and_equals_as_they_came() {
+fn jobs_run_by_priority_and_then_in_order_of_arrival() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 1);
     let wait = |name| served.begin("work-wait", json!({ "name": name }));
@@ -59,7 +59,7 @@ fn the_higher_priority_goes_first_and_equals_as_they_came() {
 }
 
 #[test]
-fn no_more_run_at_once_than_may() {
+fn no_more_jobs_run_at_once_than_allowed() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 2);
     let ids: Vec<_> =
@@ -73,7 +73,7 @@ fn no_more_run_at_once_than_may() {
 }
 
 #[test]
-fn more_jobs_than_may_wait_are_refused_with_a_time_to_come_back() {
+fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time() {
     let workspace = Workspace::with_commands();
     let launch = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 2);
     let served = launch.served();
@@ -144,27 +144,27 @@ impl Callers {
 }
 
 #[test]
-fn one_callers_jobs_leave_places_for_others_to_run_and_to_wait() {
+fn jobs_of_one_caller_leave_slots_and_queue_places_for_others() {
     let workspace = Workspace::with_commands();
     let callers = Callers::over(&workspace, &[("jobs_running", 4), ("jobs_queued", 8)]);
-    let mut hers: Vec<_> = (0..9).map(|nth| callers.begin("ada", &format!("a{nth}"))).collect();
-    wait_until("three of hers run", || ran(&workspace).len() == 3);
+    let mut ada_jobs: Vec<_> = (0..9).map(|nth| callers.begin("ada", &format!("a{nth}"))).collect();
+    wait_until("three of ada's run", || ran(&workspace).len() == 3);
     let refused = callers.called("ada", "more", &json!({ "mode": "async" }));
     assert_eq!(refused.status, 429, "{refused:?}");
-    assert!(refused.text().contains("as many of your jobs as may (6) wait already"), "{refused:?}");
-    let his = callers.begin("bob", "b0");
-    wait_until("his runs at once", || ran(&workspace).contains(&"b0".to_owned()));
+    assert!(refused.text().contains("too many of your jobs are waiting (limit 6)"), "{refused:?}");
+    let bob_job = callers.begin("bob", "b0");
+    wait_until("bob's runs at once", || ran(&workspace).contains(&"b0".to_owned()));
     assert_eq!(ran(&workspace).len(), 4);
-    let mut later = vec![callers.begin("bob", "b1"), his];
+    let mut later = vec![callers.begin("bob", "b1"), bob_job];
     go(&workspace);
-    let all = hers.drain(..).map(|id| ("ada", id)).chain(later.drain(..).map(|id| ("bob", id)));
+    let all = ada_jobs.drain(..).map(|id| ("ada", id)).chain(later.drain(..).map(|id| ("bob", id)));
     for (caller, id) in all {
-        wait_until("nothing accepted is lost", || callers.state(caller, &id) == "succeeded");
+        wait_until("every accepted job succeeds", || callers.state(caller, &id) == "succeeded");
     }
 }
 
 #[test]
-fn callers_take_turns_where_one_job_runs_at_a_time() {
+fn callers_take_turns_if_one_job_runs_at_a_time() {
     let workspace = Workspace::with_commands();
     let callers = Callers::over(&workspace, &[("jobs_running", 1)]);
     for (caller, name) in
@@ -178,16 +178,16 @@ fn callers_take_turns_where_one_job_runs_at_a_time() {
 }
 
 #[test]
-fn one_callers_jobs_count_among_its_programs() {
+fn jobs_count_among_the_programs_of_their_caller() {
     let workspace = Workspace::with_commands();
     let callers = Callers::over(&workspace, &[("jobs_running", 8), ("limits_programs", 4)]);
     for nth in 0..6 {
         callers.begin("ada", &format!("a{nth}"));
     }
-    wait_until("three of hers run", || ran(&workspace).len() == 3);
+    wait_until("three of ada's run", || ran(&workspace).len() == 3);
     std::thread::scope(|scope| {
         let called = scope.spawn(|| callers.called("bob", "call", &json!({ "mode": "sync" })));
-        wait_until("his runs", || ran(&workspace).contains(&"call".to_owned()));
+        wait_until("bob's runs", || ran(&workspace).contains(&"call".to_owned()));
         assert_eq!(ran(&workspace).len(), 4);
         go(&workspace);
         assert_eq!(called.join().unwrap().status, 200);

@@ -1,6 +1,6 @@
-//! MR, E, L20: what the server asks of whoever called, in each era's way.
+//! MR, E, L20: questions from the server to the caller, in each era's form.
 //!
-//! The tool `files_write` is one that a person must agree to here.
+//! The tool `files_write` needs a confirmation here.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,9 @@ use crate::support::{
     refusal, structured,
 };
 
-/// A client in `revision` that can do this, over each transport, of a server that asks.
-fn asked(
+/// Runs `check` with a client that has these capabilities and a server that asks for confirmation, in
+/// each revision over both transports.
+fn with_confirmation(
     revisions: impl IntoIterator<Item = &'static str>,
     capabilities: &Value,
     check: impl Fn(&mut Client, &Workspace),
@@ -38,8 +39,8 @@ fn write() -> Value {
 }
 
 #[test]
-fn l20_a_person_agrees_and_it_is_done() {
-    asked(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
+fn l20_a_call_runs_after_a_person_accepts() {
+    with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
         let accept = |_: &Value| json!({ "action": "accept", "content": {} });
         let (answer, asked) = converse(client, "tools/call", write(), accept);
         assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -53,9 +54,9 @@ fn l20_a_person_agrees_and_it_is_done() {
 }
 
 #[test]
-fn e3_a_person_declines_or_goes_away_and_nothing_is_done() {
+fn e3_nothing_is_done_if_a_person_declines_or_cancels() {
     for action in ["decline", "cancel"] {
-        asked(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
+        with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
             let no = |_: &Value| json!({ "action": action });
             let (answer, _) = converse(client, "tools/call", write(), no);
             refusal(&answer);
@@ -66,9 +67,9 @@ fn e3_a_person_declines_or_goes_away_and_nothing_is_done() {
 }
 
 #[test]
-fn e3_a_client_that_fails_to_ask_is_no_agreement() {
+fn e3_an_error_from_the_client_is_not_consent() {
     let forms = with_forms().filter(|revision| *revision != MODERN);
-    asked(forms, &json!({ "elicitation": {} }), |client, workspace| {
+    with_confirmation(forms, &json!({ "elicitation": {} }), |client, workspace| {
         let message = client.request("tools/call", write());
         let error = |id: &Value| {
             let why = json!({ "code": -32603, "message": "no screen" });
@@ -98,14 +99,14 @@ fn e3_a_client_that_fails_to_ask_is_no_agreement() {
 }
 
 #[test]
-fn mr3_a_client_is_asked_nothing_that_it_did_not_declare() {
+fn mr3_a_client_is_not_asked_without_the_declared_capability() {
     for none in
         [json!({}), json!({ "sampling": {}, "roots": {} }), json!({ "elicitation": { "url": {} } })]
     {
-        // Before there were modes, all there was were forms.
+        // Before elicitation had modes, it meant forms.
         let revisions =
             REVISIONS.into_iter().filter(|it| *it >= "2025-11-25" || none["elicitation"].is_null());
-        asked(revisions, &none, |client, workspace| {
+        with_confirmation(revisions, &none, |client, workspace| {
             let answer = client.ask("tools/call", write());
             refusal(&answer);
             assert!(!workspace.path("new.txt").exists(), "{none}: {answer}");
@@ -114,16 +115,16 @@ fn mr3_a_client_is_asked_nothing_that_it_did_not_declare() {
                 let required = &answer["error"]["data"]["requiredCapabilities"];
                 assert_eq!(*required, json!({ "elicitation": { "form": {} } }), "{answer}");
             }
-            assert!(answer.to_string().contains("to be confirmed by a person"), "{answer}");
+            assert!(answer.to_string().contains("must be confirmed by a person"), "{answer}");
         });
     }
 }
 
 #[test]
-fn e2_a_client_that_names_no_mode_or_forms_has_forms() {
+fn e2_a_client_that_declares_no_mode_or_form_mode_gets_forms() {
     for forms in [json!({}), json!({ "form": {} }), json!({ "form": {}, "url": {} })] {
         let revisions = REVISIONS.into_iter().filter(|revision| *revision >= "2025-11-25");
-        asked(revisions, &json!({ "elicitation": forms }), |client, workspace| {
+        with_confirmation(revisions, &json!({ "elicitation": forms }), |client, workspace| {
             let accept = |asked: &Value| {
                 assert_ne!(asked["params"]["mode"], "url", "{asked}");
                 json!({ "action": "accept", "content": {} })
@@ -136,9 +137,9 @@ fn e2_a_client_that_names_no_mode_or_forms_has_forms() {
 }
 
 #[test]
-fn l20_before_there_were_forms_nobody_is_asked() {
+fn l20_nobody_is_asked_in_revisions_without_forms() {
     let older = sessions().filter(|revision| *revision < "2025-06-18");
-    asked(
+    with_confirmation(
         older,
         &json!({ "elicitation": {}, "sampling": {}, "roots": {} }),
         |client, workspace| {
@@ -156,7 +157,7 @@ fn can_fill_in() -> Value {
     able(json!({ "elicitation": {} }))
 }
 
-/// The questions that writing `path` ends with.
+/// Calls `files_write` on `path`, which must ask for input, and returns the result.
 #[track_caller]
 fn questions(client: &mut Client, path: &str) -> Value {
     let mut params =
@@ -169,7 +170,7 @@ fn questions(client: &mut Client, path: &str) -> Value {
     asked["result"].clone()
 }
 
-/// Writes `path`, as someone who says yes to `asked`.
+/// Calls `files_write` on `path` again and accepts all questions of `asked`.
 #[track_caller]
 fn agreed(client: &mut Client, path: &str, asked: &Value, state: &Value) -> Value {
     let keys = asked["inputRequests"].as_object().unwrap().keys();
@@ -185,7 +186,7 @@ fn agreed(client: &mut Client, path: &str, asked: &Value, state: &Value) -> Valu
 }
 
 #[test]
-fn mr4_a_state_that_was_changed_or_made_up_is_refused() {
+fn mr4_a_changed_or_forged_state_is_refused() {
     let workspace = Workspace::new();
     over_both_tuned(&workspace, confirming, |client| {
         let asked = questions(client, "a");
@@ -213,7 +214,7 @@ fn mr4_a_state_that_was_changed_or_made_up_is_refused() {
 }
 
 #[test]
-fn mr5_a_yes_is_good_once() {
+fn mr5_a_consent_is_valid_once() {
     let workspace = Workspace::new();
     over_both_tuned(&workspace, confirming, |client| {
         let asked = questions(client, "once");
@@ -224,7 +225,7 @@ fn mr5_a_yes_is_good_once() {
         let again = agreed(client, "once", &asked, &state);
         assert_eq!(code(&again), -32602, "{again}");
         assert_eq!(workspace.read("once"), "meanwhile");
-        // Whoever asks anew is asked anew, also where another asks for the same.
+        // A new call is asked again, also when two calls are the same.
         let both = [questions(client, "twice"), questions(client, "twice")];
         for asked in &both {
             let done = agreed(client, "twice", asked, &asked["requestState"]);
@@ -237,7 +238,7 @@ fn mr5_a_yes_is_good_once() {
 }
 
 #[test]
-fn mr5_a_state_is_good_for_the_request_it_was_made_for_alone() {
+fn mr5_a_state_is_valid_only_for_its_own_request() {
     let workspace = Workspace::new();
     over_both_tuned(&workspace, confirming, |client| {
         let _ = std::fs::remove_file(workspace.path("a"));
@@ -264,7 +265,7 @@ fn mr5_a_state_of_another_server_is_refused() {
 }
 
 #[test]
-fn mr4_an_answer_to_what_was_never_asked_is_no_agreement() {
+fn mr4_an_answer_without_its_state_is_not_consent() {
     let workspace = Workspace::new();
     over_both_tuned(&workspace, confirming, |client| {
         let asked = questions(client, "a");
@@ -278,7 +279,7 @@ fn mr4_an_answer_to_what_was_never_asked_is_no_agreement() {
             json!({ "action": "accept", "content": { "agreed": true } }),
         ];
         for yes in yeses {
-            // Without the state, so that nobody knows whether it was asked.
+            // Without the state the server cannot know that it asked.
             params["inputResponses"] = json!({ &key: yes });
             let answer = client.ask("tools/call", params.clone());
             assert_eq!(answer["result"]["resultType"], "input_required", "{yes}: {answer}");
@@ -288,7 +289,7 @@ fn mr4_an_answer_to_what_was_never_asked_is_no_agreement() {
 }
 
 #[test]
-fn mr3_no_other_way_to_the_same_call_gets_around_the_question() {
+fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
     let workspace = Workspace::new();
     let write = json!({ "path": "a", "content": "x" });
     over_both_tuned(&workspace, confirming, |client| {
@@ -336,7 +337,7 @@ fn mr3_no_other_way_to_the_same_call_gets_around_the_question() {
 }
 
 #[test]
-fn mr6_what_is_missing_is_asked_again_and_what_is_more_is_passed_over() {
+fn mr6_missing_answers_are_asked_again_and_extra_ones_ignored() {
     let workspace = Workspace::new();
     over_both_tuned(&workspace, confirming, |client| {
         let _ = std::fs::remove_file(workspace.path("a"));
@@ -367,7 +368,7 @@ fn mr6_what_is_missing_is_asked_again_and_what_is_more_is_passed_over() {
 }
 
 #[test]
-fn mr6_answers_that_are_no_object_are_a_protocol_error() {
+fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
     over_both_tuned(&Workspace::new(), confirming, |client| {
         let asked = questions(client, "a");
         let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
@@ -385,7 +386,7 @@ fn mr6_answers_that_are_no_object_are_a_protocol_error() {
 }
 
 #[test]
-fn mr7_a_client_that_never_comes_back_holds_nothing_up() {
+fn mr7_unanswered_questions_do_not_block_other_calls() {
     let workspace = Workspace::new();
     let tune =
         |launch: Launch| confirming(launch).set("limits_calls", 1).set("limits_in_flight", 2);
@@ -399,7 +400,7 @@ fn mr7_a_client_that_never_comes_back_holds_nothing_up() {
 }
 
 #[test]
-fn mr1_no_other_request_ends_with_questions() {
+fn mr1_no_other_request_returns_input_required() {
     over_both_tuned(&Workspace::new(), confirming, |client| {
         let everything =
             json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
@@ -411,8 +412,8 @@ fn mr1_no_other_request_ends_with_questions() {
 }
 
 #[test]
-fn e4_a_form_is_flat_and_of_plain_fields() {
-    asked(with_forms(), &json!({ "elicitation": {} }), |client, _| {
+fn e4_a_form_is_flat_with_primitive_fields() {
+    with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, _| {
         let decline = |_: &Value| json!({ "action": "decline" });
         let (_, asked) = converse(client, "tools/call", write(), decline);
         for question in asked {
@@ -431,9 +432,9 @@ fn e4_a_form_is_flat_and_of_plain_fields() {
 }
 
 #[test]
-fn l20_an_answer_to_nothing_is_taken_without_a_word_and_does_nothing() {
+fn l20_an_unexpected_response_is_ignored() {
     let older = with_forms().filter(|revision| *revision != MODERN);
-    asked(older, &json!({ "elicitation": {} }), |client, workspace| {
+    with_confirmation(older, &json!({ "elicitation": {} }), |client, workspace| {
         let accept = json!({ "action": "accept", "content": {} });
         for id in [json!(1), json!("1"), json!("toolgate.confirm"), json!("none")] {
             let answer = json!({ "jsonrpc": "2.0", "id": id, "result": accept });
@@ -450,7 +451,7 @@ fn l20_an_answer_to_nothing_is_taken_without_a_word_and_does_nothing() {
 }
 
 #[test]
-fn l20_another_session_cannot_answer_for_the_one_that_was_asked() {
+fn l20_another_session_cannot_answer_a_question() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
     let can = json!({ "elicitation": {} });

@@ -14,18 +14,18 @@ const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const INVALID_PARAMS: i64 = -32602;
 
-/// All keys of every `_meta` in `value`.
-fn metas(value: &Value, into: &mut BTreeSet<String>) {
+/// Collects the keys of every `_meta` in `value`.
+fn collect_meta_keys(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {
             for (name, member) in members {
                 if let ("_meta", Some(meta)) = (name.as_str(), member.as_object()) {
                     into.extend(meta.keys().cloned());
                 }
-                metas(member, into);
+                collect_meta_keys(member, into);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| metas(item, into)),
+        Value::Array(items) => items.iter().for_each(|item| collect_meta_keys(item, into)),
         _ => {}
     }
 }
@@ -35,7 +35,7 @@ fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
     let file = uri(workspace, "README.md");
     let of = json!({ "type": "ref/prompt", "name": "explain" });
     let argument = json!({ "name": "path", "value": "READ" });
-    let asked = [
+    let requests = [
         ("server/discover", json!({})),
         ("tools/list", json!({})),
         ("resources/list", json!({})),
@@ -50,7 +50,7 @@ fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
         ("tools/call", json!({ "name": "files_read", "arguments": { "path": 5 } })),
     ];
     let mut results = Vec::new();
-    for (method, params) in asked {
+    for (method, params) in requests {
         let answer = client.ask(method, params);
         assert!(answer.get("result").is_some(), "{method}: {answer}");
         results.push(answer);
@@ -59,7 +59,7 @@ fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
 }
 
 #[test]
-fn b1_what_is_not_utf_8_or_not_json_is_a_parse_error() {
+fn b1_invalid_utf_8_or_json_is_a_parse_error() {
     over_both(&Workspace::new(), |client| {
         for bytes in
             [&b"{\"jsonrpc\":\"2.0\",\"id\":1"[..], b"\xff", b"{\"id\":01}", b"nul", b"{'a':1}"]
@@ -70,7 +70,7 @@ fn b1_what_is_not_utf_8_or_not_json_is_a_parse_error() {
 }
 
 #[test]
-fn b1_what_is_not_json_is_answered_under_its_id_where_that_can_be_told() {
+fn b1_a_malformed_request_is_answered_with_its_id_if_it_is_readable() {
     over_both(&Workspace::new(), |client| {
         let broken = [
             r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"a":"\ud800b","id":8}}"#,
@@ -86,7 +86,7 @@ fn b1_what_is_not_json_is_answered_under_its_id_where_that_can_be_told() {
 }
 
 #[test]
-fn b1_another_jsonrpc_than_2_0_is_an_invalid_request() {
+fn b1_a_jsonrpc_version_other_than_2_0_is_an_invalid_request() {
     over_both(&Workspace::new(), |client| {
         for version in [json!("1.0"), json!("2"), json!(2.0), json!(null), json!(["2.0"])] {
             let mut message = client.request("tools/list", json!({}));
@@ -97,7 +97,7 @@ fn b1_another_jsonrpc_than_2_0_is_an_invalid_request() {
 }
 
 #[test]
-fn b2_an_id_that_is_neither_text_nor_a_whole_number_is_refused_to_nobody() {
+fn b2_an_id_that_is_not_a_string_or_integer_is_refused_without_an_id() {
     over_both(&Workspace::new(), |client| {
         for id in [json!(null), json!(1.5), json!(true), json!([1]), json!({ "a": 1 })] {
             let mut message = client.request("tools/list", json!({}));
@@ -110,7 +110,7 @@ fn b2_an_id_that_is_neither_text_nor_a_whole_number_is_refused_to_nobody() {
 }
 
 #[test]
-fn b3_what_has_no_id_is_never_answered() {
+fn b3_a_message_without_an_id_gets_no_answer() {
     over_both(&Workspace::new(), |client| {
         let without_id = [
             notification("notifications/unheard-of", json!({})),
@@ -138,7 +138,7 @@ fn b3_what_has_no_id_is_never_answered() {
 }
 
 #[test]
-fn b3_a_call_that_has_no_id_is_not_made() {
+fn b3_a_call_without_an_id_is_not_run() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         let mut call = client.request(
@@ -161,11 +161,11 @@ fn b3_a_call_that_has_no_id_is_not_made() {
 }
 
 #[test]
-fn b6_no_refusal_has_a_code_that_is_not_ours_to_use() {
+fn b6_every_error_code_is_a_known_or_unreserved_one() {
     let workspace = Workspace::new();
     let gone = uri(&workspace, "none");
     over_both(&workspace, |client| {
-        let asked = [
+        let requests = [
             ("tools/fly", json!({})),
             ("tools/call", json!({ "name": "none" })),
             ("tools/call", json!({ "name": 5 })),
@@ -182,7 +182,7 @@ fn b6_no_refusal_has_a_code_that_is_not_ours_to_use() {
             ("skills/get", json!({ "uri": "skill://none/SKILL.md" })),
         ];
         let known = [-32700, -32600, -32601, -32602, -32603, -32020, -32021, -32022];
-        for (method, params) in asked {
+        for (method, params) in requests {
             let answer = client.ask(method, params.clone());
             let code = code(&answer);
             let is_free = !(-32768..=-32000).contains(&code);
@@ -192,7 +192,7 @@ fn b6_no_refusal_has_a_code_that_is_not_ours_to_use() {
 }
 
 #[test]
-fn b8_what_a_client_can_do_is_not_inferred_from_what_it_said_before() {
+fn b8_client_capabilities_are_not_inferred_from_earlier_requests() {
     let write =
         |name: &str| json!({ "name": "files_write", "arguments": { "path": name, "content": "" } });
     let workspace = Workspace::new();
@@ -200,8 +200,8 @@ fn b8_what_a_client_can_do_is_not_inferred_from_what_it_said_before() {
         for round in ["a", "b"] {
             let mut can = write(round);
             can["_meta"] = able(json!({ "elicitation": {} }));
-            let asked = client.ask("tools/call", can);
-            assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+            let first = client.ask("tools/call", can);
+            assert_eq!(first["result"]["resultType"], "input_required", "{first}");
             let refused = client.ask("tools/call", write(round));
             assert_ne!(refused["result"]["resultType"], "input_required", "{refused}");
             refusal(&refused);
@@ -213,14 +213,14 @@ fn b8_what_a_client_can_do_is_not_inferred_from_what_it_said_before() {
             let answer = served.send(&post.with("mcp-method", "tools/list"));
             assert_eq!(code(&answer.json()), INVALID_PARAMS);
         } else {
-            // Without a revision it is a session's request, and there is no session.
+            // Without a revision it counts as a session's request, and there is no session.
             assert_eq!(code(&client.exchange(&bare)), INVALID_PARAMS);
         }
     });
 }
 
 #[test]
-fn b13_every_result_says_which_server_it_is_of() {
+fn b13_every_result_names_the_server() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         for answer in every_result(client, &workspace) {
@@ -232,7 +232,7 @@ fn b13_every_result_says_which_server_it_is_of() {
 }
 
 #[test]
-fn b14_who_a_client_says_it_is_changes_nothing() {
+fn b14_client_info_changes_nothing() {
     over_both(&Workspace::new(), |client| {
         let mut answers = Vec::new();
         for info in [
@@ -251,12 +251,12 @@ fn b14_who_a_client_says_it_is_changes_nothing() {
 }
 
 #[test]
-fn b15_the_keys_we_add_are_ones_mcp_gives_or_our_own() {
+fn b15_meta_keys_are_defined_by_mcp_or_our_own() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         let mut keys = BTreeSet::new();
         for answer in every_result(client, &workspace) {
-            metas(&answer, &mut keys);
+            collect_meta_keys(&answer, &mut keys);
         }
         for key in &keys {
             let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
@@ -272,13 +272,13 @@ fn b15_the_keys_we_add_are_ones_mcp_gives_or_our_own() {
             let reserved =
                 labels.get(1).is_some_and(|it| ["modelcontextprotocol", "mcp"].contains(it));
             let given = ["serverInfo", "subscriptionId", "related-task"].map(of_mcp);
-            assert!(!reserved || given.contains(key), "{key} is for MCP to give a meaning");
+            assert!(!reserved || given.contains(key), "{key} is reserved for MCP");
         }
     });
 }
 
 #[test]
-fn b16_a_trace_is_taken_and_one_that_is_none_does_no_harm() {
+fn b16_a_trace_context_is_accepted_and_an_invalid_one_is_harmless() {
     over_both(&Workspace::new(), |client| {
         for parent in [
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -296,7 +296,7 @@ fn b16_a_trace_is_taken_and_one_that_is_none_does_no_harm() {
 }
 
 #[test]
-fn b17_every_schema_of_a_tool_is_one_of_the_dialect_it_declares() {
+fn b17_every_tool_schema_is_valid_in_its_declared_dialect() {
     over_both(&Workspace::new(), |client| {
         for tool in client.tools() {
             for schema in
@@ -314,7 +314,7 @@ fn b17_every_schema_of_a_tool_is_one_of_the_dialect_it_declares() {
 }
 
 #[test]
-fn b18_no_schema_refers_to_anything_outside_itself() {
+fn b18_no_schema_refers_outside_itself() {
     fn check(value: &Value) {
         match value {
             Value::Object(members) => {
@@ -331,7 +331,7 @@ fn b18_no_schema_refers_to_anything_outside_itself() {
 }
 
 #[test]
-fn b20_icons_come_by_https_or_with_the_message() {
+fn b20_icons_are_https_or_data_uris() {
     fn check(value: &Value) {
         match value {
             Value::Object(members) => {

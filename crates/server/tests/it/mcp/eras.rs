@@ -1,4 +1,4 @@
-//! L, and 1.6: which era a request is of, what is checked first, and what each revision has.
+//! L, and 1.6: the era of a request, the order of checks, and the features of each revision.
 
 use serde_json::{Value, json};
 
@@ -8,15 +8,15 @@ use crate::support::{
     notification, over_both, structured,
 };
 
-/// A request that says it is of the revision `named`.
-fn of(named: &str) -> Value {
+/// A request that names the revision `named`.
+fn request_of(named: &str) -> Value {
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"][of_mcp("protocolVersion")] = json!(named);
     message
 }
 
 #[test]
-fn e1_the_header_and_the_body_are_compared_before_either_is_understood() {
+fn e1_the_version_header_and_body_are_compared_before_either_is_interpreted() {
     let served = served();
     let known = json!(MODERN);
     for (header, body, status, expected) in [
@@ -26,7 +26,7 @@ fn e1_the_header_and_the_body_are_compared_before_either_is_understood() {
         ("v999", "v999", 400, -32022),
         ("2099-01-01", "2099-01-01", 400, -32022),
     ] {
-        let post = Post::mcp(&of(body)).with("mcp-protocol-version", header);
+        let post = Post::mcp(&request_of(body)).with("mcp-protocol-version", header);
         let response = served.send(&post.with("mcp-method", "tools/list"));
         let answer = response.json();
         assert_eq!(
@@ -42,16 +42,16 @@ fn e1_the_header_and_the_body_are_compared_before_either_is_understood() {
 }
 
 #[test]
-fn e2_a_version_that_is_not_spoken_is_told_those_that_discovery_tells() {
+fn e2_an_unsupported_version_error_lists_the_discovered_versions() {
     over_both(&Workspace::new(), |client| {
         let discovered = client.ask("server/discover", json!({}));
         let all = discovered["result"]["supportedVersions"].as_array().unwrap();
         let answer = match &client.wire {
             Wire::Http(served) => {
-                let post = Post::mcp(&of("v999")).with("mcp-protocol-version", "v999");
+                let post = Post::mcp(&request_of("v999")).with("mcp-protocol-version", "v999");
                 served.send(&post.with("mcp-method", "tools/list")).json()
             }
-            Wire::Stdio(_) => client.exchange(&of("v999")),
+            Wire::Stdio(_) => client.exchange(&request_of("v999")),
         };
         assert_eq!(code(&answer), -32022, "{answer}");
         let supported = answer["error"]["data"]["supported"].as_array().unwrap();
@@ -60,7 +60,7 @@ fn e2_a_version_that_is_not_spoken_is_told_those_that_discovery_tells() {
 }
 
 #[test]
-fn e3_a_request_that_carries_nothing_is_told_what_it_must_carry() {
+fn e3_a_request_without_the_required_meta_is_refused() {
     let served = served();
     let post = Post::mcp(&legacy(1, "tools/list", json!({}))).with("mcp-method", "tools/list");
     let response = served.send(&post.with("mcp-protocol-version", MODERN));
@@ -68,7 +68,7 @@ fn e3_a_request_that_carries_nothing_is_told_what_it_must_carry() {
 }
 
 #[test]
-fn e4_the_era_decides_before_the_method_does() {
+fn e4_the_era_is_decided_before_the_method() {
     let gone =
         ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
     over_both(&Workspace::new(), |client| {
@@ -77,7 +77,7 @@ fn e4_the_era_decides_before_the_method_does() {
             assert_eq!(code(&client.ask(method, params)), -32601, "{method}");
         }
     });
-    // A session is not left by the way: the same method there is there.
+    // In a session the methods of sessions exist and the stateless ones do not.
     in_each(sessions(), &Workspace::new(), |client| {
         assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
         for method in ["server/discover", "subscriptions/listen"] {
@@ -104,7 +104,7 @@ fn e5_a_stateless_request_within_a_session_is_stateless() {
 }
 
 #[test]
-fn e6_a_handshake_never_agrees_on_the_stateless_revision() {
+fn e6_a_handshake_never_selects_the_stateless_revision() {
     for wanted in [MODERN, "v999", "2024-10-07", "", "2025-11-26"] {
         let opened = Launch::over(&Workspace::new()).stdio().ask(&initialize(1, wanted));
         assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{wanted}: {opened}");
@@ -114,7 +114,7 @@ fn e6_a_handshake_never_agrees_on_the_stateless_revision() {
 }
 
 #[test]
-fn l4_an_id_of_null_or_of_nothing_that_may_be_one_is_refused() {
+fn l4_a_null_or_invalid_id_is_refused() {
     in_each(sessions(), &Workspace::new(), |client| {
         for id in [json!(null), json!(1.5), json!(true), json!({})] {
             let message = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" });
@@ -140,7 +140,7 @@ fn l6_a_bad_origin_is_403_with_or_without_a_session() {
 }
 
 #[test]
-fn l7_what_needs_no_answer_is_202_without_one_and_what_is_no_message_4xx() {
+fn l7_notifications_and_responses_get_an_empty_202_and_invalid_messages_4xx() {
     in_each(sessions(), &Workspace::new(), |client| {
         if matches!(client.wire, Wire::Stdio(_)) {
             return;
@@ -164,7 +164,7 @@ fn l7_what_needs_no_answer_is_202_without_one_and_what_is_no_message_4xx() {
 }
 
 #[test]
-fn l16_a_log_level_that_is_none_is_refused_and_the_eight_are_taken() {
+fn l16_an_unknown_log_level_is_refused_and_the_eight_are_accepted() {
     in_each(sessions(), &Workspace::new(), |client| {
         for level in
             ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -181,7 +181,7 @@ fn l16_a_log_level_that_is_none_is_refused_and_the_eight_are_taken() {
 }
 
 #[test]
-fn l18_a_resource_that_is_not_there_has_the_code_of_its_era() {
+fn l18_a_missing_resource_has_the_error_code_of_its_era() {
     let workspace = Workspace::new();
     let gone = uri(&workspace, "none.txt");
     in_each(REVISIONS, &workspace, |client| {
@@ -195,7 +195,7 @@ fn l18_a_resource_that_is_not_there_has_the_code_of_its_era() {
 }
 
 #[test]
-fn l25_an_older_revision_is_sent_nothing_of_the_newest() {
+fn l25_older_revisions_get_no_fields_of_the_newest() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     let explain = json!({ "name": "explain", "arguments": { "path": "README.md" } });
@@ -219,18 +219,18 @@ fn l25_an_older_revision_is_sent_nothing_of_the_newest() {
 }
 
 /// Whether any object within `value` has the member `name`.
-fn has(value: &Value, name: &str) -> bool {
+fn has_member(value: &Value, name: &str) -> bool {
     match value {
         Value::Object(members) => {
-            members.contains_key(name) || members.values().any(|member| has(member, name))
+            members.contains_key(name) || members.values().any(|member| has_member(member, name))
         }
-        Value::Array(items) => items.iter().any(|item| has(item, name)),
+        Value::Array(items) => items.iter().any(|item| has_member(item, name)),
         _ => false,
     }
 }
 
 #[test]
-fn l26_what_came_with_a_revision_is_in_none_before_it() {
+fn l26_fields_are_absent_before_the_revision_that_added_them() {
     let workspace = Workspace::new();
     in_each(REVISIONS, &workspace, |client| {
         let lists = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
@@ -238,31 +238,37 @@ fn l26_what_came_with_a_revision_is_in_none_before_it() {
             let answer = client.ask(method, json!({}));
             let mut result = answer["result"].clone();
             assert!(result.is_object(), "{method}: {answer}");
-            // What a schema says of arguments is not the revision's.
+            // Schemas of arguments do not depend on the revision.
             for tool in result["tools"].as_array_mut().into_iter().flatten() {
                 tool.as_object_mut().unwrap().retain(|name, _| !name.ends_with("Schema"));
             }
             for (name, since) in
                 [("icons", "2025-11-25"), ("execution", "2025-11-25"), ("title", "2025-06-18")]
             {
-                // A tool's annotations had a title first.
+                // Annotations of tools had a title before tools did.
                 let older = client.revision < since;
                 let annotated =
                     name == "title" && method == "tools/list" && client.revision == "2025-03-26";
-                assert!(!older || annotated || !has(&result, name), "{name} in {method}: {answer}");
+                assert!(
+                    !older || annotated || !has_member(&result, name),
+                    "{name} in {method}: {answer}"
+                );
             }
         }
         if let Some(capabilities) = client.opened["result"].get("capabilities") {
-            let told = |name: &str| capabilities.get(name).is_some();
-            assert!(!told("extensions"), "{capabilities}");
-            assert!(!told("tasks") || client.revision == "2025-11-25", "{capabilities}");
-            assert!(!told("completions") || client.revision >= "2025-03-26", "{capabilities}");
+            let has_capability = |name: &str| capabilities.get(name).is_some();
+            assert!(!has_capability("extensions"), "{capabilities}");
+            assert!(!has_capability("tasks") || client.revision == "2025-11-25", "{capabilities}");
+            assert!(
+                !has_capability("completions") || client.revision >= "2025-03-26",
+                "{capabilities}"
+            );
         }
     });
 }
 
 #[test]
-fn c26_a_batch_is_taken_in_2025_03_26_and_in_no_other() {
+fn c26_a_batch_is_accepted_in_2025_03_26_only() {
     in_each(REVISIONS, &Workspace::new(), |client| {
         let read = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
         let batch =
@@ -281,7 +287,7 @@ fn c26_a_batch_is_taken_in_2025_03_26_and_in_no_other() {
 }
 
 #[test]
-fn v3_what_is_declared_is_served_and_what_is_not_is_not() {
+fn v3_declared_capabilities_work_and_undeclared_ones_do_not() {
     let workspace = Workspace::new();
     in_each(REVISIONS, &workspace, |client| {
         let declared = if client.revision == MODERN {

@@ -1,4 +1,4 @@
-//! The rows that need tools of another kind than a workspace has: `example-everything` has them.
+//! The rows that need other kinds of tools than a workspace has; `example-everything` has them.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::support::{
     Client, Launch, MODERN, Post, REVISIONS, Served, Wire, call, converse, modern, refusal, text,
 };
 
-/// A client that can do everything there is to ask of one, over each transport, in each revision.
+/// Runs `check` with a client that has every capability, in each revision over both transports.
 fn each(revisions: impl IntoIterator<Item = &'static str>, check: impl Fn(&mut Client)) {
     let can = |revision: &str| match revision {
         "2024-11-05" | "2025-03-26" => json!({ "sampling": {}, "roots": {} }),
@@ -42,12 +42,12 @@ fn everything() -> Served {
     Launch::everything().served()
 }
 
-/// What a client answers that says yes to all.
+/// The answer of a client that accepts everything.
 fn yes(request: &Value) -> Value {
     match request["method"].as_str().unwrap() {
         "elicitation/create" => {
             let fields = request["params"]["requestedSchema"]["properties"].as_object().unwrap();
-            let fill = |(name, field): (&String, &Value)| (name.clone(), filled(field));
+            let fill = |(name, field): (&String, &Value)| (name.clone(), fill_field(field));
             let content: serde_json::Map<_, _> = fields.iter().map(fill).collect();
             json!({ "action": "accept", "content": content })
         }
@@ -58,11 +58,11 @@ fn yes(request: &Value) -> Value {
             "content": { "type": "text", "text": "Paris" },
         }),
         "roots/list" => json!({ "roots": [{ "uri": "file:///home/it", "name": "home" }] }),
-        other => panic!("{other} is nothing to ask a client: {request}"),
+        other => panic!("{other} is not a request to a client: {request}"),
     }
 }
 
-fn filled(field: &Value) -> Value {
+fn fill_field(field: &Value) -> Value {
     if let Some(default) = field.get("default") {
         return default.clone();
     }
@@ -78,23 +78,23 @@ fn filled(field: &Value) -> Value {
     }
 }
 
-/// Calls `tool` and says yes to whatever it asks.
+/// Calls `tool` and accepts all its questions.
 #[track_caller]
 fn agree(client: &mut Client, tool: &str, arguments: Value) -> (Value, Vec<Value>) {
     converse(client, "tools/call", json!({ "name": tool, "arguments": arguments }), yes)
 }
 
-/// All that is said until `message` is answered, and with that.
+/// Sends `message` and returns all messages up to and including its answer.
 #[track_caller]
-fn said_until_answered(client: &mut Client, message: &Value) -> Vec<Value> {
+fn messages_until_answer(client: &mut Client, message: &Value) -> Vec<Value> {
     match &mut client.wire {
         Wire::Stdio(stdio) => {
             stdio.send(message);
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             loop {
-                said.push(stdio.receive());
-                if said.last().unwrap()["id"] == message["id"] {
-                    return said;
+                messages.push(stdio.receive());
+                if messages.last().unwrap()["id"] == message["id"] {
+                    return messages;
                 }
             }
         }
@@ -108,7 +108,7 @@ fn said_until_answered(client: &mut Client, message: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn l20_a_model_answers_in_every_revision() {
+fn l20_sampling_works_in_every_revision() {
     each(REVISIONS, |client| {
         let (answer, asked) = agree(client, "test_sampling", json!({ "prompt": "Where?" }));
         assert_eq!(text(&answer), "LLM response: Paris", "{answer}");
@@ -118,7 +118,7 @@ fn l20_a_model_answers_in_every_revision() {
 }
 
 #[test]
-fn ro1_folders_are_asked_for_where_they_are_declared_and_only_there() {
+fn ro1_roots_are_requested_only_if_declared() {
     each(REVISIONS, |client| {
         let (answer, _) = agree(client, "test_input_required_result_list_roots", json!({}));
         assert!(text(&answer).contains("file:///home/it"), "{answer}");
@@ -135,13 +135,13 @@ fn ro1_folders_are_asked_for_where_they_are_declared_and_only_there() {
 }
 
 #[test]
-fn e4_forms_with_defaults_and_choices_are_as_each_revision_has_them() {
-    // What is asked is held against the schema of the revision.
+fn e4_forms_with_defaults_and_choices_match_each_revision() {
+    // Questions are validated against the schema of the revision.
     each(with_forms(), |client| {
         for tool in ["test_elicitation_sep1034_defaults", "test_elicitation_sep1330_enums"] {
             let (answer, asked) = agree(client, tool, json!({}));
             if client.revision == "2025-06-18" && tool == "test_elicitation_sep1330_enums" {
-                // Its forms have no field for several choices; the tool is told that.
+                // Its forms have no field for several choices; the tool gets an error.
                 assert_eq!(asked.len(), 0, "{asked:?}");
                 refusal(&answer);
                 continue;
@@ -153,7 +153,7 @@ fn e4_forms_with_defaults_and_choices_are_as_each_revision_has_them() {
 }
 
 #[test]
-fn e3_each_way_out_of_a_form_is_told_to_the_tool() {
+fn e3_decline_and_cancel_are_reported_to_the_tool() {
     each(with_forms(), |client| {
         for action in ["decline", "cancel"] {
             let params = json!({ "name": "test_elicitation", "arguments": { "message": "Who?" } });
@@ -165,7 +165,7 @@ fn e3_each_way_out_of_a_form_is_told_to_the_tool() {
 }
 
 #[test]
-fn e3_what_is_filled_in_wrongly_is_asked_again_or_fails() {
+fn e3_an_invalid_form_answer_is_asked_again_or_fails() {
     each(with_forms(), |client| {
         let bad = |_: &Value| json!({ "action": "accept", "content": { "username": 5 } });
         let name = "test_elicitation";
@@ -187,7 +187,7 @@ fn e3_what_is_filled_in_wrongly_is_asked_again_or_fails() {
 }
 
 #[test]
-fn mr2_several_questions_have_keys_of_their_own_and_are_answered_together() {
+fn mr2_several_questions_have_distinct_keys_and_are_answered_together() {
     each(with_forms(), |client| {
         let (answer, asked) =
             agree(client, "test_input_required_result_multiple_inputs", json!({}));
@@ -200,7 +200,7 @@ fn mr2_several_questions_have_keys_of_their_own_and_are_answered_together() {
 }
 
 #[test]
-fn mr6_what_is_answered_in_part_is_asked_for_the_rest() {
+fn mr6_remaining_questions_are_asked_after_a_partial_answer() {
     each([MODERN], |client| {
         let name = "test_input_required_result_multiple_inputs";
         let mut params = json!({ "name": name, "arguments": {} });
@@ -220,7 +220,7 @@ fn mr6_what_is_answered_in_part_is_asked_for_the_rest() {
 }
 
 #[test]
-fn mr2_rounds_follow_each_other_and_remember_what_was_said() {
+fn mr2_later_rounds_use_the_answers_of_earlier_ones() {
     each(with_forms(), |client| {
         let (answer, asked) = agree(client, "test_input_required_result_multi_round", json!({}));
         assert_eq!(text(&answer), "Ada likes Ada", "{answer}");
@@ -229,7 +229,7 @@ fn mr2_rounds_follow_each_other_and_remember_what_was_said() {
 }
 
 #[test]
-fn mr3_only_the_kinds_that_are_declared_are_asked() {
+fn mr3_only_declared_kinds_of_questions_are_asked() {
     for (can, methods) in [
         (json!({ "elicitation": {} }), vec!["elicitation/create"]),
         (json!({ "sampling": {} }), vec!["sampling/createMessage"]),
@@ -243,27 +243,27 @@ fn mr3_only_the_kinds_that_are_declared_are_asked() {
             |client| {
                 let (answer, asked) =
                     agree(client, "test_input_required_result_capabilities", json!({}));
-                let said: Vec<_> =
+                let asked_methods: Vec<_> =
                     asked.iter().map(|one| one["method"].as_str().unwrap()).collect();
-                assert_eq!(said, methods, "{can}: {answer}");
+                assert_eq!(asked_methods, methods, "{can}: {answer}");
             },
         );
     }
 }
 
 #[test]
-fn b12_what_a_client_lacks_is_named_as_it_would_declare_it() {
+fn b12_missing_capabilities_are_named_as_a_client_declares_them() {
     each_that_can(
         [MODERN],
         |_| json!({}),
         |client| {
-            for (tool, lacks) in [
+            for (tool, missing) in [
                 ("test_missing_capability", json!({ "sampling": {} })),
                 ("test_input_required_result_list_roots", json!({ "roots": {} })),
             ] {
                 let answer = client.call(tool, json!({}));
                 assert_eq!(code(&answer), -32021, "{answer}");
-                assert_eq!(answer["error"]["data"]["requiredCapabilities"], lacks, "{answer}");
+                assert_eq!(answer["error"]["data"]["requiredCapabilities"], missing, "{answer}");
             }
             let answer = client.call("test_elicitation", json!({ "message": "Who?" }));
             assert!(answer["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
@@ -276,7 +276,7 @@ fn b12_what_a_client_lacks_is_named_as_it_would_declare_it() {
 }
 
 #[test]
-fn mr1_prompts_ask_as_tools_do() {
+fn mr1_prompts_can_ask_questions_as_tools_do() {
     each(with_forms(), |client| {
         let params = json!({ "name": "test_input_required_result_prompt" });
         let (answer, asked) = converse(client, "prompts/get", params, yes);
@@ -286,62 +286,68 @@ fn mr1_prompts_ask_as_tools_do() {
 }
 
 #[test]
-fn lg1_nothing_is_logged_to_who_did_not_ask_for_it_or_asked_for_what_is_graver() {
+fn lg1_logs_are_sent_only_at_or_above_the_requested_level() {
     each([MODERN], |client| {
-        for (level, heard) in [(None, 0), (Some("error"), 0), (Some("info"), 1), (Some("debug"), 1)]
+        for (level, count) in [(None, 0), (Some("error"), 0), (Some("info"), 1), (Some("debug"), 1)]
         {
             let mut params = json!({ "name": "test_logging_tool", "arguments": {} });
             if let Some(level) = level {
                 params["_meta"] = json!({ of_mcp("logLevel"): level });
             }
             let message = client.request("tools/call", params);
-            let said = said_until_answered(client, &message);
-            let logged = said.iter().filter(|one| one["method"] == "notifications/message");
-            assert_eq!(logged.count(), heard, "{level:?}: {said:?}");
+            let messages = messages_until_answer(client, &message);
+            let logged = messages.iter().filter(|one| one["method"] == "notifications/message");
+            assert_eq!(logged.count(), count, "{level:?}: {messages:?}");
         }
     });
 }
 
 #[test]
-fn l16_a_session_hears_what_is_as_grave_as_it_said() {
+fn l16_a_session_gets_logs_at_or_above_its_level() {
     each(super::sessions(), |client| {
-        for (level, heard) in [("debug", 3), ("error", 0), ("info", 3), ("emergency", 0)] {
+        for (level, count) in [("debug", 3), ("error", 0), ("info", 3), ("emergency", 0)] {
             assert_eq!(
                 client.ask("logging/setLevel", json!({ "level": level }))["result"],
                 json!({})
             );
             let params = json!({ "name": "test_tool_with_logging", "arguments": {} });
             let message = client.request("tools/call", params);
-            let said = said_until_answered(client, &message);
-            let logged = said.iter().filter(|one| one["method"] == "notifications/message");
-            assert_eq!(logged.count(), heard, "{level}: {said:?}");
+            let messages = messages_until_answer(client, &message);
+            let logged = messages.iter().filter(|one| one["method"] == "notifications/message");
+            assert_eq!(logged.count(), count, "{level}: {messages:?}");
         }
     });
 }
 
 #[test]
-fn p1_progress_grows_names_its_token_and_ends_before_the_answer() {
+fn p1_progress_increases_names_its_token_and_ends_before_the_answer() {
     each(REVISIONS, |client| {
         for token in [json!("a"), json!(7), json!(0)] {
             let mut params = json!({ "name": "test_tool_with_progress", "arguments": {} });
             params["_meta"] = json!({ "progressToken": token });
             let message = client.request("tools/call", params);
-            let said = said_until_answered(client, &message);
-            let told: Vec<_> =
-                said.iter().filter(|one| one["method"] == "notifications/progress").collect();
-            assert!(told.iter().all(|one| one["params"]["progressToken"] == token), "{told:?}");
-            let far = |one: &Value| one["params"]["progress"].as_f64().unwrap();
-            assert!(told.windows(2).all(|pair| far(pair[0]) < far(pair[1])), "{told:?}");
-            assert!(!told.is_empty(), "{said:?}");
-            assert_eq!(said.last().unwrap()["id"], message["id"]);
+            let messages = messages_until_answer(client, &message);
+            let progress_messages: Vec<_> =
+                messages.iter().filter(|one| one["method"] == "notifications/progress").collect();
+            assert!(
+                progress_messages.iter().all(|one| one["params"]["progressToken"] == token),
+                "{progress_messages:?}"
+            );
+            let progress = |one: &Value| one["params"]["progress"].as_f64().unwrap();
+            assert!(
+                progress_messages.windows(2).all(|pair| progress(pair[0]) < progress(pair[1])),
+                "{progress_messages:?}"
+            );
+            assert!(!progress_messages.is_empty(), "{messages:?}");
+            assert_eq!(messages.last().unwrap()["id"], message["id"]);
         }
         let message = client.request("tools/call", json!({ "name": "test_tool_with_progress" }));
-        assert_eq!(said_until_answered(client, &message).len(), 1);
+        assert_eq!(messages_until_answer(client, &message).len(), 1);
     });
 }
 
 #[test]
-fn tl8_whoever_embeds_resources_declares_that_there_are_some() {
+fn tl8_a_server_that_embeds_resources_declares_them() {
     each(REVISIONS, |client| {
         let answer = client.call("test_embedded_resource", json!({}));
         assert_eq!(answer["result"]["content"][0]["type"], "resource", "{answer}");
@@ -355,7 +361,7 @@ fn tl8_whoever_embeds_resources_declares_that_there_are_some() {
 }
 
 #[test]
-fn l26_sound_is_words_where_a_revision_has_no_sound() {
+fn l26_audio_becomes_text_in_revisions_without_audio() {
     each(REVISIONS, |client| {
         let answer = client.call("test_audio_content", json!({}));
         let kind = &answer["result"]["content"][0]["type"];
@@ -364,7 +370,7 @@ fn l26_sound_is_words_where_a_revision_has_no_sound() {
 }
 
 #[test]
-fn tl3_sessions_are_told_of_other_tools_and_other_prompts() {
+fn tl3_sessions_are_notified_of_changed_tools_and_prompts() {
     for revision in super::sessions() {
         let mut client = Client::stdio(Launch::everything(), revision);
         client.ask("tools/list", json!({}));
@@ -380,8 +386,8 @@ fn tl3_sessions_are_told_of_other_tools_and_other_prompts() {
     }
 }
 
-/// A call with an argument that is in a header too.
-fn mirrored(value: Value) -> Post {
+/// A call with an argument that also needs a header.
+fn header_call(value: Value) -> Post {
     Post::mcp(&call(1, "test_custom_header", json!({ "value": value })))
 }
 
@@ -392,7 +398,7 @@ fn is_mismatch(served: &Served, post: &Post) {
 }
 
 #[test]
-fn h17_an_argument_that_is_in_a_header_too_is_the_same_in_both() {
+fn h17_a_header_parameter_must_match_its_argument() {
     let served = everything();
     for (value, header) in [
         ("plain", "plain"),
@@ -401,27 +407,27 @@ fn h17_an_argument_that_is_in_a_header_too_is_the_same_in_both() {
         (" blank ", "=?base64?IGJsYW5rIA==?="),
         ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
     ] {
-        let response = served.send(&mirrored(json!(value)).with("mcp-param-value", header));
+        let response = served.send(&header_call(json!(value)).with("mcp-param-value", header));
         assert_eq!(text(&response.json()), value, "{header}");
-        let response = served.send(&mirrored(json!(value)).with("MCP-PARAM-VALUE", header));
+        let response = served.send(&header_call(json!(value)).with("MCP-PARAM-VALUE", header));
         assert_eq!(response.status, 200, "{header}");
     }
-    let plain = mirrored(json!("plain"));
+    let plain = header_call(json!("plain"));
     is_mismatch(&served, &plain);
     for header in ["", "other", "PLAIN", "=?base64?!!!?=", "=?base64?b3RoZXI=?=", "plain, plain"] {
         is_mismatch(&served, &plain.clone().with("mcp-param-value", header));
     }
     let right = plain.with("mcp-param-value", "plain");
     is_mismatch(&served, &right.and("mcp-param-value", "plain"));
-    is_mismatch(&served, &mirrored(json!("Größe")).with("mcp-param-value", "Größe"));
+    is_mismatch(&served, &header_call(json!("Größe")).with("mcp-param-value", "Größe"));
 }
 
 #[test]
-fn h17_an_argument_that_is_not_given_has_no_header_to_be_given() {
+fn h17_a_missing_argument_must_have_no_header() {
     let served = everything();
     for arguments in [json!({}), json!({ "value": null })] {
         let post = Post::mcp(&call(1, "test_custom_header", arguments.clone()));
-        // The tool wants it, and says so: its header is not what is missing.
+        // The tool reports the missing argument; the missing header is not an error.
         let answer = served.send(&post).json();
         assert_ne!(answer["error"]["code"], -32020, "{arguments}: {answer}");
         is_mismatch(&served, &post.with("mcp-param-value", "plain"));
@@ -429,19 +435,19 @@ fn h17_an_argument_that_is_not_given_has_no_header_to_be_given() {
 }
 
 #[test]
-fn h17_headers_of_nobodys_arguments_are_passed_over() {
+fn h17_headers_of_unknown_arguments_are_ignored() {
     let served = everything();
-    let post = mirrored(json!("plain")).with("mcp-param-value", "plain");
+    let post = header_call(json!("plain")).with("mcp-param-value", "plain");
     assert_eq!(served.send(&post.with("mcp-param-other", "x")).status, 200);
-    let post = mirrored(json!("plain")).with("mcp-param-value", "plain");
+    let post = header_call(json!("plain")).with("mcp-param-value", "plain");
     assert_eq!(served.send(&post.with("mcp-param-other", "=?base64?***?=")).status, 200);
-    is_mismatch(&served, &mirrored(json!("plain")).with("mcp-param-value", "=?base64?***?="));
+    is_mismatch(&served, &header_call(json!("plain")).with("mcp-param-value", "=?base64?***?="));
     let post = Post::mcp(&call(1, "test_simple_text", json!({})));
     assert_eq!(served.send(&post.with("mcp-param-value", "x")).status, 200);
 }
 
 #[test]
-fn h17_sessions_and_stdio_have_no_such_headers() {
+fn h17_sessions_and_stdio_need_no_parameter_headers() {
     each(REVISIONS, |client| {
         if matches!(client.wire, Wire::Http(_)) && client.revision == MODERN {
             return;
@@ -452,7 +458,7 @@ fn h17_sessions_and_stdio_have_no_such_headers() {
 }
 
 #[test]
-fn h19_what_is_listed_as_mirrored_is_as_it_must_be() {
+fn h19_listed_header_parameters_are_valid() {
     let served = everything();
     let list = served.ask(&modern(1, "tools/list", json!({})));
     let mut found = 0;
@@ -475,15 +481,15 @@ fn h19_what_is_listed_as_mirrored_is_as_it_must_be() {
 }
 
 #[test]
-fn tk3_a_tool_that_must_be_a_task_is_none_for_who_takes_no_tasks() {
+fn tk3_a_task_only_tool_is_refused_to_clients_without_tasks() {
     each_that_can(
         [MODERN],
         |_| json!({}),
         |client| {
             let answer = client.call("failing_job", json!({}));
             assert_eq!(code(&answer), -32021, "{answer}");
-            let lacks = &answer["error"]["data"]["requiredCapabilities"]["extensions"];
-            assert!(lacks[of_mcp("tasks")].is_object(), "{answer}");
+            let missing = &answer["error"]["data"]["requiredCapabilities"]["extensions"];
+            assert!(missing[of_mcp("tasks")].is_object(), "{answer}");
         },
     );
     each_that_can(
@@ -496,7 +502,7 @@ fn tk3_a_tool_that_must_be_a_task_is_none_for_who_takes_no_tasks() {
 }
 
 #[test]
-fn tk8_a_task_that_asks_goes_on_once_it_is_answered() {
+fn tk8_a_task_that_asks_continues_after_the_answer() {
     let can = json!({ "elicitation": {}, "extensions": { of_mcp("tasks"): {} } });
     each_that_can(
         [MODERN],
@@ -506,27 +512,27 @@ fn tk8_a_task_that_asks_goes_on_once_it_is_answered() {
             assert_eq!(begun["result"]["resultType"], "task", "{begun}");
             let id = begun["result"]["taskId"].clone();
             let about = json!({ "taskId": id });
-            let look = |client: &mut Client, wanted: &str| {
+            let wait_for_status = |client: &mut Client, wanted: &str| {
                 crate::support::wait_for(wanted, || {
                     let seen = client.ask("tasks/get", about.clone());
                     (seen["result"]["status"] == wanted).then_some(seen)
                 })
             };
-            let seen = look(client, "input_required");
+            let seen = wait_for_status(client, "input_required");
             let (key, asked) =
                 seen["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
-            // What is not asked is passed over, and the task goes on asking.
+            // Answers to other questions are ignored, and the task still waits.
             let other = json!({ "taskId": id, "inputResponses": { "other": yes(asked) } });
             assert!(client.ask("tasks/update", other)["result"].is_object());
-            look(client, "input_required");
-            let told = json!({ "taskId": id, "inputResponses": { key: yes(asked) } });
-            assert!(client.ask("tasks/update", told.clone())["result"].is_object());
-            let done = look(client, "completed");
+            wait_for_status(client, "input_required");
+            let responses = json!({ "taskId": id, "inputResponses": { key: yes(asked) } });
+            assert!(client.ask("tasks/update", responses.clone())["result"].is_object());
+            let done = wait_for_status(client, "completed");
             assert!(done["result"]["result"].to_string().contains("Deleted a"), "{done}");
-            assert!(client.ask("tasks/update", told)["result"].is_object());
+            assert!(client.ask("tasks/update", responses)["result"].is_object());
         },
     );
-    // Whoever can be asked nothing is told so before there is a task that waits for ever.
+    // Without the capability the call fails instead of becoming a task that waits forever.
     let tasks = json!({ "extensions": { of_mcp("tasks"): {} } });
     each_that_can(
         [MODERN],
@@ -549,7 +555,7 @@ fn tk8_a_task_that_asks_goes_on_once_it_is_answered() {
 }
 
 #[test]
-fn b8_who_declared_asking_once_is_not_asked_by_a_request_that_does_not() {
+fn b8_a_question_is_not_asked_if_only_an_earlier_request_declared_it() {
     each_that_can(
         [MODERN],
         |_| json!({}),
@@ -563,7 +569,7 @@ fn b8_who_declared_asking_once_is_not_asked_by_a_request_that_does_not() {
 }
 
 #[test]
-fn l22_what_a_task_asks_is_asked_of_whoever_waits_for_its_result() {
+fn l22_a_tasks_question_is_sent_to_the_client_that_waits_for_its_result() {
     each(["2025-11-25"], |client| {
         let params = json!({
             "name": "confirm_delete",

@@ -28,7 +28,7 @@ fn check(served: &Served, post: &Post, status: u16, expected: i64) -> Response {
 
 const MISMATCH: i64 = -32020;
 
-/// Nothing, or an error to nobody.
+/// Checks that a response is 403 with no body or an error without an id.
 #[track_caller]
 fn is_forbidden(response: &Response) {
     assert_eq!(response.status, 403, "{response:?}");
@@ -38,7 +38,7 @@ fn is_forbidden(response: &Response) {
 }
 
 #[test]
-fn h2_origin_alone_bad_is_403() {
+fn h2_an_unknown_origin_is_403() {
     let served = served();
     let session = served.session("2025-11-25");
     let posts = [
@@ -78,7 +78,7 @@ fn h2_two_origins_are_403_whichever_comes_first() {
 }
 
 #[test]
-fn h4_several_messages_or_an_answer_are_no_body() {
+fn h4_a_batch_or_a_response_is_refused_as_a_body() {
     let served = served();
     let batch = json!([modern(1, "tools/list", json!({})), modern(2, "tools/list", json!({}))]);
     let modern = |body: &Value| {
@@ -93,7 +93,7 @@ fn h4_several_messages_or_an_answer_are_no_body() {
 }
 
 #[test]
-fn h5_a_notification_is_202_and_empty_and_one_that_is_none_is_4xx() {
+fn h5_a_notification_gets_an_empty_202_and_an_invalid_one_4xx() {
     let served = served();
     let meta = json!({ of_mcp("protocolVersion"): MODERN, of_mcp("clientCapabilities"): {} });
     let params = json!({ "requestId": 99, "_meta": meta });
@@ -112,7 +112,7 @@ fn h5_a_notification_is_202_and_empty_and_one_that_is_none_is_4xx() {
 }
 
 #[test]
-fn h6_a_simple_answer_is_one_json_object_whatever_is_accepted() {
+fn h6_a_simple_answer_is_one_json_object_whatever_accept_says() {
     let served = served();
     for accept in [
         Some("application/json, text/event-stream"),
@@ -133,7 +133,7 @@ fn h6_a_simple_answer_is_one_json_object_whatever_is_accepted() {
 }
 
 #[test]
-fn h11_a_request_of_this_revision_without_the_version_header_is_a_mismatch() {
+fn h11_a_missing_version_header_is_a_mismatch() {
     check(&served(), &list().without("mcp-protocol-version"), 400, MISMATCH);
 }
 
@@ -158,7 +158,7 @@ fn h13_every_request_names_its_method_in_the_header() {
 }
 
 #[test]
-fn h13_what_is_read_or_made_is_named_in_the_header() {
+fn h13_resource_reads_and_prompts_are_named_in_the_header() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let made = json!({ "name": "explain", "arguments": { "path": "README.md" } });
@@ -174,7 +174,7 @@ fn h13_what_is_read_or_made_is_named_in_the_header() {
 }
 
 #[test]
-fn h14_a_header_given_twice_is_a_mismatch_even_if_both_are_right() {
+fn h14_a_duplicate_header_is_a_mismatch_even_if_both_values_match() {
     let served = served();
     for (name, value) in
         [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "files_read")]
@@ -186,7 +186,7 @@ fn h14_a_header_given_twice_is_a_mismatch_even_if_both_are_right() {
 }
 
 #[test]
-fn h14_a_name_in_bad_base64_is_a_mismatch() {
+fn h14_a_name_in_invalid_base64_is_a_mismatch() {
     let served = served();
     for name in [
         "=?base64?!!!?=",
@@ -205,19 +205,19 @@ fn h14_a_name_in_bad_base64_is_a_mismatch() {
 }
 
 #[test]
-fn h16_a_name_that_no_header_can_hold_comes_in_base64() {
+fn h16_a_name_can_be_sent_in_base64() {
     let workspace = Workspace::new().file("Größe 1.txt", "ten");
     let served = Launch::over(&workspace).served();
     let name = "=?base64?ZmlsZXNfcmVhZA==?=";
     let answer = served.send(&read().with("mcp-name", name)).json();
     assert_eq!(structured(&answer)["content"], Workspace::README);
-    // A URI that is itself spelled as the marker is.
+    // A URI that looks like a base64 marker itself.
     let odd = Post::mcp(&modern(1, "resources/read", json!({ "uri": "=?base64?eA==?=" })));
     check(&served, &odd, 400, MISMATCH);
 }
 
 #[test]
-fn h20_get_and_delete_are_405_and_an_old_clients_headers_are_passed_over() {
+fn h20_get_and_delete_are_405_and_session_headers_are_ignored() {
     let served = served();
     for verb in ["GET", "DELETE"] {
         let post = Post::bare(verb, "/mcp").with("mcp-protocol-version", MODERN);
@@ -231,7 +231,7 @@ fn h20_get_and_delete_are_405_and_an_old_clients_headers_are_passed_over() {
 }
 
 #[test]
-fn h7_the_answer_is_the_last_of_its_stream_and_carries_no_event_id() {
+fn h7_the_answer_is_the_last_of_its_stream_and_has_no_event_id() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).set("server_stream_after_ms", 10).served();
     let arguments = json!({ "command": "sleep", "args": ["0.3"] });

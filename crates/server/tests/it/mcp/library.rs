@@ -8,7 +8,7 @@ use crate::support::{
 };
 
 #[test]
-fn r2_what_is_missing_is_an_error_and_never_nothing() {
+fn r2_a_missing_resource_is_an_error_and_an_empty_one_is_not() {
     let workspace = Workspace::new().file("empty", "");
     let gone = uri(&workspace, "none");
     let empty = uri(&workspace, "empty");
@@ -16,7 +16,7 @@ fn r2_what_is_missing_is_an_error_and_never_nothing() {
         let answer = client.ask("resources/read", json!({ "uri": gone }));
         assert!(answer.get("result").is_none(), "{answer}");
         assert_eq!(answer["error"]["data"]["uri"], gone, "{answer}");
-        // What is empty is there.
+        // An empty file exists.
         let answer = client.ask("resources/read", json!({ "uri": empty }));
         let contents = answer["result"]["contents"].as_array().unwrap();
         assert_eq!((contents.len(), &contents[0]["text"]), (1, &json!("")), "{answer}");
@@ -24,7 +24,7 @@ fn r2_what_is_missing_is_an_error_and_never_nothing() {
 }
 
 #[test]
-fn r3_a_uri_that_leads_out_of_the_workspace_or_nowhere_reads_nothing() {
+fn r3_a_uri_outside_the_workspace_or_unknown_is_refused() {
     let workspace = Workspace::new().file("a/b.txt", "x").link("out", "/etc");
     let root = uri(&workspace, "");
     let bad = [
@@ -58,7 +58,7 @@ fn r3_a_uri_that_leads_out_of_the_workspace_or_nowhere_reads_nothing() {
 }
 
 #[test]
-fn r3_bytes_that_are_no_text_come_in_base64() {
+fn r3_binary_content_is_returned_in_base64() {
     let workspace = Workspace::new().file("blob.png", b"\x89PNG\r\n\x1a\n\x00\xff");
     let blob = uri(&workspace, "blob.png");
     in_each(REVISIONS, &workspace, |client| {
@@ -71,7 +71,7 @@ fn r3_bytes_that_are_no_text_come_in_base64() {
 }
 
 #[test]
-fn r4_whoever_may_not_read_files_sees_none_of_them() {
+fn r4_no_file_is_listed_or_read_if_files_read_is_denied() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     let tune = |launch: Launch| launch.set("tools_deny", "files.read");
@@ -84,7 +84,7 @@ fn r4_whoever_may_not_read_files_sees_none_of_them() {
 }
 
 #[test]
-fn r5_what_is_listed_can_be_read_by_its_uri_and_by_its_template() {
+fn r5_a_listed_resource_can_be_read_by_its_uri() {
     let workspace = Workspace::new().file("Größe 1/a#b?c.txt", "odd");
     over_both(&workspace, |client| {
         let list = client.ask("resources/list", json!({}));
@@ -106,7 +106,7 @@ fn r5_what_is_listed_can_be_read_by_its_uri_and_by_its_template() {
 }
 
 #[test]
-fn pr2_a_prompt_nobody_has_or_without_what_it_needs_is_refused() {
+fn pr2_an_unknown_prompt_or_one_without_its_arguments_is_refused() {
     in_each(REVISIONS, &Workspace::new(), |client| {
         for params in [
             json!({ "name": "none" }),
@@ -130,7 +130,7 @@ fn pr2_a_prompt_nobody_has_or_without_what_it_needs_is_refused() {
 }
 
 #[test]
-fn pr3_what_is_given_for_an_argument_is_text_and_nothing_more() {
+fn pr3_a_prompt_argument_is_inserted_as_plain_text() {
     let prompt =
         "---\ndescription: d\narguments:\n  - name: a\n    required: true\n---\nSay {{a}}.\n";
     let workspace =
@@ -148,7 +148,7 @@ fn pr3_what_is_given_for_an_argument_is_text_and_nothing_more() {
 }
 
 #[test]
-fn co1_never_more_than_a_hundred_values_and_how_many_there_are() {
+fn co1_a_completion_has_at_most_a_hundred_values_and_the_total() {
     let workspace = (0..150)
         .fold(Workspace::new(), |workspace, n| workspace.file(&format!("many/{n}.txt"), ""));
     let asked = json!({
@@ -165,7 +165,7 @@ fn co1_never_more_than_a_hundred_values_and_how_many_there_are() {
 }
 
 #[test]
-fn co2_what_cannot_be_completed_is_refused_and_what_has_no_values_has_none() {
+fn co2_an_invalid_completion_is_refused_and_one_without_matches_is_empty() {
     let workspace = Workspace::new();
     let template = {
         let mut stdio = Launch::over(&workspace).stdio();
@@ -209,7 +209,7 @@ fn co2_what_cannot_be_completed_is_refused_and_what_has_no_values_has_none() {
 }
 
 #[test]
-fn lg2_a_log_level_that_is_none_is_refused() {
+fn lg2_an_unknown_log_level_is_refused() {
     over_both(&Workspace::new(), |client| {
         let params = |level: Value| {
             json!({

@@ -1,4 +1,4 @@
-//! TL, PG, CA: lists, their pages and how long they keep.
+//! TL, PG, CA: lists, their pages and their caching.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::support::{
     Client, Launch, MODERN, REVISIONS, Wire, Workspace, over_both, over_both_with, text,
 };
 
-/// Every list, and the member that holds what it lists.
+/// Every list method and the key of its items.
 const LISTS: [(&str, &str); 4] = [
     ("tools/list", "tools"),
     ("resources/list", "resources"),
@@ -43,7 +43,7 @@ fn many_files() -> Workspace {
 }
 
 #[test]
-fn tl1_a_list_is_the_same_for_everyone_and_after_whatever_was_called() {
+fn tl1_lists_are_the_same_on_every_transport_and_after_any_call() {
     let workspace = many_files();
     let mut seen: Vec<(String, Value)> = Vec::new();
     let mut look = |client: &mut Client| {
@@ -63,7 +63,7 @@ fn tl1_a_list_is_the_same_for_everyone_and_after_whatever_was_called() {
         look(&mut client);
     }
     for (what, list) in &seen {
-        // What a job was is listed, and this server is another: `job://` is left out.
+        // Jobs differ between servers, so `job://` is left out.
         let strip = |list: &Value| -> Vec<Value> {
             let all = list.as_array().unwrap().iter();
             all.filter(|one| !one["uri"].as_str().unwrap_or("").starts_with("job:"))
@@ -76,7 +76,7 @@ fn tl1_a_list_is_the_same_for_everyone_and_after_whatever_was_called() {
 }
 
 #[test]
-fn tl2_a_list_is_in_the_same_order_each_time_page_by_page_or_whole() {
+fn tl2_a_list_has_the_same_order_paged_or_whole() {
     let workspace = many_files();
     let whole: Vec<Vec<Value>> = {
         let mut client = Client::stdio(Launch::over(&workspace), MODERN);
@@ -85,7 +85,7 @@ fn tl2_a_list_is_in_the_same_order_each_time_page_by_page_or_whole() {
     over_both_with(&workspace, &[("limits_page_size", 2)], |client| {
         for ((method, member), whole) in LISTS.iter().zip(&whole) {
             let pages = pages(client, method);
-            // There is one of templates for each source, and no more.
+            // There are too few templates for pages.
             let is_paged = *method != "resources/templates/list";
             let size = |page: &Value| page[*member].as_array().unwrap().len();
             assert!(!is_paged || pages.iter().all(|page| size(page) <= 2), "{method}");
@@ -95,7 +95,7 @@ fn tl2_a_list_is_in_the_same_order_each_time_page_by_page_or_whole() {
 }
 
 #[test]
-fn tl4_names_are_of_plain_letters_and_each_is_there_once() {
+fn tl4_tool_names_are_plain_and_unique() {
     over_both(&Workspace::new(), |client| {
         let mut names = HashSet::new();
         for tool in client.tools() {
@@ -108,7 +108,7 @@ fn tl4_names_are_of_plain_letters_and_each_is_there_once() {
 }
 
 #[test]
-fn tl6_every_input_schema_is_of_an_object() {
+fn tl6_every_input_schema_describes_an_object() {
     in_each(REVISIONS, &Workspace::new(), |client| {
         for tool in client.tools() {
             assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
@@ -117,21 +117,21 @@ fn tl6_every_input_schema_is_of_an_object() {
 }
 
 #[test]
-fn tl7_structured_content_is_in_the_text_too() {
+fn tl7_structured_content_is_repeated_in_the_text() {
     over_both(&Workspace::new(), |client| {
         let answer = client.call("files_list", json!({}));
-        let said = text(&answer);
+        let text_content = text(&answer);
         for entry in
             answer["result"]["structuredContent"]["entries"].as_array().into_iter().flatten()
         {
             let name = entry["path"].as_str().or(entry["name"].as_str()).unwrap();
-            assert!(said.contains(name), "{name} is not in {said}");
+            assert!(text_content.contains(name), "{name} is not in {text_content}");
         }
     });
 }
 
 #[test]
-fn tl9_a_tool_nobody_has_is_a_protocol_error_and_what_a_tool_refuses_a_result() {
+fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
     in_each(REVISIONS, &Workspace::new(), |client| {
         for params in [
             json!({ "name": "files_fly", "arguments": {} }),
@@ -147,7 +147,7 @@ fn tl9_a_tool_nobody_has_is_a_protocol_error_and_what_a_tool_refuses_a_result() 
             let answer = match &client.wire {
                 Wire::Http(served) => {
                     let post = client.post(&message);
-                    // A name that is none has no header.
+                    // An invalid name has no header.
                     let post = match params["name"].as_str() {
                         Some("") | None => post.without("mcp-name").with("mcp-name", "none"),
                         Some(_) => post,
@@ -165,7 +165,7 @@ fn tl9_a_tool_nobody_has_is_a_protocol_error_and_what_a_tool_refuses_a_result() 
 }
 
 #[test]
-fn tl9_arguments_that_are_left_out_are_none() {
+fn tl9_missing_arguments_mean_an_empty_object() {
     in_each(REVISIONS, &Workspace::new(), |client| {
         let answer = client.ask("tools/call", json!({ "name": "files_list" }));
         assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -173,7 +173,7 @@ fn tl9_arguments_that_are_left_out_are_none() {
 }
 
 #[test]
-fn tl11_no_argument_that_is_a_secret_is_mirrored_in_a_header() {
+fn tl11_no_tool_argument_is_mirrored_in_a_header() {
     over_both(&Workspace::new(), |client| {
         for tool in client.tools() {
             let properties =
@@ -186,7 +186,7 @@ fn tl11_no_argument_that_is_a_secret_is_mirrored_in_a_header() {
 }
 
 #[test]
-fn pg1_a_cursor_that_we_did_not_make_is_refused_by_every_list() {
+fn pg1_an_invalid_cursor_is_refused_by_every_list() {
     let workspace = many_files();
     for revision in [MODERN, "2025-11-25", "2024-11-05"] {
         let launch = || Launch::over(&workspace).set("limits_page_size", 2);
@@ -198,7 +198,7 @@ fn pg1_a_cursor_that_we_did_not_make_is_refused_by_every_list() {
                 bad.push(json!(format!("{real}x")));
                 bad.push(json!(real.to_uppercase()));
                 if method != "resources/list" {
-                    // One of another list.
+                    // A cursor of another list.
                     bad.push(json!(real));
                 }
                 for cursor in bad {
@@ -208,13 +208,13 @@ fn pg1_a_cursor_that_we_did_not_make_is_refused_by_every_list() {
             }
             if revision == MODERN {
                 let answer = client.ask("skills/list", json!({ "cursor": real }));
-                assert_eq!(code(&answer), -32602, "one of another list: {answer}");
+                assert_eq!(code(&answer), -32602, "a cursor of another list: {answer}");
             }
-            // Some clients write null for what they do not have.
+            // Some clients send null instead of no cursor.
             let none = client.request("resources/list", json!({ "cursor": null }));
             let answer = client.exchange_malformed(&none);
             assert_eq!(answer["result"]["nextCursor"], real.as_str(), "{answer}");
-            // It is good again and again.
+            // A cursor can be used repeatedly.
             for _ in 0..2 {
                 let next = client.ask("resources/list", json!({ "cursor": real }));
                 assert_eq!(next["result"]["resources"].as_array().unwrap().len(), 2, "{next}");
@@ -224,7 +224,7 @@ fn pg1_a_cursor_that_we_did_not_make_is_refused_by_every_list() {
 }
 
 #[test]
-fn pg1_a_cursor_stays_good_while_what_is_listed_changes() {
+fn pg1_a_cursor_stays_valid_while_the_list_changes() {
     let workspace = many_files();
     over_both_with(&workspace, &[("limits_page_size", 3)], |client| {
         workspace.put("d/0.txt", "x");
@@ -241,22 +241,22 @@ fn pg1_a_cursor_stays_good_while_what_is_listed_changes() {
     });
 }
 
-/// What is said of how long `result` keeps.
-fn keeps(result: &Value) -> (Option<u64>, Option<&str>) {
+/// The cache lifetime and scope of `result`.
+fn cache_fields(result: &Value) -> (Option<u64>, Option<&str>) {
     (result["ttlMs"].as_u64(), result["cacheScope"].as_str())
 }
 
 #[test]
-fn ca1_what_may_be_kept_says_how_long_and_for_whom_and_nothing_else_does() {
+fn ca1_only_cacheable_results_have_a_ttl_and_a_scope() {
     let workspace = many_files();
     let read = json!({ "uri": uri(&workspace, "README.md") });
     over_both_with(&workspace, &[("tools_confirm", "files.write")], |client| {
-        let mut kept = vec![("server/discover", json!({})), ("resources/read", read.clone())];
-        kept.extend(LISTS.map(|(method, _)| (method, json!({}))));
-        kept.push(("skills/list", json!({})));
-        for (method, params) in kept {
+        let mut cacheable = vec![("server/discover", json!({})), ("resources/read", read.clone())];
+        cacheable.extend(LISTS.map(|(method, _)| (method, json!({}))));
+        cacheable.push(("skills/list", json!({})));
+        for (method, params) in cacheable {
             let answer = client.ask(method, params);
-            let (ttl, scope) = keeps(&answer["result"]);
+            let (ttl, scope) = cache_fields(&answer["result"]);
             assert!(
                 ttl.is_some() && ["private", "public"].contains(&scope.unwrap_or("")),
                 "{method}: {answer}"
@@ -270,13 +270,13 @@ fn ca1_what_may_be_kept_says_how_long_and_for_whom_and_nothing_else_does() {
         for (method, params) in [("tools/call", can), ("tools/call", call), ("prompts/get", made)] {
             let answer = client.ask(method, params);
             assert!(answer["result"].is_object(), "{answer}");
-            assert_eq!(keeps(&answer["result"]), (None, None), "{method}: {answer}");
+            assert_eq!(cache_fields(&answer["result"]), (None, None), "{method}: {answer}");
         }
     });
 }
 
 #[test]
-fn ca2_every_page_of_a_list_is_for_the_same_readers() {
+fn ca2_every_page_of_a_list_has_the_same_cache_scope() {
     let workspace = many_files();
     over_both_with(&workspace, &[("limits_page_size", 2)], |client| {
         for (method, _) in LISTS {
@@ -289,7 +289,7 @@ fn ca2_every_page_of_a_list_is_for_the_same_readers() {
 }
 
 #[test]
-fn ca3_what_is_one_callers_own_is_never_public() {
+fn ca3_results_specific_to_a_caller_are_never_public() {
     let workspace = many_files();
     let read = json!({ "uri": uri(&workspace, "README.md") });
     over_both(&workspace, |client| {

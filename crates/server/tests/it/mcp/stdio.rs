@@ -12,7 +12,7 @@ fn fresh() -> Stdio {
 }
 
 #[test]
-fn t1_a_message_is_one_line_whatever_it_holds() {
+fn t1_a_message_is_one_line_whatever_its_content() {
     let text = "one\ntwo\r\nthree\u{2028}four\u{85}";
     let workspace = Workspace::new().file("lines", text);
     let mut stdio = Launch::over(&workspace).stdio();
@@ -22,7 +22,7 @@ fn t1_a_message_is_one_line_whatever_it_holds() {
 }
 
 #[test]
-fn t3_no_request_is_ever_written_in_the_stateless_revision() {
+fn t3_the_server_sends_no_requests_in_the_stateless_revision() {
     let mut stdio = Launch::over(&Workspace::new()).set("tools_confirm", "files.write").stdio();
     let everything =
         json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
@@ -32,13 +32,13 @@ fn t3_no_request_is_ever_written_in_the_stateless_revision() {
     stdio.send(&modern(2, "tools/list", json!({})));
     stdio.send(&call(3, "files_read", json!({ "path": "README.md" })));
     stdio.close_input();
-    let said = stdio.rest();
-    assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said.iter().all(|message| message.get("method").is_none()), "{said:?}");
+    let messages = stdio.rest();
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert!(messages.iter().all(|message| message.get("method").is_none()), "{messages:?}");
 }
 
 #[test]
-fn t4_what_is_told_belongs_to_a_request_in_flight() {
+fn t4_notifications_belong_to_a_request_in_flight() {
     let mut stdio = fresh();
     let script = "for n in 1 2 3; do echo $n; sleep 0.2; done";
     let params = json!({
@@ -49,11 +49,12 @@ fn t4_what_is_told_belongs_to_a_request_in_flight() {
     stdio.send(&modern("a", "tools/call", params));
     stdio.send(&call("b", "files_read", json!({ "path": "README.md" })));
     stdio.close_input();
-    let said = stdio.rest();
-    let end = said.iter().position(|message| message["id"] == "a").unwrap();
-    for (at, message) in said.iter().enumerate().filter(|(_, one)| one.get("method").is_some()) {
+    let messages = stdio.rest();
+    let end = messages.iter().position(|message| message["id"] == "a").unwrap();
+    for (at, message) in messages.iter().enumerate().filter(|(_, one)| one.get("method").is_some())
+    {
         assert_eq!(message["params"]["progressToken"], "mine", "{message}");
-        assert!(at < end, "after its request was answered: {said:?}");
+        assert!(at < end, "after its request was answered: {messages:?}");
     }
 }
 
@@ -71,7 +72,7 @@ fn t5_a_cancelled_request_is_not_answered() {
 }
 
 #[test]
-fn t6_the_end_of_input_ends_it_at_once_whatever_was_begun() {
+fn t6_the_server_ends_at_once_when_its_input_ends() {
     for first in [
         None,
         Some(modern(1, "server/discover", json!({}))),
@@ -89,20 +90,20 @@ fn t6_the_end_of_input_ends_it_at_once_whatever_was_begun() {
 }
 
 #[test]
-fn t7_a_handshake_selects_sessions_and_leaves_the_stateless_revision_served() {
+fn t7_a_handshake_selects_sessions_and_stateless_requests_still_work() {
     let mut stdio = fresh();
     let bare = legacy(1, "tools/list", json!({}));
     assert_eq!(code(&stdio.ask(&bare)), -32602);
     assert!(stdio.ask(&modern(2, "server/discover", json!({})))["result"].is_object());
     assert_eq!(stdio.ask(&initialize(3, "2025-06-18"))["result"]["protocolVersion"], "2025-06-18");
-    let list = |answer: &Value| answer["result"].get("resultType").is_some();
-    assert!(!list(&stdio.ask(&legacy(4, "tools/list", json!({})))));
-    assert!(list(&stdio.ask(&modern(5, "tools/list", json!({})))));
-    assert!(!list(&stdio.ask(&legacy(6, "tools/list", json!({})))));
+    let is_stateless = |answer: &Value| answer["result"].get("resultType").is_some();
+    assert!(!is_stateless(&stdio.ask(&legacy(4, "tools/list", json!({})))));
+    assert!(is_stateless(&stdio.ask(&modern(5, "tools/list", json!({})))));
+    assert!(!is_stateless(&stdio.ask(&legacy(6, "tools/list", json!({})))));
 }
 
 #[test]
-fn c2_a_cancellation_of_nothing_or_of_nonsense_is_passed_over() {
+fn c2_an_unknown_or_invalid_cancellation_is_ignored() {
     let mut stdio = fresh();
     for params in [
         json!({}),
@@ -120,7 +121,7 @@ fn c2_a_cancellation_of_nothing_or_of_nonsense_is_passed_over() {
     let last = stdio.ask(&modern("last", "server/discover", json!({})));
     assert!(last["result"].is_object(), "{last}");
     stdio.close_input();
-    // To what is not even a notification it may have been said that it is none, to nobody.
+    // Malformed notifications may get an error without an id.
     for message in stdio.rest() {
         assert!(message.get("id").is_none() && message["error"].is_object(), "{message}");
     }

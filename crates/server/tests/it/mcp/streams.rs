@@ -63,7 +63,7 @@ fn client(workspace: &Workspace) -> Client {
     Client::http(Launch::over(workspace).set("server_stream_after_ms", 50), REVISION)
 }
 
-/// A call that says three things.
+/// A call that reports progress three times.
 fn chatty(client: &mut Client, token: &str) -> Value {
     let script = "for n in 1 2 3; do echo line $n; sleep 0.15; done";
     let params = json!({
@@ -75,7 +75,7 @@ fn chatty(client: &mut Client, token: &str) -> Value {
 }
 
 #[test]
-fn l5_a_session_may_open_a_stream_and_nobody_else_may() {
+fn l5_only_a_session_can_open_a_stream() {
     let client = client(&Workspace::new());
     let session = client.session.clone().unwrap();
     let (_connection, head) = open(&client, &get(&session));
@@ -90,7 +90,7 @@ fn l5_a_session_may_open_a_stream_and_nobody_else_may() {
 }
 
 #[test]
-fn l9_a_stream_begins_with_an_event_to_come_back_to_and_ends_with_the_answer() {
+fn l9_a_stream_starts_with_a_resumable_event_and_ends_with_the_answer() {
     let mut client = client(&Workspace::new());
     let call = chatty(&mut client, "p");
     let (mut connection, head) = open(&client, &client.post(&call));
@@ -109,20 +109,20 @@ fn l9_a_stream_begins_with_an_event_to_come_back_to_and_ends_with_the_answer() {
 }
 
 #[test]
-fn l12_who_loses_a_stream_comes_back_for_the_rest_of_that_one() {
+fn l12_a_lost_stream_is_resumed_with_its_own_remaining_events() {
     let mut client = client(&Workspace::new());
     let session = client.session.clone().unwrap();
     let (one, other) = (chatty(&mut client, "one"), chatty(&mut client, "other"));
     let (mut first, _) = open(&client, &client.post(&one));
     let (mut second, _) = open(&client, &client.post(&other));
     let begun = event(&mut first).unwrap().id.unwrap();
-    let told = event(&mut first).unwrap();
-    assert_eq!(message(&told)["params"]["progressToken"], "one");
+    let progress = event(&mut first).unwrap();
+    assert_eq!(message(&progress)["params"]["progressToken"], "one");
     let other_id = event(&mut second).unwrap().id.unwrap();
     assert_ne!(begun, other_id);
     first.close();
 
-    let again = get(&session).with("last-event-id", told.id.as_deref().unwrap_or(&begun));
+    let again = get(&session).with("last-event-id", progress.id.as_deref().unwrap_or(&begun));
     let (mut resumed, head) = open(&client, &again);
     assert!(head.is_stream(), "{head:?}");
     let mut last = Value::Null;
@@ -130,7 +130,7 @@ fn l12_who_loses_a_stream_comes_back_for_the_rest_of_that_one() {
         let message = message(&event);
         if message.get("method").is_some() {
             assert_eq!(message["params"]["progressToken"], "one", "another stream's: {message}");
-            assert_ne!(message, self::message(&told), "told again");
+            assert_ne!(message, self::message(&progress), "the event was repeated");
         }
         if !message.is_null() {
             last = message;
@@ -141,7 +141,7 @@ fn l12_who_loses_a_stream_comes_back_for_the_rest_of_that_one() {
 }
 
 #[test]
-fn l12_an_event_of_another_session_or_of_none_resumes_nothing() {
+fn l12_an_event_id_of_another_session_or_of_none_resumes_nothing() {
     let workspace = Workspace::new();
     let mut client = client(&workspace);
     let call = chatty(&mut client, "p");
@@ -156,7 +156,7 @@ fn l12_an_event_of_another_session_or_of_none_resumes_nothing() {
         connection.post(&get(session).with("last-event-id", last));
         let head = connection.head();
         if head.is_stream() {
-            // It may be a stream of its own; nothing of the other's is on it.
+            // It may be a new stream; events of the other session are not on it.
             workspace.put(".toolgate/prompts/say.md", PROMPT);
             connection.close();
         } else {
@@ -169,27 +169,27 @@ fn l12_an_event_of_another_session_or_of_none_resumes_nothing() {
 }
 
 #[test]
-fn l11_what_is_told_unasked_comes_on_one_stream_and_no_answer_does() {
+fn l11_notifications_come_on_the_open_stream_and_answers_do_not() {
     let workspace = Workspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
-    // Whoever has asked for a list wants to know that it is another.
+    // A session that has listed prompts is notified of changes.
     client.ask("prompts/list", json!({}));
     let (mut stream, head) = open(&client, &get(&session));
     assert!(head.is_stream(), "{head:?}");
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
     workspace.put(".toolgate/prompts/say.md", PROMPT);
-    let told = loop {
+    let received = loop {
         let next = message(&event(&mut stream).unwrap());
         if !next.is_null() {
             break next;
         }
     };
-    assert_eq!(told, notification("notifications/prompts/list_changed", json!({})));
+    assert_eq!(received, notification("notifications/prompts/list_changed", json!({})));
 }
 
 #[test]
-fn l11_of_two_streams_of_a_session_one_is_told() {
+fn l11_a_notification_is_sent_on_one_of_two_streams() {
     let workspace = Workspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
@@ -199,23 +199,23 @@ fn l11_of_two_streams_of_a_session_one_is_told() {
     let (mut second, head) = open(&client, &get(&session));
     assert!(head.is_stream(), "{head:?}");
     workspace.put(".toolgate/prompts/say.md", PROMPT);
-    let told = loop {
+    let received = loop {
         let next = message(&event(&mut second).unwrap());
         if !next.is_null() {
             break next;
         }
     };
-    assert_eq!(told["method"], "notifications/prompts/list_changed", "{told}");
-    // The first has ended, or will with the session: nothing is on it.
+    assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
+    // The first stream has ended, or ends with the session, without the notification.
     let Wire::Http(served) = &client.wire else { unreachable!() };
     served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &session));
     while let Some(event) = event(&mut first) {
-        assert!(event.data.is_empty(), "told twice: {event:?}");
+        assert!(event.data.is_empty(), "sent twice: {event:?}");
     }
 }
 
 #[test]
-fn l12_who_opens_another_stream_is_told_nothing_twice_and_no_id_comes_twice() {
+fn l12_a_reopened_stream_repeats_no_event_and_no_id() {
     let workspace = Workspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
@@ -228,20 +228,20 @@ fn l12_who_opens_another_stream_is_told_nothing_twice_and_no_id_comes_twice() {
     };
     let (mut first, _) = open(&client, &get(&session));
     workspace.put(".toolgate/prompts/say.md", PROMPT);
-    let told = next(&mut first);
+    let event_id = next(&mut first);
     drop(first);
     let (mut second, _) = open(&client, &get(&session));
-    assert_eq!(event(&mut second).unwrap().id.unwrap(), told);
+    assert_eq!(event(&mut second).unwrap().id.unwrap(), event_id);
     workspace.put(".toolgate/prompts/more.md", PROMPT);
-    assert_ne!(next(&mut second), told);
+    assert_ne!(next(&mut second), event_id);
     drop(second);
-    // Who says what it heard last is told the rest.
-    let (mut third, _) = open(&client, &get(&session).with("last-event-id", &told));
-    assert_ne!(next(&mut third), told);
+    // A stream with `last-event-id` gets the later events.
+    let (mut third, _) = open(&client, &get(&session).with("last-event-id", &event_id));
+    assert_ne!(next(&mut third), event_id);
 }
 
 #[test]
-fn l17_only_subscribers_are_told_and_only_until_they_are_none() {
+fn l17_updates_are_sent_to_subscribers_until_they_unsubscribe() {
     let workspace = Workspace::new().file("other.txt", "1");
     let file = uri(&workspace, "README.md");
     let other = uri(&workspace, "other.txt");
@@ -253,23 +253,23 @@ fn l17_only_subscribers_are_told_and_only_until_they_are_none() {
     }
     assert_eq!(client.ask("resources/subscribe", json!({ "uri": other }))["result"], json!({}));
     workspace.put("README.md", "changed");
-    let mut told = || loop {
+    let mut next_message = || loop {
         let next = message(&event(&mut stream).unwrap());
         if !next.is_null() {
             return next;
         }
     };
-    assert_eq!(told()["params"]["uri"], file);
+    assert_eq!(next_message()["params"]["uri"], file);
     assert_eq!(client.ask("resources/unsubscribe", json!({ "uri": file }))["result"], json!({}));
     workspace.put("README.md", "changed once more");
     workspace.put("other.txt", "2");
-    // The first may have been told before it was not wanted any more, and then is told no more.
-    let mut said = told();
-    while said["params"]["uri"] == *file {
-        said = told();
+    // An update of the first file may have been sent before the unsubscription.
+    let mut update = next_message();
+    while update["params"]["uri"] == *file {
+        update = next_message();
     }
-    assert_eq!(said["method"], "notifications/resources/updated", "{said}");
-    assert_eq!(said["params"]["uri"], other, "{said}");
+    assert_eq!(update["method"], "notifications/resources/updated", "{update}");
+    assert_eq!(update["params"]["uri"], other, "{update}");
     let Wire::Http(served) = &client.wire else { unreachable!() };
     let quiet = served.session(REVISION);
     let unknown = legacy(1, "resources/subscribe", json!({ "uri": "unheard:of" }));
@@ -278,39 +278,39 @@ fn l17_only_subscribers_are_told_and_only_until_they_are_none() {
 }
 
 #[test]
-fn l17_who_subscribes_before_there_is_a_stream_is_told_on_it() {
+fn l17_updates_of_an_earlier_subscription_come_on_a_later_stream() {
     let workspace = Workspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
     let file = uri(&workspace, "README.md");
     assert_eq!(client.ask("resources/subscribe", json!({ "uri": file }))["result"], json!({}));
     let (mut stream, _) = open(&client, &get(&session));
-    let heard = AtomicBool::new(false);
-    let told = thread::scope(|scope| {
-        // The stream begins a moment before the file is watched: it changes until that is told.
+    let is_done = AtomicBool::new(false);
+    let update = thread::scope(|scope| {
+        // The watch starts a moment after the stream, so change the file until an update comes.
         scope.spawn(|| {
             for turn in 0..500 {
                 workspace.put("README.md", format!("{turn}"));
-                if heard.load(Ordering::Relaxed) {
+                if is_done.load(Ordering::Relaxed) {
                     break;
                 }
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        let told = loop {
-            let told = event(&mut stream).map(|event| message(&event));
-            if told.as_ref().is_none_or(|told| !told.is_null()) {
-                break told;
+        let update = loop {
+            let update = event(&mut stream).map(|event| message(&event));
+            if update.as_ref().is_none_or(|update| !update.is_null()) {
+                break update;
             }
         };
-        heard.store(true, Ordering::Relaxed);
-        told.expect("the stream ended")
+        is_done.store(true, Ordering::Relaxed);
+        update.expect("the stream ended")
     });
-    assert_eq!(told["params"]["uri"], json!(file), "{told}");
+    assert_eq!(update["params"]["uri"], json!(file), "{update}");
 }
 
 #[test]
-fn l17_over_stdio_a_subscriber_is_told_on_the_line() {
+fn l17_a_subscriber_over_stdio_gets_updates() {
     for revision in super::sessions() {
         let workspace = Workspace::new();
         let file = uri(&workspace, "README.md");
@@ -318,9 +318,9 @@ fn l17_over_stdio_a_subscriber_is_told_on_the_line() {
         assert_eq!(client.ask("resources/subscribe", json!({ "uri": file }))["result"], json!({}));
         workspace.put("README.md", "changed");
         let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
-        let told = stdio.receive();
-        assert_eq!(told["method"], "notifications/resources/updated", "{told}");
-        assert_eq!(told["params"], json!({ "uri": file }), "{told}");
+        let update = stdio.receive();
+        assert_eq!(update["method"], "notifications/resources/updated", "{update}");
+        assert_eq!(update["params"], json!({ "uri": file }), "{update}");
     }
 }
 

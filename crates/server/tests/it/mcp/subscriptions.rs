@@ -1,4 +1,4 @@
-//! SU, C1: what a client of the stateless revision is told of changes.
+//! SU, C1: notifications of changes in the stateless revision.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ use crate::support::{
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
 
-/// A client's open subscriptions: each a stream of its own over HTTP, all on one line over stdio.
-enum Line<'c> {
+/// A client's open subscriptions: one stream each over HTTP, all on one stream over stdio.
+enum Subscriptions<'c> {
     Http(&'c Served, Vec<(Value, Connection)>),
     Stdio(&'c mut Stdio),
 }
 
-impl<'c> Line<'c> {
+impl<'c> Subscriptions<'c> {
     fn of(client: &'c mut Client) -> Self {
         match &mut client.wire {
             Wire::Http(served) => Self::Http(served, Vec::new()),
@@ -25,7 +25,7 @@ impl<'c> Line<'c> {
         }
     }
 
-    /// Listens for `wanted` as `id`; what is told will come.
+    /// Opens the subscription `id` for `wanted` and returns the acknowledged notifications.
     #[track_caller]
     fn listen(&mut self, id: impl Into<Value>, wanted: Value) -> Value {
         let id = id.into();
@@ -41,32 +41,32 @@ impl<'c> Line<'c> {
                 open.push((id.clone(), connection));
             }
         }
-        let first = self.heard(&id);
+        let first = self.next_message(&id);
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
-        assert_eq!(tag(&first), id, "{first}");
+        assert_eq!(subscription_id(&first), id, "{first}");
         first["params"]["notifications"].clone()
     }
 
-    /// The next thing told on the subscription `id`.
+    /// The next message on the subscription `id`.
     #[track_caller]
-    fn heard(&mut self, id: &Value) -> Value {
+    fn next_message(&mut self, id: &Value) -> Value {
         match self {
             Self::Stdio(stdio) => loop {
                 let message = stdio.receive();
-                if tag(&message) == *id {
+                if subscription_id(&message) == *id {
                     return message;
                 }
             },
             Self::Http(_, open) => {
                 let (_, connection) = open.iter_mut().find(|(other, _)| other == id).unwrap();
-                connection.event().expect("it ended")
+                connection.event().expect("the subscription ended")
             }
         }
     }
 }
 
-/// Which subscription a message is of.
-fn tag(message: &Value) -> Value {
+/// The id of the subscription that a message belongs to.
+fn subscription_id(message: &Value) -> Value {
     let key = of_mcp("subscriptionId");
     let carrier =
         if message.get("result").is_some() { &message["result"] } else { &message["params"] };
@@ -74,116 +74,117 @@ fn tag(message: &Value) -> Value {
 }
 
 #[test]
-fn su1_the_first_thing_told_is_what_will_be() {
+fn su1_the_first_message_acknowledges_the_requested_notifications() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
-        let mut line = Line::of(client);
+        let mut subscriptions = Subscriptions::of(client);
         let wanted = json!({ "promptsListChanged": true, "resourceSubscriptions": [file] });
-        assert_eq!(line.listen(1, wanted.clone()), wanted);
+        assert_eq!(subscriptions.listen(1, wanted.clone()), wanted);
         let all = json!({
             "toolsListChanged": true,
             "promptsListChanged": true,
             "resourcesListChanged": true,
         });
-        assert_eq!(line.listen(2, all.clone()), all);
-        assert_eq!(line.listen(3, json!({})), json!({}));
-        let told = line.listen(4, json!({ "promptsListChanged": false, "weatherChanged": true }));
-        assert_eq!(told.get("weatherChanged"), None, "{told}");
-        assert_ne!(told["promptsListChanged"], true, "{told}");
+        assert_eq!(subscriptions.listen(2, all.clone()), all);
+        assert_eq!(subscriptions.listen(3, json!({})), json!({}));
+        let acknowledged =
+            subscriptions.listen(4, json!({ "promptsListChanged": false, "weatherChanged": true }));
+        assert_eq!(acknowledged.get("weatherChanged"), None, "{acknowledged}");
+        assert_ne!(acknowledged["promptsListChanged"], true, "{acknowledged}");
     });
 }
 
 #[test]
-fn su1_what_is_not_there_to_be_watched_is_not_promised() {
+fn su1_unavailable_notifications_are_not_acknowledged() {
     let workspace = Workspace::new();
     let good = uri(&workspace, "README.md");
     let tune = |launch: Launch| launch.set("prompts_enabled", false);
     over_both_tuned(&workspace, tune, |client| {
-        let mut line = Line::of(client);
+        let mut subscriptions = Subscriptions::of(client);
         let uris = [good.as_str(), "unheard:of", "file:///etc/passwd"];
         let wanted = json!({ "promptsListChanged": true, "resourceSubscriptions": uris });
-        let told = line.listen("a", wanted);
-        assert_ne!(told["promptsListChanged"], true, "{told}");
-        assert_eq!(told["resourceSubscriptions"], json!([good]), "{told}");
+        let acknowledged = subscriptions.listen("a", wanted);
+        assert_ne!(acknowledged["promptsListChanged"], true, "{acknowledged}");
+        assert_eq!(acknowledged["resourceSubscriptions"], json!([good]), "{acknowledged}");
     });
 }
 
 #[test]
-fn su2_all_that_is_told_names_its_subscription_by_the_id_as_it_was_given() {
+fn su2_every_notification_has_its_subscription_id_as_given() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
-        let mut line = Line::of(client);
+        let mut subscriptions = Subscriptions::of(client);
         for id in [json!(7), json!("7"), json!("ü"), json!(0)] {
-            line.listen(id.clone(), json!({ "resourceSubscriptions": [file] }));
+            subscriptions.listen(id.clone(), json!({ "resourceSubscriptions": [file] }));
             workspace.put("README.md", format!("{id} {:?}", std::time::Instant::now()));
-            let told = line.heard(&id);
-            assert_eq!(told["method"], "notifications/resources/updated", "{told}");
-            assert_eq!(told["params"]["uri"], file, "{told}");
-            assert_eq!(tag(&told), id, "{told}");
+            let received = subscriptions.next_message(&id);
+            assert_eq!(received["method"], "notifications/resources/updated", "{received}");
+            assert_eq!(received["params"]["uri"], file, "{received}");
+            assert_eq!(subscription_id(&received), id, "{received}");
         }
         workspace.put("README.md", Workspace::README);
     });
 }
 
 #[test]
-fn su3_nobody_is_told_what_they_did_not_ask_for() {
+fn su3_only_requested_notifications_are_sent() {
     let workspace = Workspace::new().file("other.txt", "1");
     let file = uri(&workspace, "README.md");
     let other = uri(&workspace, "other.txt");
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
-        let mut line = Line::of(client);
-        line.listen("file", json!({ "resourceSubscriptions": [file] }));
-        line.listen(
+        let mut subscriptions = Subscriptions::of(client);
+        subscriptions.listen("file", json!({ "resourceSubscriptions": [file] }));
+        subscriptions.listen(
             "all",
             json!({ "promptsListChanged": true, "resourceSubscriptions": [file, other] }),
         );
         workspace.put("other.txt", format!("{:?}", std::time::Instant::now()));
-        let told = line.heard(&json!("all"));
-        assert_eq!(told["params"]["uri"], other, "{told}");
+        let received = subscriptions.next_message(&json!("all"));
+        assert_eq!(received["params"]["uri"], other, "{received}");
         workspace.put(".toolgate/prompts/say.md", PROMPT);
-        let told = line.heard(&json!("all"));
-        assert_eq!(told["method"], "notifications/prompts/list_changed", "{told}");
+        let received = subscriptions.next_message(&json!("all"));
+        assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
         workspace.put("README.md", format!("{:?}", std::time::Instant::now()));
-        // The first that this one is told of.
-        let told = line.heard(&json!("file"));
-        assert_eq!(told["params"]["uri"], file, "{told}");
+        // The first notification on this subscription.
+        let received = subscriptions.next_message(&json!("file"));
+        assert_eq!(received["params"]["uri"], file, "{received}");
     });
 }
 
 #[test]
-fn su4_a_server_that_ends_says_so_on_every_subscription() {
+fn su4_a_server_that_stops_ends_every_subscription() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         let over_stdio = matches!(client.wire, Wire::Stdio(_));
-        let mut line = Line::of(client);
-        line.listen(1, json!({ "promptsListChanged": true }));
-        line.listen("b", json!({ "toolsListChanged": true }));
-        match &line {
-            Line::Http(served, _) => served.signal(Signal::TERM),
-            Line::Stdio(stdio) => stdio.signal(Signal::TERM),
+        let mut subscriptions = Subscriptions::of(client);
+        subscriptions.listen(1, json!({ "promptsListChanged": true }));
+        subscriptions.listen("b", json!({ "toolsListChanged": true }));
+        match &subscriptions {
+            Subscriptions::Http(served, _) => served.signal(Signal::TERM),
+            Subscriptions::Stdio(stdio) => stdio.signal(Signal::TERM),
         }
         for id in [json!(1), json!("b")] {
-            // Both end at once, and stdio has one line: whatever comes first.
+            // Both end at once; over stdio their order is not fixed.
             let mut last = Value::Null;
-            match &mut line {
-                Line::Http(_, open) => {
+            match &mut subscriptions {
+                Subscriptions::Http(_, open) => {
                     let (_, connection) = open.iter_mut().find(|(other, _)| *other == id).unwrap();
                     while let Some(message) = connection.event() {
                         last = message;
                     }
                 }
-                Line::Stdio(stdio) => last = stdio.answer(id.clone()),
+                Subscriptions::Stdio(stdio) => last = stdio.answer(id.clone()),
             }
             assert_eq!(last["id"], id, "{last}");
             assert_eq!(last["result"]["resultType"], "complete", "{last}");
-            assert_eq!(tag(&last), id, "{last}");
+            assert_eq!(subscription_id(&last), id, "{last}");
             let server = &last["result"]["_meta"][of_mcp("serverInfo")];
             assert_eq!(server["name"], "toolgate", "B13: {last}");
         }
-        if let (true, Line::Stdio(stdio)) = (over_stdio, line) {
+        if let (true, Subscriptions::Stdio(stdio)) = (over_stdio, subscriptions) {
             let rest = stdio.rest();
             for id in [json!(1), json!("b")] {
                 let cancelled = |message: &&Value| {
@@ -197,7 +198,7 @@ fn su4_a_server_that_ends_says_so_on_every_subscription() {
 }
 
 #[test]
-fn su5_progress_is_told_with_its_request_and_never_on_a_subscription() {
+fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         let script = "for n in 1 2 3; do echo $n; sleep 0.15; done";
@@ -206,25 +207,25 @@ fn su5_progress_is_told_with_its_request_and_never_on_a_subscription() {
             "arguments": { "command": script, "shell": true },
             "_meta": { "progressToken": "p", of_mcp("logLevel"): "debug" },
         });
-        let mut line = Line::of(client);
-        line.listen("s", json!({ "promptsListChanged": true, "toolsListChanged": true }));
+        let mut subscriptions = Subscriptions::of(client);
+        subscriptions.listen("s", json!({ "promptsListChanged": true, "toolsListChanged": true }));
         let call = modern("call", "tools/call", call);
-        match &mut line {
-            Line::Http(served, open) => {
+        match &mut subscriptions {
+            Subscriptions::Http(served, open) => {
                 let events = served.send(&Post::mcp(&call)).events();
                 assert!(events.len() > 1, "{events:?}");
                 workspace.put(".toolgate/prompts/later.md", PROMPT);
-                let told = open[0].1.event().unwrap();
-                assert_eq!(told["method"], "notifications/prompts/list_changed", "{told}");
+                let received = open[0].1.event().unwrap();
+                assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
             }
-            Line::Stdio(stdio) => {
+            Subscriptions::Stdio(stdio) => {
                 stdio.send(&call);
                 loop {
                     let message = stdio.receive();
                     if message["id"] == "call" {
                         break;
                     }
-                    assert_eq!(tag(&message), Value::Null, "{message}");
+                    assert_eq!(subscription_id(&message), Value::Null, "{message}");
                 }
             }
         }
@@ -233,78 +234,82 @@ fn su5_progress_is_told_with_its_request_and_never_on_a_subscription() {
 }
 
 #[test]
-fn su6_a_client_has_as_many_subscriptions_as_it_likes() {
+fn su6_a_client_can_have_many_subscriptions() {
     let workspace = Workspace::new();
     let files: Vec<_> = (0..12).map(|n| format!("{n}.txt")).collect();
     files.iter().for_each(|file| workspace.put(file, "1"));
     over_both(&workspace, |client| {
-        let mut line = Line::of(client);
+        let mut subscriptions = Subscriptions::of(client);
         for file in &files {
-            line.listen(file.as_str(), json!({ "resourceSubscriptions": [uri(&workspace, file)] }));
+            subscriptions
+                .listen(file.as_str(), json!({ "resourceSubscriptions": [uri(&workspace, file)] }));
         }
         for file in files.iter().rev() {
             workspace.put(file, format!("{:?}", std::time::Instant::now()));
-            let told = line.heard(&json!(file));
-            assert_eq!(told["params"]["uri"], uri(&workspace, file), "{told}");
+            let received = subscriptions.next_message(&json!(file));
+            assert_eq!(received["params"]["uri"], uri(&workspace, file), "{received}");
         }
     });
 }
 
 #[test]
-fn su6_one_that_is_cancelled_is_told_nothing_more_and_the_others_are() {
+fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let mut line = Line::of(&mut client);
-    line.listen("a", json!({ "resourceSubscriptions": [file] }));
-    line.listen("b", json!({ "resourceSubscriptions": [file] }));
-    let Line::Stdio(stdio) = line else { unreachable!() };
+    let mut subscriptions = Subscriptions::of(&mut client);
+    subscriptions.listen("a", json!({ "resourceSubscriptions": [file] }));
+    subscriptions.listen("b", json!({ "resourceSubscriptions": [file] }));
+    let Subscriptions::Stdio(stdio) = subscriptions else { unreachable!() };
     let cancel = json!({ "requestId": "a" });
     stdio.send(&crate::support::notification("notifications/cancelled", cancel));
     assert!(stdio.ask(&modern(1, "server/discover", json!({})))["result"].is_object());
     workspace.put("README.md", "changed");
-    assert_eq!(tag(&stdio.receive()), "b");
+    assert_eq!(subscription_id(&stdio.receive()), "b");
     stdio.close_input();
     let rest = stdio.rest();
-    assert!(rest.iter().all(|message| tag(message) != "a" && message["id"] != "a"), "{rest:?}");
+    assert!(
+        rest.iter().all(|message| subscription_id(message) != "a" && message["id"] != "a"),
+        "{rest:?}"
+    );
 }
 
 #[test]
 fn su6_closing_the_stream_ends_the_subscription() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).set("server_connections_max", 4).served();
-    // More one after another than there may be at once.
+    // More in sequence than are allowed at once.
     for n in 0..12 {
         let mut connection = served.connect();
         let wanted = json!({ "notifications": { "promptsListChanged": true } });
         connection.post(&Post::mcp(&modern(n, "subscriptions/listen", wanted)));
         assert!(connection.head().is_stream());
-        assert_eq!(tag(&connection.event().unwrap()), n);
+        assert_eq!(subscription_id(&connection.event().unwrap()), n);
         connection.close();
     }
     assert_eq!(served.send(&Post::mcp(&modern(1, "tools/list", json!({})))).status, 200);
 }
 
 #[test]
-fn su7_lists_that_change_are_told_to_those_who_asked() {
+fn su7_list_changes_are_sent_to_their_subscribers() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
         let _ = std::fs::remove_file(workspace.path("fresh.txt"));
-        let mut line = Line::of(client);
-        line.listen("p", json!({ "promptsListChanged": true }));
-        line.listen("r", json!({ "resourcesListChanged": true }));
+        let mut subscriptions = Subscriptions::of(client);
+        subscriptions.listen("p", json!({ "promptsListChanged": true }));
+        subscriptions.listen("r", json!({ "resourcesListChanged": true }));
         workspace.put("fresh.txt", "x");
-        let told = line.heard(&json!("r"));
-        assert_eq!(told["method"], "notifications/resources/list_changed", "{told}");
+        let received = subscriptions.next_message(&json!("r"));
+        assert_eq!(received["method"], "notifications/resources/list_changed", "{received}");
         workspace.put(".toolgate/prompts/say.md", PROMPT);
-        let told = line.heard(&json!("p"));
-        assert_eq!(told["method"], "notifications/prompts/list_changed", "{told}");
+        let received = subscriptions.next_message(&json!("p"));
+        assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
     });
 }
 
 #[test]
-fn su8_what_asks_for_nothing_that_can_be_understood_is_refused() {
+fn su8_an_invalid_subscription_request_is_refused() {
     over_both(&Workspace::new(), |client| {
         for params in [
             json!({}),
@@ -321,7 +326,7 @@ fn su8_what_asks_for_nothing_that_can_be_understood_is_refused() {
 }
 
 #[test]
-fn c1_no_cancellation_is_ever_sent_but_to_end_a_subscription() {
+fn c1_the_server_sends_cancellations_only_to_end_subscriptions() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let sleep = json!({ "command": "sleep", "args": ["60"], "timeout_ms": 100 });
     let answer = stdio.ask(&call(1, "exec_run", sleep));

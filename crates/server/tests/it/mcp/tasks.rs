@@ -1,4 +1,4 @@
-//! TK: tasks of the extension, as far as nobody else looks.
+//! TK: requirements on tasks of the extension that no other test covers.
 
 use std::collections::HashSet;
 
@@ -21,13 +21,13 @@ fn begin(client: &mut Client) -> String {
 }
 
 #[test]
-fn tk12_an_id_of_a_task_is_one_nobody_guesses() {
+fn tk12_task_ids_are_unguessable() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), crate::support::MODERN);
     let ids: Vec<String> = (0..6).map(|_| begin(&mut client)).collect();
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
     for id in &ids {
         assert!(id.len() >= 22, "{id}");
-        // What they share is no more than the time they began.
+        // Ids may share only the part that depends on the start time.
         for other in ids.iter().filter(|other| *other != id) {
             let unlike = id.chars().zip(other.chars()).filter(|(one, other)| one != other).count();
             assert!(unlike >= 10, "{id} and {other}");
@@ -36,7 +36,7 @@ fn tk12_an_id_of_a_task_is_one_nobody_guesses() {
 }
 
 #[test]
-fn tk12_an_id_that_is_almost_one_is_nobodys() {
+fn tk12_a_slightly_different_task_id_is_unknown() {
     over_both(&Workspace::new(), |client| {
         let id = begin(client);
         let mut last = id.clone();
@@ -57,7 +57,7 @@ fn tk12_an_id_that_is_almost_one_is_nobodys() {
                 let message = client.request(method, params);
                 let answer = match &client.wire {
                     Wire::Http(served) => {
-                        // No header begins or ends with a blank.
+                        // A header value cannot begin or end with a blank.
                         let blank = wrong.trim() != wrong || wrong.is_empty();
                         if blank {
                             continue;

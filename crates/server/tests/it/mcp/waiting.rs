@@ -1,4 +1,4 @@
-//! C2, L11, L15, L19, L20, SU6, T6: who waits for whom, and that nobody waits for what cannot come.
+//! C2, L11, L15, L19, L20, SU6, T6: waiting requests, none of which waits for an impossible answer.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -29,18 +29,18 @@ fn accept(question: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
 }
 
-/// The answer to `message`, after all else that is said on its stream.
+/// The answer to `message`; skips all other messages on its stream.
 fn answer_of(connection: &mut Connection, message: &Value) -> Value {
     loop {
-        let heard = connection.event().expect("the stream ended");
-        if heard["id"] == message["id"] {
-            return heard;
+        let received = connection.event().expect("the stream ended");
+        if received["id"] == message["id"] {
+            return received;
         }
     }
 }
 
 #[test]
-fn l20_answers_are_read_however_many_calls_wait_for_them() {
+fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
     let workspace = Workspace::new();
     let launch = confirming(&workspace).set("limits_in_flight", 2);
     let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
@@ -51,29 +51,29 @@ fn l20_answers_are_read_however_many_calls_wait_for_them() {
         stdio.send(message);
     }
     stdio.answer(ping["id"].clone());
-    // One more than may be in flight: two questions wait for their answers, for the third there
-    // is no room to wait.
+    // One call more than may be in flight: two questions wait for their answers, and the third call
+    // is refused.
     let mut asked = 0;
     let mut refused = 0;
     for _ in 0..3 {
-        let heard = stdio.receive();
-        if heard["method"] == "elicitation/create" {
-            stdio.send(&accept(&heard));
+        let received = stdio.receive();
+        if received["method"] == "elicitation/create" {
+            stdio.send(&accept(&received));
             asked += 1;
         } else {
-            assert!(refusal(&heard).contains("are open with this client"), "{heard}");
+            assert!(refusal(&received).contains("are open with this client"), "{received}");
             refused += 1;
         }
     }
     assert_eq!((asked, refused), (2, 1));
-    wait_until("both are written", || workspace.path("a").exists() && workspace.path("b").exists());
+    wait_until("both files exist", || workspace.path("a").exists() && workspace.path("b").exists());
     let again = write(&mut client, "c");
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&again);
     let question = loop {
-        let heard = stdio.receive();
-        if heard["method"] == "elicitation/create" {
-            break heard;
+        let received = stdio.receive();
+        if received["method"] == "elicitation/create" {
+            break received;
         }
     };
     stdio.send(&accept(&question));
@@ -81,7 +81,7 @@ fn l20_answers_are_read_however_many_calls_wait_for_them() {
 }
 
 #[test]
-fn su6_who_may_listen_no_more_is_told_so_by_id() {
+fn su6_one_subscription_too_many_is_refused_by_id() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("limits_in_flight", 2);
     let mut stdio = launch.stdio();
@@ -98,7 +98,7 @@ fn su6_who_may_listen_no_more_is_told_so_by_id() {
 }
 
 #[test]
-fn l15_a_client_is_read_however_many_of_its_requests_wait_for_tasks() {
+fn l15_a_client_is_read_even_while_its_requests_wait_for_tasks() {
     let workspace = Workspace::with_commands();
     let launch = Launch::over(&workspace).set("limits_in_flight", 1);
     let mut client = Client::stdio(launch, REVISION);
@@ -117,7 +117,7 @@ fn l15_a_client_is_read_however_many_of_its_requests_wait_for_tasks() {
 }
 
 #[test]
-fn t6_what_is_asked_at_the_end_of_input_waits_for_no_answer() {
+fn t6_an_open_question_is_given_up_when_the_input_ends() {
     let workspace = Workspace::new();
     let launch = confirming(&workspace).set("limits_eof_grace_ms", 60_000);
     let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
@@ -127,12 +127,12 @@ fn t6_what_is_asked_at_the_end_of_input_waits_for_no_answer() {
     assert_eq!(stdio.receive()["method"], "elicitation/create");
     stdio.close_input();
     let answer = stdio.answer(message["id"].clone());
-    assert!(refusal(&answer).contains("no answer came"), "{answer}");
+    assert!(refusal(&answer).contains("no answer: the client"), "{answer}");
     assert!(!workspace.path("a").exists());
 }
 
 #[test]
-fn t6_a_server_that_stops_waits_for_no_answer() {
+fn t6_a_server_that_stops_does_not_wait_for_an_answer() {
     for over_http in [false, true] {
         let workspace = Workspace::new();
         let launch = confirming(&workspace).set("server_drain_ms", 60_000);
@@ -157,12 +157,12 @@ fn t6_a_server_that_stops_waits_for_no_answer() {
                 answer_of(&mut connection, &message)
             }
         };
-        assert!(refusal(&answer).contains("no answer came"), "{answer}");
+        assert!(refusal(&answer).contains("no answer: the client"), "{answer}");
     }
 }
 
 #[test]
-fn l11_who_begins_again_on_the_same_line_is_told_once() {
+fn l11_a_second_handshake_over_stdio_does_not_duplicate_notifications() {
     let workspace = Workspace::new();
     let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let hello = initialize(77, REVISION);
@@ -178,7 +178,7 @@ fn l11_who_begins_again_on_the_same_line_is_told_once() {
 }
 
 #[test]
-fn c2_a_question_that_nobody_waits_for_is_withdrawn() {
+fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
     for over_http in [false, true] {
         let workspace = Workspace::new();
         let launch = confirming(&workspace);
@@ -217,7 +217,7 @@ fn c2_a_question_that_nobody_waits_for_is_withdrawn() {
 }
 
 #[test]
-fn l13_a_session_that_ends_waits_for_no_answer() {
+fn l13_a_session_that_ends_does_not_wait_for_an_answer() {
     let workspace = Workspace::new();
     let launch = confirming(&workspace).set("limits_cancel_grace_ms", 60_000);
     let mut client = Client::open(Wire::Http(launch.served()), REVISION, can_fill_in());

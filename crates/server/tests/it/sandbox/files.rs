@@ -1,4 +1,4 @@
-//! What a confined program reads and writes.
+//! Tests of the files that a confined program can read and write.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder beside the workspace, with a file that nobody inside may know of.
+/// Creates a folder outside the workspace, with a file that programs must not see.
 fn outside() -> TempDir {
     let folder = TempDir::with_prefix("toolgate-outside-").unwrap();
     fs::write(folder.path().join("canary"), "canary-7f3a").unwrap();
@@ -15,13 +15,13 @@ fn outside() -> TempDir {
 }
 
 #[test]
-fn nothing_outside_of_the_view_is_read() {
+fn files_outside_the_view_cannot_be_read() {
     let workspace = Workspace::new();
     let outside = outside();
     let canary = outside.path().join("canary");
     let workspace = workspace.link("link", &canary);
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let canary = canary.display();
@@ -40,14 +40,14 @@ fn nothing_outside_of_the_view_is_read() {
 }
 
 #[test]
-fn nothing_outside_of_the_workspace_is_changed_in_any_way() {
+fn files_outside_the_workspace_cannot_be_changed() {
     let workspace = Workspace::new();
     let outside = outside();
     let canary = outside.path().join("canary");
     let before = fs::metadata(&canary).unwrap();
     let null = fs::metadata("/dev/null").unwrap();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let path = canary.display();
@@ -68,8 +68,9 @@ fn nothing_outside_of_the_workspace_is_changed_in_any_way() {
     let after = fs::metadata(&canary).unwrap();
     assert_eq!(fs::read_to_string(&canary).unwrap(), "canary-7f3a");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-    let told = |it: &fs::Metadata| (it.mode(), it.nlink(), it.mtime(), it.ctime(), it.ctime_nsec());
-    assert_eq!(told(&before), told(&after));
+    let facts =
+        |it: &fs::Metadata| (it.mode(), it.nlink(), it.mtime(), it.ctime(), it.ctime_nsec());
+    assert_eq!(facts(&before), facts(&after));
     assert_eq!(fs::metadata("/dev/null").unwrap().mode(), null.mode());
     for path in ["/usr/toolgate-x", "/etc/toolgate-x", "/opt/toolgate-x"] {
         assert!(!fs::exists(path).unwrap(), "{path}");
@@ -77,7 +78,7 @@ fn nothing_outside_of_the_workspace_is_changed_in_any_way() {
 }
 
 #[test]
-fn the_workspace_is_written_unless_the_profile_only_reads() {
+fn the_workspace_is_writable_except_with_the_profile_read_only() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
     let ran = sh(&mut client, "mkdir a && echo one > a/b && mv a/b c && cat c README.md");
@@ -89,7 +90,7 @@ fn the_workspace_is_written_unless_the_profile_only_reads() {
     );
     assert_eq!(workspace.read("c"), "one\n");
     let mut reader = confined(&workspace, "read-only");
-    if !holds(&mut reader, "view") {
+    if !has_layer(&mut reader, "view") {
         return;
     }
     let ran = sh(&mut reader, "cat c; echo two > c; rm c; echo t > /tmp/t && cat /tmp/t");
@@ -98,14 +99,14 @@ fn the_workspace_is_written_unless_the_profile_only_reads() {
 }
 
 #[test]
-fn no_file_that_runs_as_its_owner_outlives_a_program() {
+fn a_program_cannot_create_a_set_user_id_file() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "seccomp") {
+    if !has_layer(&mut client, "seccomp") {
         return;
     }
     sh(&mut client, "cp /bin/true a; chmod u+s a; chmod 2755 a; chmod 6755 .");
-    // By their numbers on x86_64: chmod, a nameless file, and a name for that.
+    // By number on x86_64: chmod, an unnamed file, and a link to it.
     let script = "use Fcntl; my ($a, $c, $here) = ('a', 'c', '.');\
         sysopen(F, 'b', O_CREAT|O_WRONLY, 04755); syscall(90, $a, 04755);\
         my $fd = syscall(257, -100, $here, 0x410001, 04755); my $at = \"/proc/self/fd/$fd\";\
@@ -118,11 +119,11 @@ fn no_file_that_runs_as_its_owner_outlives_a_program() {
 }
 
 #[test]
-fn what_decides_what_runs_later_is_neither_changed_nor_moved_away() {
+fn protected_files_are_neither_changed_nor_moved() {
     let workspace = Workspace::new().file("toolgate.toml", "").file(".mcp.json", "{}");
     let workspace = workspace.file(".git/config", "[core]\n").file(".git/hooks/x", "");
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     for script in [
@@ -138,10 +139,10 @@ fn what_decides_what_runs_later_is_neither_changed_nor_moved_away() {
 }
 
 #[test]
-fn what_a_run_leaves_in_tmp_and_home_is_gone_with_it() {
+fn files_in_tmp_and_home_are_removed_with_the_run() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let ran =
@@ -152,7 +153,7 @@ fn what_a_run_leaves_in_tmp_and_home_is_gone_with_it() {
 }
 
 #[test]
-fn further_folders_are_read_and_written_where_the_owner_says_so() {
+fn additional_folders_are_readable_or_writable_if_the_settings_list_them() {
     let workspace = Workspace::new();
     let outside = outside();
     let folder = outside.path().display().to_string();
@@ -160,21 +161,21 @@ fn further_folders_are_read_and_written_where_the_owner_says_so() {
         let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
         Client::stdio(launch.set(setting, &folder), MODERN)
     };
-    let mut reads = launch("sandbox_read");
-    if !holds(&mut reads, "view") {
+    let mut reader = launch("sandbox_read");
+    if !has_layer(&mut reader, "view") {
         return;
     }
-    let ran = sh(&mut reads, &format!("cat {folder}/canary; echo x > {folder}/canary"));
+    let ran = sh(&mut reader, &format!("cat {folder}/canary; echo x > {folder}/canary"));
     assert_eq!(ran.stdout, "canary-7f3a");
     assert_eq!(fs::read_to_string(outside.path().join("canary")).unwrap(), "canary-7f3a");
-    let mut writes = launch("sandbox_write");
-    let ran = sh(&mut writes, &format!("echo x > {folder}/canary"));
+    let mut writer = launch("sandbox_write");
+    let ran = sh(&mut writer, &format!("echo x > {folder}/canary"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(fs::read_to_string(outside.path().join("canary")).unwrap(), "x\n");
 }
 
 #[test]
-fn a_program_and_a_folder_are_those_that_were_looked_up() {
+fn a_program_starts_in_the_resolved_folder_and_one_outside_the_view_is_refused() {
     let workspace = Workspace::new().file("deep/er/x", "").link("to", "deep/er");
     workspace.put("script", "#!/bin/sh\necho \"$0 $1\"; pwd\n");
     fs::set_permissions(workspace.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
@@ -186,15 +187,15 @@ fn a_program_and_a_folder_are_those_that_were_looked_up() {
     let away = TempDir::new().unwrap();
     fs::copy("/bin/true", away.path().join("away")).unwrap();
     let answer = client.call("exec_run", json!({ "command": away.path().join("away") }));
-    let said = answer["result"].to_string();
-    assert!(said.contains("sandbox.read"), "{said}");
+    let message = answer["result"].to_string();
+    assert!(message.contains("sandbox.read"), "{message}");
 }
 
 #[test]
-fn a_name_that_is_protected_is_taken_by_no_program_and_nothing_stands_there_afterwards() {
+fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let names = [".vscode", ".claude", ".mcp.json", ".cursor", ".toolgate"];
@@ -207,55 +208,55 @@ fn a_name_that_is_protected_is_taken_by_no_program_and_nothing_stands_there_afte
         assert!(!fs::exists(workspace.path(name)).unwrap(), "{name}");
     }
     assert!(!workspace.path("there").exists());
-    // What a person's prompt would ask git about, which would run what is configured there.
+    // A shell prompt of a person could call git, which would run programs from this configuration.
     sh(&mut client, "git init -q .; mkdir -p .git; echo x > .git/config");
-    let left = || {
+    let entries = || {
         let all = fs::read_dir(workspace.root()).unwrap();
         all.map(|it| it.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(left(), ["README.md"]);
-    // Git sees nothing of what stands at the names meanwhile.
+    assert_eq!(entries(), ["README.md"]);
+    // Git does not see the placeholders at the protected names.
     let launch = Launch::over(&workspace).set("sandbox_git", "write");
     let mut client = Client::stdio(launch, MODERN);
     let ran = sh(&mut client, "git init -q . && git status --porcelain --untracked-files=all");
     assert_eq!((ran.code, &*ran.stdout), (0, "?? README.md\n"), "{}", ran.stderr);
-    assert_eq!(left().len(), 2, "{:?}", left());
+    assert_eq!(entries().len(), 2, "{:?}", entries());
 }
 
 #[test]
-fn names_stay_taken_while_any_program_runs_and_are_swept_after_a_server_that_was_killed() {
+fn protected_names_stay_reserved_while_a_program_runs_and_are_removed_after_a_killed_server() {
     let workspace = Workspace::new();
-    let long = json!({ "command": "sh", "args": ["-c", "touch begun; exec sleep 300"] });
+    let long = json!({ "command": "sh", "args": ["-c", "touch started; exec sleep 300"] });
     let mut first = Launch::over(&workspace).stdio();
     first.send(&call(1, "exec_run", long));
-    wait_until("it runs", || workspace.path("begun").exists());
-    let there = || workspace.path(".vscode").exists();
-    if !there() {
+    wait_until("it runs", || workspace.path("started").exists());
+    let exists = || workspace.path(".vscode").exists();
+    if !exists() {
         return eprintln!("NOT TRIED: this system lacks `view`");
     }
-    // Another program that ends takes nothing away from the one that runs.
+    // The end of another program does not remove the names of the running one.
     first.ask(&call(2, "exec_run", json!({ "command": "true" })));
-    assert!(there());
+    assert!(exists());
     first.signal(Signal::KILL);
     first.ended();
-    // One name after the other is.
-    wait_until("all are taken away", || !there() && !workspace.path(".cursor").exists());
-    // What is left all the same is taken away by the next server, and nothing else is.
+    // The names are removed one after the other.
+    wait_until("all names are removed", || !exists() && !workspace.path(".cursor").exists());
+    // The next server removes a leftover, and nothing else.
     fs::create_dir(workspace.path(".vscode")).unwrap();
     fs::set_permissions(workspace.path(".vscode"), Permissions::from_mode(0o555)).unwrap();
     fs::create_dir(workspace.path(".cursor")).unwrap();
     let mut second = Launch::over(&workspace).stdio();
     second.ask(&call(1, "files_list", json!({})));
-    assert!(!there() && workspace.path(".cursor").exists());
+    assert!(!exists() && workspace.path(".cursor").exists());
 }
 
 #[test]
-fn what_a_server_keeps_programs_from_another_does_not_take_away() {
+fn a_server_does_not_remove_the_protected_names_of_another() {
     let workspace = Workspace::new();
-    let long = json!({ "command": "sh", "args": ["-c", "touch begun; until [ -e go ]; do sleep 0.01; done; echo x > .mcp.json"] });
+    let long = json!({ "command": "sh", "args": ["-c", "touch started; until [ -e go ]; do sleep 0.01; done; echo x > .mcp.json"] });
     let mut first = Launch::over(&workspace).stdio();
     first.send(&call(1, "exec_run", long));
-    wait_until("it runs", || workspace.path("begun").exists());
+    wait_until("it runs", || workspace.path("started").exists());
     if !workspace.path(".mcp.json").exists() {
         return eprintln!("NOT TRIED: this system lacks `view`");
     }
@@ -265,11 +266,11 @@ fn what_a_server_keeps_programs_from_another_does_not_take_away() {
     workspace.put("go", "");
     let ended = first.receive();
     assert_ne!(ended["result"]["structuredContent"]["exit_code"], 0, "{ended}");
-    wait_until("it is taken away", || !workspace.path(".mcp.json").exists());
+    wait_until("the name is removed", || !workspace.path(".mcp.json").exists());
 }
 
 #[test]
-fn what_of_git_s_only_reads_runs_where_nothing_is_written() {
+fn git_tools_that_only_read_run_without_write_access() {
     let workspace = Workspace::new().file("a.txt", "one\n");
     let git = |args: &[&str]| {
         let mut git = std::process::Command::new("git");
@@ -279,13 +280,13 @@ fn what_of_git_s_only_reads_runs_where_nothing_is_written() {
     git(&["init", "-q"]);
     git(&["add", "."]);
     git(&["commit", "-qm", "one"]);
-    // The one thing that git runs after all, since whoever serves allows it.
+    // A filter, which git runs because the settings allow it.
     workspace.put(".gitattributes", "*.txt filter=mark\n");
     git(&["config", "filter.mark.clean", "touch marked; cat"]);
     workspace.put("a.txt", "two\n");
     let launch = Launch::over(&workspace).set("git_filters", "true");
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let status = client.call("git_status", json!({}));
@@ -293,5 +294,5 @@ fn what_of_git_s_only_reads_runs_where_nothing_is_written() {
     assert!(!workspace.path("marked").exists(), "{status}");
     let added = client.call("git_add", json!({ "paths": ["a.txt"] }));
     assert!(added["result"]["isError"] != true, "{added}");
-    assert!(workspace.path("marked").exists(), "the filter was to run");
+    assert!(workspace.path("marked").exists(), "the filter must run");
 }

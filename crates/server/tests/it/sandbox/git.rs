@@ -1,4 +1,4 @@
-//! What git's tools write, and what runs where they look: a repository may be anybody's.
+//! Tests of what git's tools write and run in repositories that others control.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use crate::toolsets_git::{git, repository};
 
 const MCP: &str = ".mcp.json";
 
-/// A shell's beginning of a repository in `r` that says it is anybody's.
+/// The start of a shell script that creates a repository in `r`.
 const NESTED: &str = "set -e; git init -q r; git -C r config user.name a; \
                       git -C r config user.email a@b; ";
 
-/// Puts an executable `name` that runs `script` there.
+/// Writes an executable file `name` that runs `script`.
 fn put_script(workspace: &Workspace, name: &str, script: &str) {
     use std::os::unix::fs::PermissionsExt;
     workspace.put(name, format!("#!/bin/sh\n{script}\n"));
@@ -21,10 +21,10 @@ fn put_script(workspace: &Workspace, name: &str, script: &str) {
 }
 
 #[test]
-fn git_s_tools_write_nothing_that_is_protected_at_the_top_though_a_repository_says_it_is_its() {
+fn git_tools_do_not_write_protected_files_for_a_repository_that_claims_the_workspace() {
     let workspace = repository().file(MCP, "{}");
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let root = workspace.root().display();
@@ -36,29 +36,29 @@ fn git_s_tools_write_nothing_that_is_protected_at_the_top_though_a_repository_sa
     );
     let ran = sh(&mut client, &script);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let put_back = |client: &mut Client, paths: &[&str]| {
+    let restore = |client: &mut Client, paths: &[&str]| {
         client.call("git_restore", json!({ "repo": "r", "paths": paths, "ref": "HEAD" }))
     };
     for path in [MCP, ".vscode"] {
-        let refused = put_back(&mut client, &[path]);
+        let refused = restore(&mut client, &[path]);
         assert_eq!(refused["result"]["isError"], true, "{refused}");
     }
     assert_eq!(workspace.read(MCP), "{}");
     assert!(!workspace.path(".vscode").exists());
-    // Nor what is in the repository of the workspace, which is no part of the other.
+    // Nor files of the workspace's own repository.
     let before = workspace.read(".git/config");
     sh(&mut client, &format!("git -C r config core.worktree {root}/.git"));
-    put_back(&mut client, &["config"]);
+    restore(&mut client, &["config"]);
     assert_eq!(workspace.read(".git/config"), before);
-    // All else of the workspace is.
+    // Other files of the workspace are written.
     sh(&mut client, &format!("git -C r config core.worktree {root}"));
-    let done = put_back(&mut client, &["fine"]);
+    let done = restore(&mut client, &["fine"]);
     assert!(done["result"]["isError"] != true, "{done}");
     assert_eq!(workspace.read("fine"), "fine\n");
 }
 
 #[test]
-fn git_brings_and_puts_away_what_is_committed_though_the_files_tools_protect_it() {
+fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
     let workspace = repository();
     git(&workspace, &["checkout", "-qb", "feat"]);
     workspace.put(MCP, "{}");
@@ -68,25 +68,25 @@ fn git_brings_and_puts_away_what_is_committed_though_the_files_tools_protect_it(
     let main = "main";
     git(&workspace, &["checkout", "-q", "-B", main, "HEAD~1"]);
     let mut client = confined(&workspace, "workspace");
-    let mut does = |tool: &str, arguments: Value| {
+    let mut call = |tool: &str, arguments: Value| {
         let done = client.call(tool, arguments);
         assert!(done["result"]["isError"] != true && done["error"].is_null(), "{tool}: {done}");
     };
-    does("git_checkout", json!({ "ref": "feat" }));
+    call("git_checkout", json!({ "ref": "feat" }));
     assert_eq!(workspace.read(MCP), "{}");
     assert_eq!(workspace.read(".vscode/settings.json"), "{}");
     workspace.put(".vscode/settings.json", "{ }");
     workspace.put("new", "new");
-    does("git_stash", json!({ "action": "push", "include_untracked": true }));
+    call("git_stash", json!({ "action": "push", "include_untracked": true }));
     assert_eq!(workspace.read(".vscode/settings.json"), "{}");
     assert!(!workspace.path("new").exists());
-    does("git_stash", json!({ "action": "pop" }));
+    call("git_stash", json!({ "action": "pop" }));
     assert_eq!(workspace.read("new"), "new");
-    does("git_restore", json!({ "paths": ["."] }));
+    call("git_restore", json!({ "paths": ["."] }));
     assert_eq!(workspace.read(".vscode/settings.json"), "{}");
-    does("git_checkout", json!({ "ref": main }));
+    call("git_checkout", json!({ "ref": main }));
     assert!(!workspace.path(MCP).exists() && !workspace.path(".vscode").exists());
-    // What is toolgate's own is left as it is, and that is said.
+    // A file of toolgate itself is not changed, and the call fails.
     git(&workspace, &["checkout", "-qb", "ours"]);
     workspace.put("toolgate.lock", "version = 1\n");
     git(&workspace, &["add", "-A"]);
@@ -94,20 +94,20 @@ fn git_brings_and_puts_away_what_is_committed_though_the_files_tools_protect_it(
     let refused = client.call("git_checkout", json!({ "ref": main }));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     assert_eq!(workspace.read("toolgate.lock"), "version = 1\n");
-    // Other programs still take no such name.
-    let took = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
-    assert_ne!(took.code, 0, "{}", took.stdout);
+    // Other programs still cannot create a protected name.
+    let ran = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
+    assert_ne!(ran.code, 0, "{}", ran.stdout);
 }
 
 #[test]
-fn git_brings_no_settings_of_others_where_programs_write_the_repository() {
+fn git_tools_do_not_check_out_protected_files_if_programs_may_write_the_repository() {
     let workspace = repository();
     let launch = Launch::over(&workspace).set("sandbox_git", "write");
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
-    // As a program commits what it cannot put there.
+    // A program can commit a file that it cannot create.
     let script = "set -e; blob=$(echo planted | git hash-object -w --stdin); \
                   git update-index --add --cacheinfo 100644,$blob,.vscode/tasks.json; \
                   tree=$(git write-tree); git reset -q; \
@@ -120,9 +120,9 @@ fn git_brings_no_settings_of_others_where_programs_write_the_repository() {
 }
 
 #[test]
-fn nothing_that_a_nested_repository_names_runs_where_git_looks_into_it() {
+fn programs_that_a_nested_repository_configures_do_not_run() {
     let workspace = repository();
-    // A submodule, as its repository knows it: what is staged of it git asks it.
+    // A submodule: git looks into it to find its staged changes.
     put_script(&workspace, "ran", "echo ran >> \"${0%/*}/marked\"; cat");
     git(&workspace, &["init", "-q", "sub"]);
     workspace.put("sub/f", "one\n");
@@ -140,7 +140,7 @@ fn nothing_that_a_nested_repository_names_runs_where_git_looks_into_it() {
         git(&workspace, &["-C", "sub", "config", key, &ran]);
     }
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "landlock") {
+    if !has_layer(&mut client, "landlock") {
         return;
     }
     workspace.put("sub/f", "two\n");
@@ -155,15 +155,15 @@ fn nothing_that_a_nested_repository_names_runs_where_git_looks_into_it() {
         let answer = client.call(tool, input);
         assert!(!workspace.path("marked").exists(), "{tool}: {answer}");
     }
-    // Where whoever serves says that filters run, they do.
+    // If the settings allow filters, they run.
     workspace.put("sub/f", "three\n");
     let mut client = Client::stdio(Launch::over(&workspace).set("git_filters", "true"), MODERN);
     let added = client.call("git_add", json!({ "repo": "sub", "paths": ["f"] }));
-    assert!(workspace.path("marked").exists(), "the filter was to run: {added}");
+    assert!(workspace.path("marked").exists(), "the filter must run: {added}");
 }
 
 #[test]
-fn a_repository_is_not_taken_into_another_since_whoever_runs_git_then_looks_into_it() {
+fn a_repository_cannot_be_added_to_another() {
     let workspace = repository();
     let mut client = confined(&workspace, "workspace");
     let ran = sh(&mut client, &format!("{NESTED} cd r; git commit -qm x --allow-empty"));
@@ -179,7 +179,7 @@ fn a_repository_is_not_taken_into_another_since_whoever_runs_git_then_looks_into
 }
 
 #[test]
-fn no_git_is_run_that_lies_where_programs_write() {
+fn a_git_in_a_folder_that_programs_can_write_is_not_run() {
     let workspace = repository();
     fs::create_dir(workspace.path("bin")).unwrap();
     put_script(&workspace, "bin/git", "echo planted >&2; exit 1");
@@ -194,7 +194,7 @@ fn no_git_is_run_that_lies_where_programs_write() {
 }
 
 #[test]
-fn git_s_tools_see_none_of_the_owner_s_passwords() {
+fn git_tools_cannot_read_the_credentials_of_the_user() {
     let workspace = repository();
     let home = TempDir::new().unwrap();
     let folder = home.path().join(".config/git");
@@ -208,13 +208,13 @@ fn git_s_tools_see_none_of_the_owner_s_passwords() {
     git(&workspace, &["config", "filter.look.clean", &look]);
     let launch = Launch::over(&workspace).env("HOME", home.path()).set("git_filters", "true");
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     workspace.put("new", "new\n");
     client.call("git_add", json!({ "paths": ["new"] }));
     assert_eq!(git(&workspace, &["show", ":new"]), "new\n");
-    let made = client.call("git_commit", json!({ "message": "by the owner" }));
-    assert!(made["result"]["isError"] != true, "{made}");
+    let committed = client.call("git_commit", json!({ "message": "by the owner" }));
+    assert!(committed["result"]["isError"] != true, "{committed}");
     assert_eq!(git(&workspace, &["log", "-1", "--format=%an"]), "Own\n");
 }

@@ -1,8 +1,8 @@
-//! System calls that reach past the view, or widen what of the kernel is reached.
+//! Tests of system calls that would leave the view, or reach more of the kernel.
 
 use super::*;
 
-/// `errno` of each call, by the number it has on x86_64: `name number arguments`.
+/// System calls with their numbers on x86_64, their arguments, and the expected `errno`.
 const CALLS: &[(&str, &str, &str)] = &[
     ("ptrace", "101, 0, 0, 0, 0", "EPERM"),
     ("process_vm_readv", "310, 1, 0, 0, 0, 0, 0", "EPERM"),
@@ -31,39 +31,39 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("clone3", "435, 0, 0", "ENOSYS"),
     ("openat2", "437, -100, 0, 0, 0", "ENOSYS"),
     ("getpid by its second number", "0x40000000 | 39", "EPERM"),
-    // Only the lower half of an argument is what the kernel looks at.
+    // The kernel reads only the lower half of an argument.
     ("unshare, with more above", "272, 0x100010000000", "EPERM"),
     ("a socket that is a file, with more above", "41, 0x100000001, 1, 0", "EAFNOSUPPORT"),
 ];
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn what_reaches_past_the_view_is_refused() {
+fn system_calls_that_leave_the_view_are_refused() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "seccomp") {
+    if !has_layer(&mut client, "seccomp") {
         return;
     }
-    let tried: String = CALLS
+    let attempts: String = CALLS
         .iter()
         .map(|(name, call, _)| {
             format!("$! = 0; my $r = syscall({call}); print \"{name}: \", $r < 0 ? (grep {{ $!{{$_}} }} keys %!)[0] : 'done', \"\\n\";\n")
         })
         .collect();
-    let said = perl(&mut client, &format!("use Errno; {tried}"));
-    let wanted: String =
+    let results = perl(&mut client, &format!("use Errno; {attempts}"));
+    let expected: String =
         CALLS.iter().map(|(name, _, errno)| format!("{name}: {errno}\n")).collect();
-    assert_eq!(said, wanted);
+    assert_eq!(results, expected);
 }
 
 #[test]
-fn nothing_is_typed_into_a_terminal() {
+fn a_program_cannot_type_into_a_terminal() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "seccomp") || !holds(&mut client, "view") {
+    if !has_layer(&mut client, "seccomp") || !has_layer(&mut client, "view") {
         return;
     }
-    // A terminal of its own is had, and nothing typed into it all the same.
+    // A program can open a terminal of its own, but cannot type into that one, either.
     let script = "use Fcntl; use Errno; sysopen(T, '/dev/ptmx', O_RDWR) or print 'no terminal ';\
          for my $ask (0x5412, 0x541C) { my $c = 'x';\
          print ioctl(T, $ask, $c) ? 'typed ' : $!{EPERM} ? 'EPERM ' : 'other '; }";
@@ -71,13 +71,13 @@ fn nothing_is_typed_into_a_terminal() {
 }
 
 #[test]
-fn a_program_has_no_rights_and_gets_none() {
+fn a_program_has_no_capabilities_and_cannot_gain_any() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
     let ran = sh(&mut client, "grep -E '^(Cap|NoNew)' /proc/self/status");
-    let rights = ran.stdout.lines().filter(|line| line.starts_with("Cap"));
-    for line in rights {
-        // Whoever is not root may keep what none can use: no file gives any of it.
+    let capabilities = ran.stdout.lines().filter(|line| line.starts_with("Cap"));
+    for line in capabilities {
+        // Without root, the bounding set may stay: no file grants a capability of it.
         let is_root = rustix::process::geteuid().is_root();
         let bounding = line.starts_with("CapBnd") && !is_root;
         assert!(bounding || line.ends_with("\t0000000000000000"), "{line}");

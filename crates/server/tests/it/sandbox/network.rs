@@ -1,4 +1,4 @@
-//! What a confined program reaches.
+//! Tests of the networks and sockets that a confined program can reach.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use super::*;
 
-/// Tries to reach each address, and says what came of it, a word each.
+/// A script that tries to reach each address, and prints the result of each.
 const REACH: &str = r#"
 import socket, sys
 for spec in sys.argv[1:]:
@@ -36,13 +36,13 @@ fn reach(client: &mut Client, specs: &[String]) -> String {
 }
 
 #[test]
-fn no_network_and_no_socket_of_another_is_reached() {
+fn networks_and_sockets_of_others_are_unreachable() {
     let workspace = Workspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let inside = UnixListener::bind(workspace.path("socket")).unwrap();
     let datagrams = UnixDatagram::bind(workspace.path("datagrams")).unwrap();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "seccomp") {
+    if !has_layer(&mut client, "seccomp") {
         return;
     }
     let port = listener.local_addr().unwrap();
@@ -59,9 +59,9 @@ fn no_network_and_no_socket_of_another_is_reached() {
         "family=38".to_owned(),
         "family=40".to_owned(),
     ];
-    let said = reach(&mut client, &specs);
-    assert_eq!(said.lines().count(), specs.len(), "{said}");
-    assert!(!said.contains("REACHED"), "{said}");
+    let results = reach(&mut client, &specs);
+    assert_eq!(results.lines().count(), specs.len(), "{results}");
+    assert!(!results.contains("REACHED"), "{results}");
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     inside.set_nonblocking(true).unwrap();
@@ -71,10 +71,10 @@ fn no_network_and_no_socket_of_another_is_reached() {
 }
 
 #[test]
-fn a_program_has_a_loopback_of_its_own_and_pairs_of_sockets() {
+fn a_program_has_its_own_loopback_and_socket_pairs() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "network") {
+    if !has_layer(&mut client, "network") {
         return;
     }
     let script = "import socket; a, b = socket.socketpair(); a.send(b'pair'); print(b.recv(9))\n\
@@ -85,19 +85,19 @@ fn a_program_has_a_loopback_of_its_own_and_pairs_of_sockets() {
 }
 
 #[test]
-fn the_machines_network_is_had_where_the_owner_says_so_for_a_tool() {
+fn the_network_is_reachable_if_the_profile_of_the_tool_allows_it() {
     let workspace = Workspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = confined(&workspace, "network");
     let port = listener.local_addr().unwrap();
-    let said = reach(&mut client, &[format!("tcp={port}"), "unix=@anything".to_owned()]);
-    assert_eq!(said, format!("tcp={port} REACHED\nunix=@anything refused\n"));
+    let results = reach(&mut client, &[format!("tcp={port}"), "unix=@anything".to_owned()]);
+    assert_eq!(results, format!("tcp={port} REACHED\nunix=@anything refused\n"));
     let mut byte = [0];
     listener.accept().unwrap().0.read_exact(&mut byte).unwrap();
     let config = "[sandbox]\nprofile = \"network\"\n[[sandbox.for]]\ntools = \"exec.*\"\nprofile = \"read-only\"\n";
     workspace.put("toolgate.toml", config);
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    if holds(&mut client, "network") {
+    if has_layer(&mut client, "network") {
         assert_eq!(reach(&mut client, &[format!("tcp={port}")]), format!("tcp={port} refused\n"));
     }
 }

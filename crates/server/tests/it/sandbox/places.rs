@@ -1,4 +1,4 @@
-//! What a program finds where it could have had a say in it: folders that it writes.
+//! Tests of paths that a program can influence, because it writes their folders.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::support::{Marker, Wire, sleeps};
 
-/// A home with something in it that nobody else is to know.
+/// Creates a home folder with secrets.
 fn home() -> TempDir {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     for path in [".ssh/key", ".local/share/key", ".local/bin/key"] {
@@ -21,7 +21,7 @@ fn home() -> TempDir {
 }
 
 #[test]
-fn a_folder_of_path_or_an_environment_that_programs_write_leads_them_nowhere() {
+fn a_writable_folder_in_path_or_virtual_env_exposes_nothing_outside_the_workspace() {
     let workspace = Workspace::new();
     let home = home();
     fs::create_dir_all(workspace.path(".venv/lib")).unwrap();
@@ -35,7 +35,7 @@ fn a_folder_of_path_or_an_environment_that_programs_write_leads_them_nowhere() {
         .env("PATH", format!("{path}:/usr/bin:/bin"))
         .env("VIRTUAL_ENV", workspace.path(".venv"));
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let ran = sh(&mut client, "grep -rs canary $HOME .venv/bin/ bin/; ls -A $HOME");
@@ -43,12 +43,12 @@ fn a_folder_of_path_or_an_environment_that_programs_write_leads_them_nowhere() {
 }
 
 #[test]
-fn what_is_guarded_deeper_down_is_not_moved_away_with_the_folders_around_it() {
+fn a_protected_file_is_not_moved_with_the_folders_around_it() {
     let workspace = Workspace::new().file("conf/deep/own.toml", "").file("conf/other", "");
     let config = workspace.path("conf/deep/own.toml");
     let launch = Launch::over(&workspace).env("TOOLGATE_CONFIG", &config);
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     for script in [
@@ -59,13 +59,13 @@ fn what_is_guarded_deeper_down_is_not_moved_away_with_the_folders_around_it() {
         sh(&mut client, script);
         assert_eq!(fs::read_to_string(&config).unwrap(), "", "{script}");
     }
-    // What lies beside is written as before.
+    // Files beside it stay writable.
     let ran = sh(&mut client, "echo x > conf/deep/new && mv conf/deep/new conf/deep/newer");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[test]
-fn the_server_s_own_state_in_the_workspace_is_not_uncovered_by_moving_what_is_around_it() {
+fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
     let workspace = Workspace::new();
     let state = workspace.path("home/.local/state");
     let marks = state.join("toolgate/trusted");
@@ -73,7 +73,7 @@ fn the_server_s_own_state_in_the_workspace_is_not_uncovered_by_moving_what_is_ar
     fs::write(marks.join("mark"), "canary-90d1").unwrap();
     let launch = Launch::over(&workspace).env("XDG_STATE_HOME", &state);
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let ran = sh(
@@ -87,21 +87,21 @@ fn the_server_s_own_state_in_the_workspace_is_not_uncovered_by_moving_what_is_ar
 }
 
 #[test]
-fn who_only_reads_a_file_does_not_keep_its_owner_waiting() {
+fn a_program_cannot_take_a_lease_on_a_file() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "seccomp") {
+    if !has_layer(&mut client, "seccomp") {
         return;
     }
     let script = "use Fcntl; open(F, '<', 'README.md');\
                   for my $ask (1024, 1026) { print fcntl(F, $ask, 1) ? 'held ' : \"no $! \" }\
                   print fcntl(F, F_GETFD, 0) ? 'asked' : \"no $!\"";
-    let said = perl(&mut client, script);
-    assert_eq!(said, "no Operation not permitted no Operation not permitted asked");
+    let printed = perl(&mut client, script);
+    assert_eq!(printed, "no Operation not permitted no Operation not permitted asked");
 }
 
 #[test]
-fn what_is_there_outside_of_the_view_is_not_told() {
+fn errors_do_not_reveal_whether_a_file_outside_the_view_exists() {
     let workspace = Workspace::new();
     let home = home();
     let key = home.path().join(".ssh/key");
@@ -109,34 +109,34 @@ fn what_is_there_outside_of_the_view_is_not_told() {
     let program = home.path().join("program");
     fs::copy("/bin/true", &program).unwrap();
     let mut client = Client::stdio(Launch::over(&workspace).env("HOME", home.path()), MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
-    let mut told = |command: &str| {
+    let mut error = |command: &str| {
         let answer = client.call("exec_run", json!({ "command": command }));
         crate::support::text(&answer).replace(command, "IT")
     };
-    let none = told(&home.path().join("none").display().to_string());
-    assert!(none.contains("does not exist, or not where programs see it"), "{none}");
-    for there in [&key, &program, &home.path().join(".ssh")] {
-        assert_eq!(told(&there.display().to_string()), none);
+    let missing = error(&home.path().join("none").display().to_string());
+    assert!(missing.contains("does not exist, or the sandbox hides it"), "{missing}");
+    for existing in [&key, &program, &home.path().join(".ssh")] {
+        assert_eq!(error(&existing.display().to_string()), missing);
     }
-    // Nor by a way that begins where programs see something, or by a link in what they write.
-    let around = |path: &Path| format!("/usr/..{}", path.display());
-    assert_eq!(told(&around(&key)), told(&around(&home.path().join("none"))));
-    assert_eq!(told("./link"), told("./none"));
+    // Nor through a path that begins in a visible folder, or through a link in a writable one.
+    let detour = |path: &Path| format!("/usr/..{}", path.display());
+    assert_eq!(error(&detour(&key)), error(&detour(&home.path().join("none"))));
+    assert_eq!(error("./link"), error("./none"));
     let written = TempDir::new().unwrap();
     symlink(&key, written.path().join("link")).unwrap();
     let launch = Launch::over(&workspace).env("HOME", home.path());
     let launch = launch.set("sandbox_write", written.path().display());
-    let mut writes = Client::stdio(launch, MODERN);
-    let answer = writes.call("exec_run", json!({ "command": written.path().join("link") }));
+    let mut writer = Client::stdio(launch, MODERN);
+    let answer = writer.call("exec_run", json!({ "command": written.path().join("link") }));
     assert!(crate::support::text(&answer).contains("does not exist"), "{answer}");
-    assert!(told("./README.md").contains("not executable"));
+    assert!(error("./README.md").contains("not executable"));
 }
 
 #[test]
-fn what_stands_there_for_programs_alone_is_in_no_list() {
+fn placeholders_of_protected_names_are_not_listed() {
     let workspace = Workspace::new().file(".github/a.yml", "a");
     let mut client = confined(&workspace, "workspace");
     let marker = Marker::new();
@@ -145,14 +145,14 @@ fn what_stands_there_for_programs_alone_is_in_no_list() {
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     marker.started();
-    let stands = |name: &str| workspace.path(name).exists();
-    if !stands(".vscode") {
-        return assert!(!holds(&mut client, "view"), "nothing stands at .vscode");
+    let exists = |name: &str| workspace.path(name).exists();
+    if !exists(".vscode") {
+        return assert!(!has_layer(&mut client, "view"), "there is no placeholder at .vscode");
     }
     for tool in ["files_list", "files_tree"] {
         let listed = client.call(tool, json!({ "path": "." })).to_string();
         assert!(listed.contains(".github"), "{tool}: {listed}");
         assert!(!listed.contains(".vscode") && !listed.contains(".claude"), "{tool}: {listed}");
     }
-    assert!(stands(".vscode"));
+    assert!(exists(".vscode"));
 }

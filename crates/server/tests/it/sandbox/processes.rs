@@ -1,4 +1,4 @@
-//! What a confined program sees of other processes, and how many it may have.
+//! Tests of the processes that a confined program sees, and of its resource limits.
 
 use std::time::{Duration, Instant};
 
@@ -6,49 +6,49 @@ use super::*;
 use crate::support::{Marker, wait_until};
 
 #[test]
-fn a_program_sees_and_signals_its_own_alone() {
+fn a_program_sees_and_signals_only_its_own_processes() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") || !holds(&mut client, "proc") {
+    if !has_layer(&mut client, "view") || !has_layer(&mut client, "proc") {
         return;
     }
-    // The first process is the helper; beside the shell there is what it starts.
+    // The first process is the helper. The others are the shell and what it starts.
     let ran = sh(&mut client, "for p in /proc/[0-9]*; do cat $p/comm 2>/dev/null; done | sort -u");
     let seen: Vec<_> = ran.stdout.lines().collect();
-    // The shell is known by its file's own name, where it has another.
+    // The shell may be listed under the name of its file.
     assert!(seen.len() <= 4 && seen.iter().any(|it| it.ends_with("sh")), "{seen:?}");
     let ran = sh(&mut client, "kill -9 1; kill -9 $PPID; echo alive");
     assert_eq!(ran.stdout, "alive\n", "{}", ran.stderr);
-    // It is gone with the others, and the server is not.
+    // The signal ends the shell and its processes, but not the server.
     sh(&mut client, "kill -9 -- -1");
     assert_eq!(sh(&mut client, "echo still").stdout, "still\n");
 }
 
 #[test]
-fn nothing_survives_a_program_wherever_it_went() {
+fn no_child_process_survives_a_program() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let marker = Marker::new();
-    // The limit by which a program is known otherwise is taken off, too.
+    // The script also removes the limit that marks its processes.
     let leave = format!(
         "(ulimit -x 0; setsid sh -c 'trap \"\" TERM HUP INT; sleep {} & sleep {}' & ) & sleep 0.2",
         marker.0, marker.0
     );
-    let begun = Instant::now();
+    let started = Instant::now();
     let ran = run(&mut client, json!({ "command": "bash", "args": ["-c", leave] }));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(10));
     marker.gone();
 }
 
 #[test]
-fn a_program_that_takes_its_tag_off_is_gone_with_a_server_that_was_killed() {
+fn a_program_that_removed_its_mark_ends_with_a_killed_server() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let marker = Marker::new();
@@ -67,11 +67,11 @@ fn a_program_that_takes_its_tag_off_is_gone_with_a_server_that_was_killed() {
 }
 
 #[test]
-fn a_program_that_multiplies_is_bounded() {
+fn the_number_of_processes_is_limited() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
     let mut client = Client::stdio(launch.set("sandbox_processes", 40), MODERN);
-    if !holds(&mut client, "groups") && rustix::process::geteuid().is_root() {
+    if !has_layer(&mut client, "groups") && rustix::process::geteuid().is_root() {
         return;
     }
     let script = "import os, time\nmade = 0\n\
@@ -83,7 +83,7 @@ fn a_program_that_multiplies_is_bounded() {
 }
 
 #[test]
-fn a_program_takes_no_more_memory_than_it_may() {
+fn the_memory_of_a_program_is_limited() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
     let mut client = Client::stdio(launch.set("sandbox_memory_bytes", 64 << 20), MODERN);
@@ -94,31 +94,31 @@ fn a_program_takes_no_more_memory_than_it_may() {
 }
 
 #[test]
-fn a_program_takes_no_more_of_the_processors_than_it_may() {
+fn the_processor_time_of_a_program_is_limited() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
     let mut client = Client::stdio(launch.set("sandbox_cpu_percent", 20), MODERN);
-    if !holds(&mut client, "groups") {
+    if !has_layer(&mut client, "groups") {
         return;
     }
     let ran = sh(&mut client, "timeout 2 sh -c 'while :; do :; done'; times > told; tail -1 told");
-    // Of what it waited for, in user and in system time: `0m0.40s 0m0.01s`.
+    // The user and system time of the child processes: `0m0.40s 0m0.01s`.
     let seconds = ran.stdout.split_whitespace().map(|time| {
         let (minutes, seconds) = time.trim_end_matches('s').split_once('m').unwrap();
         minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
     });
-    let taken: f64 = seconds.sum();
-    assert!((0.05..0.8).contains(&taken), "{taken}: {}", ran.stdout);
+    let total: f64 = seconds.sum();
+    assert!((0.05..0.8).contains(&total), "{total}: {}", ran.stdout);
 }
 
 #[test]
-fn a_program_has_few_files_open_and_none_of_the_servers() {
+fn a_program_inherits_no_open_file_of_the_server() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
     let ran = sh(&mut client, "for fd in /proc/self/fd/*; do readlink $fd; done; ulimit -n");
     let mut lines: Vec<_> = ran.stdout.lines().collect();
     let limit: u64 = lines.pop().unwrap().parse().unwrap();
     assert!(limit <= 4096);
-    let strange = lines.iter().filter(|it| !it.starts_with("pipe:") && **it != "/dev/null");
-    assert_eq!(strange.count(), 0, "{lines:?}");
+    let unexpected = lines.iter().filter(|it| !it.starts_with("pipe:") && **it != "/dev/null");
+    assert_eq!(unexpected.count(), 0, "{lines:?}");
 }

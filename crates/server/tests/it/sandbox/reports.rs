@@ -1,10 +1,10 @@
-//! What is told of a sandbox that is not whole: nothing is pretended.
+//! Tests of the reports of an incomplete sandbox.
 
 use std::fs;
 
 use super::*;
 
-/// A shell that takes something away from what it then becomes.
+/// A command that runs another one without writable control groups.
 const WITHOUT_GROUPS: &[&str] = &[
     "unshare",
     "--mount",
@@ -15,20 +15,20 @@ const WITHOUT_GROUPS: &[&str] = &[
 ];
 
 #[test]
-fn a_result_names_the_profile_or_what_is_missing() {
+fn a_result_names_the_profile_or_the_missing_layers() {
     let workspace = Workspace::new();
     let mut off = confined(&workspace, "off");
     assert_eq!(run(&mut off, json!({ "command": "true" })).value["sandbox"], "off");
     let mut client = confined(&workspace, "workspace");
-    let told = run(&mut client, json!({ "command": "true" })).value["sandbox"].clone();
-    let is_whole = told == "workspace";
-    let is_partly = told["profile"] == "workspace" && told["missing"][0]["why"].is_string();
-    assert!(is_whole || is_partly, "{told}");
-    eprintln!("here: {told}");
+    let sandbox = run(&mut client, json!({ "command": "true" })).value["sandbox"].clone();
+    let is_whole = sandbox == "workspace";
+    let is_partial = sandbox["profile"] == "workspace" && sandbox["missing"][0]["why"].is_string();
+    assert!(is_whole || is_partial, "{sandbox}");
+    eprintln!("here: {sandbox}");
 }
 
 #[test]
-fn what_the_system_lacks_is_told_and_refused_where_all_is_required() {
+fn a_missing_layer_is_reported_or_refused_if_all_are_required() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT TRIED: only root can take groups away");
         return;
@@ -38,11 +38,11 @@ fn what_the_system_lacks_is_told_and_refused_where_all_is_required() {
         || Launch::over(&workspace).set("sandbox_profile", "workspace").through(WITHOUT_GROUPS);
     let mut client = Client::stdio(launch(), MODERN);
     let answer = client.call("exec_run", json!({ "command": "true" }));
-    let told = &answer["result"]["structuredContent"];
-    assert_eq!(told["exit_code"], 0, "{answer}");
-    let missing = told["sandbox"]["missing"].as_array().unwrap();
-    assert!(missing.iter().any(|it| it["layer"] == "groups"), "{told}");
-    // Few have them who are not root: no text says so each time.
+    let result = &answer["result"]["structuredContent"];
+    assert_eq!(result["exit_code"], 0, "{answer}");
+    let missing = result["sandbox"]["missing"].as_array().unwrap();
+    assert!(missing.iter().any(|it| it["layer"] == "groups"), "{result}");
+    // Without root, control groups are usually missing, so the text does not mention them.
     assert!(!answer["result"]["content"].to_string().contains("lacks"), "{answer}");
     let mut strict = Client::stdio(launch().set("sandbox_require", "strict"), MODERN);
     let answer = strict.call("exec_run", json!({ "command": "touch", "args": ["ran"] }));
@@ -51,30 +51,30 @@ fn what_the_system_lacks_is_told_and_refused_where_all_is_required() {
 }
 
 #[test]
-fn the_server_itself_is_held_by_landlock_but_for_what_starts_its_programs() {
+fn every_server_thread_is_confined_except_the_one_that_starts_programs() {
     let workspace = Workspace::new();
     let threads = |client: &Client| {
         let all = fs::read_dir(format!("/proc/{}/task", client.server().pid)).unwrap();
         let all = all.map(|task| {
             let read = |name: &str| fs::read_to_string(task.as_ref().unwrap().path().join(name));
-            let is_held = read("status").unwrap().contains("NoNewPrivs:\t1");
-            (read("comm").unwrap().trim().to_owned(), is_held)
+            let is_confined = read("status").unwrap().contains("NoNewPrivs:\t1");
+            (read("comm").unwrap().trim().to_owned(), is_confined)
         });
         all.collect::<Vec<_>>()
     };
     let mut client = confined(&workspace, "workspace");
     run(&mut client, json!({ "command": "true" }));
-    // It says so where it is not.
-    if !threads(&client).iter().any(|(_, is_held)| *is_held)
+    // Without Landlock, the log says so.
+    if !threads(&client).iter().any(|(_, is_confined)| *is_confined)
         && client.server().log().contains("not confined: this kernel")
     {
         return eprintln!("NOT TRIED: this kernel has no Landlock");
     }
-    for (name, is_held) in threads(&client) {
-        assert_eq!(is_held, name != "toolgate-spawn", "{name}");
+    for (name, is_confined) in threads(&client) {
+        assert_eq!(is_confined, name != "toolgate-spawn", "{name}");
     }
     let open = Launch::over(&workspace).set("server_confined", false);
     let client = Client::stdio(open, MODERN);
-    assert!(threads(&client).iter().all(|(_, is_held)| !is_held));
-    wait_until("it says so", || client.server().log().contains("server.confined"));
+    assert!(threads(&client).iter().all(|(_, is_confined)| !is_confined));
+    wait_until("it is logged", || client.server().log().contains("server.confined"));
 }

@@ -1,5 +1,5 @@
-//! Helpers that stand by: what one has ready is what there is when a program is to begin, and of
-//! none anything is left.
+//! Tests of standby helpers: a prepared view is up to date when a program starts, and no helper is
+//! left behind.
 
 use std::env::temp_dir;
 use std::fs;
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use super::*;
 use crate::support::{Stdio, Wire, wait_until};
 
-/// The helpers of the server that `client` talks to, by their numbers; the processes that wait for
-/// the next order are among them.
+/// Returns the process ids of the helpers of the server with the id `server`, including those that
+/// wait for the next program.
 fn helpers(server: u32) -> Vec<i32> {
-    let is_ours = |pid: i32| {
+    let is_helper = |pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -22,28 +22,27 @@ fn helpers(server: u32) -> Vec<i32> {
     };
     let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse().ok());
-    pids.filter(|pid| is_ours(*pid)).collect()
+    pids.filter(|pid| is_helper(*pid)).collect()
 }
 
-/// The connection of a client that speaks to a server of its own.
+/// Returns the connection of a client that started its own server.
 fn stdio(client: &mut Client) -> &mut Stdio {
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio
 }
 
 #[test]
-fn a_program_after_the_first_sees_what_is_there_when_it_begins() {
-    // What lies in `/tmp` each program has for itself, and what lies elsewhere its helper has
-    // ready.
-    for around in [temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))] {
-        fs::create_dir_all(&around).unwrap();
-        is_seen_as_it_is(&TempDir::with_prefix_in("toolgate-it-", around).unwrap());
+fn a_later_program_sees_the_files_at_its_start() {
+    // Each program has its own `/tmp`. Other folders are prepared by its helper.
+    for parent in [temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))] {
+        fs::create_dir_all(&parent).unwrap();
+        check_view_is_current(&TempDir::with_prefix_in("toolgate-it-", parent).unwrap());
     }
 }
 
-fn is_seen_as_it_is(read: &TempDir) {
+fn check_view_is_current(folder: &TempDir) {
     let workspace = Workspace::new();
-    let shared = read.path().join("shared");
+    let shared = folder.path().join("shared");
     let put = |text: &str| {
         fs::create_dir(&shared).unwrap();
         fs::write(shared.join("file"), text).unwrap();
@@ -51,15 +50,15 @@ fn is_seen_as_it_is(read: &TempDir) {
     put("first");
     let launch = Launch::over(&workspace).set("sandbox_read", shared.display());
     let mut client = Client::stdio(launch, MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let script = format!("cat {}", shared.join("file").display());
     assert_eq!(sh(&mut client, &script).stdout, "first");
     fs::write(shared.join("file"), "changed").unwrap();
     assert_eq!(sh(&mut client, &script).stdout, "changed");
-    // Another folder of that name, too, and none.
-    fs::rename(&shared, read.path().join("away")).unwrap();
+    // Also another folder with the same name, and no folder.
+    fs::rename(&shared, folder.path().join("away")).unwrap();
     put("another");
     assert_eq!(sh(&mut client, &script).stdout, "another");
     fs::remove_dir_all(&shared).unwrap();
@@ -69,34 +68,37 @@ fn is_seen_as_it_is(read: &TempDir) {
 }
 
 #[test]
-fn a_helper_that_is_killed_is_followed_by_another_and_none_is_left_of_a_server() {
+fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let server = stdio(&mut client).take_child(|child| child.id());
     assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
     let first = helpers(server);
-    assert!(!first.is_empty(), "none stands by");
+    assert!(!first.is_empty(), "no helper stands by");
     for pid in &first {
         let pid = rustix::process::Pid::from_raw(*pid).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
     }
     assert_eq!(sh(&mut client, "echo two").stdout, "two\n");
-    let then = helpers(server);
-    assert!(!then.is_empty() && then.iter().all(|pid| !first.contains(pid)), "{first:?} {then:?}");
+    let second = helpers(server);
+    assert!(
+        !second.is_empty() && second.iter().all(|pid| !first.contains(pid)),
+        "{first:?} {second:?}"
+    );
     drop(client);
     wait_until("no helper is left", || {
-        then.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap())
+        second.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap())
     });
 }
 
 #[test]
-fn programs_at_once_have_a_helper_each_and_see_nothing_of_another() {
+fn concurrent_programs_have_separate_helpers_and_views() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let calls = ["one", "two", "three"].map(|own| {
@@ -113,11 +115,11 @@ fn programs_at_once_have_a_helper_each_and_see_nothing_of_another() {
 }
 
 #[test]
-fn a_workspace_in_shared_memory_is_seen_beside_a_program_s_own() {
+fn a_workspace_in_shared_memory_is_visible_beside_the_files_of_the_program() {
     let workspace = TempDir::with_prefix_in("toolgate-it-", "/dev/shm").unwrap();
     fs::write(workspace.path().join("file"), "kept").unwrap();
     let mut client = Client::stdio(Launch::at(workspace.path()), MODERN);
-    if !holds(&mut client, "view") {
+    if !has_layer(&mut client, "view") {
         return;
     }
     let ran = sh(&mut client, "cat file; echo x > /dev/shm/other && ls /dev/shm; echo y > new");
@@ -130,7 +132,7 @@ fn a_workspace_in_shared_memory_is_seen_beside_a_program_s_own() {
 }
 
 #[test]
-fn what_is_mounted_in_a_workspace_between_two_programs_is_seen_by_the_second() {
+fn a_mount_created_between_two_programs_is_visible_to_the_second() {
     let workspace = Workspace::new();
     let at = workspace.path("mounted");
     fs::create_dir(&at).unwrap();
@@ -138,13 +140,13 @@ fn what_is_mounted_in_a_workspace_between_two_programs_is_seen_by_the_second() {
     assert_eq!(sh(&mut client, "ls mounted").stdout, "");
     let mounted = Mounted::memory(&at);
     if mounted.is_none() {
-        eprintln!("SKIPPED: who runs this may not mount anything");
+        eprintln!("SKIPPED: this user may not mount anything");
         return;
     }
     fs::write(at.join("file"), "here").unwrap();
     assert_eq!(sh(&mut client, "cat mounted/file").stdout, "here");
-    // It is as confined as what was there before.
-    if holds(&mut client, "view") {
+    // It has the same restrictions as older mounts.
+    if has_layer(&mut client, "view") {
         let options = sh(&mut client, "grep mounted /proc/self/mountinfo").stdout;
         assert!(options.contains("nosuid") && options.contains("nodev"), "{options}");
     }
@@ -153,20 +155,20 @@ fn what_is_mounted_in_a_workspace_between_two_programs_is_seen_by_the_second() {
 }
 
 #[test]
-fn what_is_mounted_while_a_program_runs_is_seen_by_the_next_after_it() {
+fn a_mount_created_while_a_program_runs_is_visible_to_the_next() {
     let workspace = Workspace::new();
     let at = workspace.path("mounted");
     fs::create_dir(&at).unwrap();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    // It waits for what the other is told to make once there is the mount.
-    let script = "touch begun; while [ ! -e ended ]; do sleep 0.02; done";
+    // It waits for a file that the next program creates after the mount.
+    let script = "touch started; while [ ! -e ended ]; do sleep 0.02; done";
     let arguments = json!({ "command": "sh", "args": ["-c", script] });
     let long = client.request("tools/call", json!({ "name": "exec_run", "arguments": arguments }));
     stdio(&mut client).send(&long);
-    let begun = workspace.path("begun");
-    wait_until("the first program runs", || begun.exists());
+    let started = workspace.path("started");
+    wait_until("the first program runs", || started.exists());
     let Some(_mounted) = Mounted::memory(&at) else {
-        eprintln!("SKIPPED: who runs this may not mount anything");
+        eprintln!("SKIPPED: this user may not mount anything");
         fs::write(workspace.path("ended"), "").unwrap();
         return;
     };
@@ -174,13 +176,13 @@ fn what_is_mounted_while_a_program_runs_is_seen_by_the_next_after_it() {
     assert_eq!(sh(&mut client, "cat mounted/file; touch ended").stdout, "here");
     let answer = stdio(&mut client).answer(long["id"].clone());
     assert_eq!(answer["result"]["structuredContent"]["exit_code"], 0, "{answer}");
-    // The helper of either may have it.
+    // The helper of either program may run the next one.
     for _ in 0..3 {
         assert_eq!(sh(&mut client, "cat mounted/file").stdout, "here");
     }
 }
 
-/// A file system in memory, which is let go of with this.
+/// A mounted file system in memory. Dropping it unmounts it.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -194,6 +196,6 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let gone = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        assert!(gone.is_ok_and(|status| status.success()), "{:?} is mounted still", self.0);
+        assert!(gone.is_ok_and(|status| status.success()), "{:?} is still mounted", self.0);
     }
 }

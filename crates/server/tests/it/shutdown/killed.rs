@@ -1,4 +1,4 @@
-//! Killed at any instant: nothing any program started goes on, wherever it went.
+//! A server that is killed at any time leaves no processes of its programs.
 
 use std::fs;
 use std::thread::sleep;
@@ -12,34 +12,34 @@ use crate::support::{
     structured, wait_until,
 };
 
-/// A program in the middle of a call, and another it has left in a session of its own.
-struct Amid {
+/// A program in the middle of a call, and another that it left in a session of its own.
+struct RunningCall {
     workspace: Workspace,
     main: Marker,
     left: Marker,
 }
 
-impl Amid {
+impl RunningCall {
     fn new() -> Self {
         Self { workspace: Workspace::new(), main: Marker::new(), left: Marker::new() }
     }
 
-    /// Arguments of `exec_run` for it.
-    fn ask(&self) -> Value {
+    /// Returns the arguments of `exec_run` that start the programs.
+    fn arguments(&self) -> Value {
         let script = "setsid sh -c 'sleep \"$0\" &' \"$2\" >/dev/null 2>&1; exec sleep \"$1\"";
         json!({ "command": script, "shell": true, "args": [self.main.0, self.left.0] })
     }
 
     fn stdio(&self) -> Stdio {
         let mut stdio = bare(&self.workspace).stdio();
-        stdio.send(&call(1, "exec_run", self.ask()));
-        self.begun();
+        stdio.send(&call(1, "exec_run", self.arguments()));
+        self.wait_running();
         stdio
     }
 
-    /// Waits until only what was left has the one marker, and only the program the other.
-    fn begun(&self) {
-        wait_until("both go on", || {
+    /// Waits until both programs run, each with its own marker.
+    fn wait_running(&self) {
+        wait_until("both programs run", || {
             self.main.pids().len() == 1
                 && self.left.pids().len() == 1
                 && self.main.pids() != self.left.pids()
@@ -53,19 +53,19 @@ impl Amid {
     }
 }
 
-/// A server that does not confine its programs: nothing but its keeper ends them when it is killed.
+/// Launches a server that does not confine its programs: only its keeper ends them if it is killed.
 fn bare(workspace: &Workspace) -> Launch {
     Launch::over(workspace).set("sandbox_profile", "off")
 }
 
-/// The keepers of the server `pid`.
+/// Returns the keepers of the server `pid`.
 fn keepers(pid: u32) -> Vec<u32> {
     let mut keepers = descendants(pid);
     keepers.retain(|child| name(*child) == "toolgate-keeper" && parent(*child) == Some(pid));
     keepers
 }
 
-/// What a process calls itself; nothing once it is buried.
+/// Returns the name of a process, or an empty text after it was reaped.
 fn name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
@@ -84,7 +84,7 @@ fn keeper(pid: u32) -> u32 {
 
 #[track_caller]
 fn is_gone(pid: u32) {
-    wait_until("it is gone", || !is_alive(pid));
+    wait_until("the process has ended", || !is_alive(pid));
 }
 
 fn kill(pid: u32) {
@@ -93,28 +93,28 @@ fn kill(pid: u32) {
 }
 
 #[test]
-fn what_programs_left_elsewhere_is_gone_soon_after_the_server_is_killed_and_so_is_its_keeper() {
-    let amid = Amid::new();
-    let stdio = amid.stdio();
+fn after_the_server_is_killed_leftover_processes_and_its_keeper_end() {
+    let running = RunningCall::new();
+    let stdio = running.stdio();
     let its_keeper = keeper(stdio.pid);
     stdio.signal(Signal::KILL);
     stdio.ended();
-    amid.gone();
+    running.gone();
     is_gone(its_keeper);
 
-    let served = bare(&amid.workspace).served();
+    let served = bare(&running.workspace).served();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", amid.ask())));
-    amid.begun();
+    connection.post(&Post::mcp(&call(1, "exec_run", running.arguments())));
+    running.wait_running();
     let its_keeper = keeper(served.pid);
     served.signal(Signal::KILL);
     served.ended();
-    amid.gone();
+    running.gone();
     is_gone(its_keeper);
 }
 
 #[test]
-fn nothing_is_left_at_whichever_instant_the_server_is_killed() {
+fn no_process_is_left_whenever_the_server_is_killed() {
     let script = "for i in 1 2 3 4 5 6; do setsid sh -c 'sleep \"$0\" &' \"$1\" & done; wait; \
                   exec sleep \"$1\"";
     for micros in (0..20_000).step_by(500) {
@@ -131,7 +131,7 @@ fn nothing_is_left_at_whichever_instant_the_server_is_killed() {
 }
 
 #[test]
-fn a_server_ended_in_order_leaves_no_keeper() {
+fn a_server_that_ends_in_order_leaves_no_keeper() {
     let mut stdio = bare(&Workspace::new()).stdio();
     stdio.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(stdio.pid);
@@ -156,27 +156,27 @@ fn a_server_that_runs_no_program_has_no_keeper() {
 }
 
 #[test]
-fn a_keeper_that_was_killed_is_followed_by_another_before_the_next_program() {
-    let amid = Amid::new();
-    let mut stdio = bare(&amid.workspace).stdio();
+fn a_killed_keeper_is_replaced_before_the_next_program() {
+    let running = RunningCall::new();
+    let mut stdio = bare(&running.workspace).stdio();
     stdio.ask(&call(0, "exec_run", json!({ "command": "true" })));
     let first = keeper(stdio.pid);
     kill(first);
     is_gone(first);
-    stdio.send(&call(1, "exec_run", amid.ask()));
-    amid.begun();
+    stdio.send(&call(1, "exec_run", running.arguments()));
+    running.wait_running();
     let second = keeper(stdio.pid);
-    assert!(second != first && name(first).is_empty(), "the first is not buried");
+    assert!(second != first && name(first).is_empty(), "the first keeper was not reaped");
     stdio.signal(Signal::KILL);
     stdio.ended();
-    amid.gone();
+    running.gone();
     is_gone(second);
 }
 
 #[test]
-fn a_server_that_is_killed_does_not_take_the_programs_of_another_with_it() {
-    let killed = Amid::new();
-    let other = Amid::new();
+fn killing_a_server_does_not_end_the_programs_of_another() {
+    let killed = RunningCall::new();
+    let other = RunningCall::new();
     let killed_server = killed.stdio();
     let other_server = other.stdio();
     let other_keeper = keeper(other_server.pid);
@@ -184,60 +184,60 @@ fn a_server_that_is_killed_does_not_take_the_programs_of_another_with_it() {
     killed_server.signal(Signal::KILL);
     killed_server.ended();
     killed.gone();
-    // It has looked at all there is once it is gone.
+    // The keeper examines all processes before it ends.
     is_gone(its_keeper);
-    other.begun();
+    other.wait_running();
     assert_eq!(keeper(other_server.pid), other_keeper);
 }
 
-/// A server with one below it, both in the middle of a call.
+/// A server that runs another server, both in the middle of a call.
 struct Nested {
-    outer: Amid,
-    inner: Amid,
+    outer: RunningCall,
+    inner: RunningCall,
     server: Stdio,
-    /// The server below, by its pid.
-    below: u32,
+    /// Process id of the inner server.
+    inner_pid: u32,
 }
 
 impl Nested {
     fn new() -> Self {
-        let outer = Amid::new();
-        let inner = Amid::new();
-        outer.workspace.put("ask", format!("{}\n", call(1, "exec_run", inner.ask())));
+        let outer = RunningCall::new();
+        let inner = RunningCall::new();
+        outer.workspace.put("ask", format!("{}\n", call(1, "exec_run", inner.arguments())));
         let mut server = outer.stdio();
-        // It is not the program itself, which would die with the outer server anyway.
+        // The inner server is not the program itself, which would end with the outer server anyway.
         let script = "(cat ask; exec sleep 300) | setsid \"$1\" stdio \"$2\" >/dev/null; :";
         let arguments = json!({
             "command": script, "shell": true, "args": [binary(), inner.workspace.root()],
             "env": { "TOOLGATE_AUDIT_TO": "off" },
         });
         server.send(&call(2, "exec_run", arguments));
-        inner.begun();
-        let below = descendants(server.pid).into_iter().find(|pid| name(*pid) == "toolgate");
-        Self { outer, inner, server, below: below.unwrap() }
+        inner.wait_running();
+        let inner_pid = descendants(server.pid).into_iter().find(|pid| name(*pid) == "toolgate");
+        Self { outer, inner, server, inner_pid: inner_pid.unwrap() }
     }
 }
 
 #[test]
-fn a_server_below_one_that_is_killed_is_gone_with_all_it_started() {
-    let Nested { outer, inner, server, below } = Nested::new();
-    let keepers = [keeper(server.pid), keeper(below)];
+fn killing_the_outer_server_ends_the_inner_server_and_its_programs() {
+    let Nested { outer, inner, server, inner_pid } = Nested::new();
+    let keepers = [keeper(server.pid), keeper(inner_pid)];
     server.signal(Signal::KILL);
     server.ended();
     outer.gone();
     inner.gone();
-    [below, keepers[0], keepers[1]].into_iter().for_each(is_gone);
+    [inner_pid, keepers[0], keepers[1]].into_iter().for_each(is_gone);
 }
 
 #[test]
-fn a_server_below_another_that_is_killed_takes_only_its_own_with_it() {
-    let Nested { outer, inner, mut server, below } = Nested::new();
-    let its_keeper = keeper(below);
-    kill(below);
+fn killing_the_inner_server_ends_only_its_own_programs() {
+    let Nested { outer, inner, mut server, inner_pid } = Nested::new();
+    let its_keeper = keeper(inner_pid);
+    kill(inner_pid);
     inner.gone();
     is_gone(its_keeper);
-    outer.begun();
-    let went = call(3, "exec_run", json!({ "command": "echo", "args": ["on"] }));
-    assert_eq!(structured(&server.ask(&went))["stdout"], "on\n");
-    outer.begun();
+    outer.wait_running();
+    let echo = call(3, "exec_run", json!({ "command": "echo", "args": ["on"] }));
+    assert_eq!(structured(&server.ask(&echo))["stdout"], "on\n");
+    outer.wait_running();
 }

@@ -1,4 +1,4 @@
-//! One client of either transport in any revision, for what both must do alike.
+//! One client for both transports in any revision.
 
 use std::fmt::Display;
 
@@ -9,15 +9,15 @@ use super::{
     request,
 };
 
-/// A client that has opened its conversation.
+/// A client after its handshake, if its revision has one.
 pub(crate) struct Client {
     pub(crate) wire: Wire,
     pub(crate) revision: &'static str,
     pub(crate) session: Option<String>,
     serial: u64,
-    /// What it says it can do.
+    /// The capabilities that it declares.
     capabilities: Value,
-    /// What `initialize` was answered, where there is one.
+    /// The answer to `initialize`, or null.
     pub(crate) opened: Value,
 }
 
@@ -26,12 +26,12 @@ pub(crate) enum Wire {
     Http(Served),
 }
 
-/// Checks the same over both transports, in the newest revision.
+/// Runs `check` over both transports in the newest revision.
 pub(crate) fn over_both(workspace: &Workspace, check: impl Fn(&mut Client)) {
     over_both_tuned(workspace, |launch| launch, check);
 }
 
-/// The same with settings.
+/// Runs `check` over both transports in the newest revision, with settings.
 pub(crate) fn over_both_with(
     workspace: &Workspace,
     settings: &[(&str, impl Display + Copy)],
@@ -41,7 +41,7 @@ pub(crate) fn over_both_with(
     over_both_tuned(workspace, |launch| settings.iter().fold(launch, set), check);
 }
 
-/// The same, started however `tune` says.
+/// Runs `check` over both transports in the newest revision, with servers started as `tune` says.
 pub(crate) fn over_both_tuned(
     workspace: &Workspace,
     tune: impl Fn(Launch) -> Launch,
@@ -62,7 +62,7 @@ impl Client {
         Self::open(Wire::Http(launch.served()), revision, json!({}))
     }
 
-    /// One that says it has these `capabilities`.
+    /// Opens a client that declares these `capabilities`.
     pub(crate) fn open(wire: Wire, revision: &'static str, capabilities: Value) -> Self {
         let opened = Value::Null;
         let mut client = Self { wire, revision, session: None, serial: 0, capabilities, opened };
@@ -94,7 +94,7 @@ impl Client {
         let mut message = request(self.revision, self.serial, method, params);
         let capabilities =
             message.pointer_mut("/params/_meta/io.modelcontextprotocol~1clientCapabilities");
-        if let Some(none) = capabilities.filter(|said| **said == json!({})) {
+        if let Some(none) = capabilities.filter(|declared| **declared == json!({})) {
             *none = self.capabilities.clone();
         }
         message
@@ -111,7 +111,7 @@ impl Client {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Sends one message, whatever it says, and gives back what answers it.
+    /// Sends one message and returns the answer.
     #[track_caller]
     pub(crate) fn exchange(&mut self, message: &Value) -> Value {
         match &mut self.wire {
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// The same with what no client should send, and which is taken all the same.
+    /// Sends one invalid message, which may be accepted, and returns the answer.
     #[track_caller]
     pub(crate) fn exchange_malformed(&mut self, message: &Value) -> Value {
         let post = self.post(message).malformed();
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Sends bytes, as a line or as a body, and gives back what answers them.
+    /// Sends bytes as a line or a body and returns the answer.
     #[track_caller]
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Value {
         match &mut self.wire {
@@ -155,7 +155,7 @@ impl Client {
     /// Sends one message over HTTP.
     #[track_caller]
     pub(crate) fn response(&self, message: &Value) -> Response {
-        let Wire::Http(served) = &self.wire else { panic!("stdio has no responses") };
+        let Wire::Http(served) = &self.wire else { panic!("stdio has no HTTP responses") };
         served.send(&self.post(message))
     }
 

@@ -1,4 +1,4 @@
-//! Commands declared for jobs to run, and how tests see and steer them.
+//! Declared commands for jobs, and how tests observe and control them.
 
 use super::{Workspace, wait_until};
 
@@ -77,18 +77,18 @@ args = { name = "string!", code = "string=0" }
 progress = 'step (\d+)/(\d+)'
 "#;
 
-/// Lets whatever waits go on.
+/// Lets waiting commands continue.
 pub(crate) fn go(workspace: &Workspace) {
     workspace.put("go", "");
 }
 
-/// Waits until what is called `name` has begun.
+/// Waits until the command `name` has started.
 #[track_caller]
 pub(crate) fn began(workspace: &Workspace, name: &str) {
-    wait_until("it begins", || ran(workspace).iter().any(|ran| ran == name));
+    wait_until("the command starts", || ran(workspace).iter().any(|ran| ran == name));
 }
 
-/// The names of what began, in that order.
+/// The names of the started commands, in order.
 pub(crate) fn ran(workspace: &Workspace) -> Vec<String> {
     let ran = workspace.path("ran");
     let ran = if ran.exists() { workspace.read("ran") } else { String::new() };
@@ -96,7 +96,7 @@ pub(crate) fn ran(workspace: &Workspace) -> Vec<String> {
 }
 
 impl Workspace {
-    /// With [`COMMANDS`] declared.
+    /// A workspace with [`COMMANDS`] declared.
     pub(crate) fn with_commands() -> Self {
         Self::new().file("toolgate.toml", COMMANDS)
     }

@@ -1,10 +1,10 @@
-//! A client that answers what it is asked.
+//! A client that answers the server's questions.
 
 use serde_json::{Value, json};
 
 use super::{Client, MODERN, Wire};
 
-/// Makes a request and answers whatever is asked meanwhile; its answer, and what was asked.
+/// Sends a request and answers the server's questions; returns the answer and the questions.
 #[track_caller]
 pub(crate) fn converse(
     client: &mut Client,
@@ -16,25 +16,25 @@ pub(crate) fn converse(
     if client.revision == MODERN {
         let mut params = params;
         for _round in 0..10 {
-            let mut told = client.ask(method, params.clone());
-            if told["result"]["resultType"] != "input_required" {
-                return (told, asked);
+            let mut reply = client.ask(method, params.clone());
+            if reply["result"]["resultType"] != "input_required" {
+                return (reply, asked);
             }
             let mut responses = json!({});
-            for (key, request) in told["result"]["inputRequests"].as_object().into_iter().flatten()
+            for (key, request) in reply["result"]["inputRequests"].as_object().into_iter().flatten()
             {
                 responses[key] = answer(request);
                 asked.push(request.clone());
             }
             params["inputResponses"] = responses;
-            if let Some(state) = told["result"].get_mut("requestState") {
+            if let Some(state) = reply["result"].get_mut("requestState") {
                 params["requestState"] = state.take();
             }
         }
-        panic!("it asks without end: {asked:?}");
+        panic!("too many questions: {asked:?}");
     }
     let message = client.request(method, params);
-    let said = |request: &Value| {
+    let respond = |request: &Value| {
         let id = &request["id"];
         let result = answer(request);
         json!({ "jsonrpc": "2.0", "id": id, "result": result })
@@ -42,13 +42,13 @@ pub(crate) fn converse(
     if let Wire::Stdio(stdio) = &mut client.wire {
         stdio.send(&message);
         loop {
-            let heard = stdio.receive();
-            match (heard.get("method"), heard.get("id")) {
+            let received = stdio.receive();
+            match (received.get("method"), received.get("id")) {
                 (Some(_), Some(_)) => {
-                    stdio.send(&said(&heard));
-                    asked.push(heard);
+                    stdio.send(&respond(&received));
+                    asked.push(received);
                 }
-                (None, Some(id)) if *id == message["id"] => return (heard, asked),
+                (None, Some(id)) if *id == message["id"] => return (received, asked),
                 _ => {}
             }
         }
@@ -62,14 +62,14 @@ pub(crate) fn converse(
         let length: usize = head.header("content-length").unwrap().parse().unwrap();
         return (serde_json::from_slice(&connection.take(length)).unwrap(), asked);
     }
-    while let Some(heard) = connection.event() {
-        match (heard.get("method"), heard.get("id")) {
+    while let Some(received) = connection.event() {
+        match (received.get("method"), received.get("id")) {
             (Some(_), Some(_)) => {
-                let response = client.response(&said(&heard));
+                let response = client.response(&respond(&received));
                 assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
-                asked.push(heard);
+                asked.push(received);
             }
-            (None, Some(id)) if *id == message["id"] => return (heard, asked),
+            (None, Some(id)) if *id == message["id"] => return (received, asked),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// Settings by which each name is known by the key `NAME-key`.
+/// Settings that give each name the key `NAME-key`.
 pub(crate) fn keys_of(names: &[&str]) -> String {
     let key = |name: &&str| {
         let digest = Sha256::digest(format!("{name}-key"));

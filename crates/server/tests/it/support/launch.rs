@@ -1,4 +1,4 @@
-//! The binary as a process: started with a home of its own, ended by its own pid.
+//! The binary as a process: started with its own home, ended by its pid.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -22,7 +22,7 @@ pub(crate) struct Launch {
     env: Vec<(String, OsString)>,
     args: Vec<OsString>,
     wrapper: Vec<OsString>,
-    /// Another server than ours, made of the same.
+    /// The example server to start instead of the binary.
     example: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl Launch {
         Self { workspace: Some(workspace.clone()), ..Self::at(workspace.root()) }
     }
 
-    /// Over a folder that is not ours to make.
+    /// Over an existing folder.
     pub(crate) fn at(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -58,13 +58,13 @@ impl Launch {
         self
     }
 
-    /// With a variable that is no setting of ours.
+    /// With an environment variable that is not a setting.
     pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
     }
 
-    /// With what it remembers in a folder that outlives it.
+    /// With its state in a folder that outlives the server.
     pub(crate) fn remembering(self, state: &TempDir) -> Self {
         self.env("XDG_STATE_HOME", state.path())
     }
@@ -74,23 +74,23 @@ impl Launch {
         self
     }
 
-    /// Started by another program, which must become it.
+    /// Started through another program, which must `exec` it.
     pub(crate) fn through(mut self, wrapper: &[&str]) -> Self {
         self.wrapper = wrapper.iter().map(OsString::from).collect();
         self
     }
 
-    /// `toolgate stdio`, and its client.
+    /// Starts `toolgate stdio` and returns its client.
     pub(crate) fn stdio(self) -> Stdio {
         let mut command = self.command("stdio", &[]);
         command.stdin(Pipe::piped()).stdout(Pipe::piped());
         Stdio::new(self.start(command))
     }
 
-    /// `toolgate serve` at a free port.
+    /// Starts `toolgate serve` on a free port.
     pub(crate) fn served(self) -> Served {
         let server = self.serving(&["--listen", "127.0.0.1:0"]);
-        let addr = wait_for("the server says where it listens", || {
+        let addr = wait_for("the server logs its address", || {
             assert!(server.is_running(), "the server ended: {}", server.log());
             let log = server.log();
             let (_, rest) = log.split_once(" at http://")?;
@@ -99,7 +99,7 @@ impl Launch {
         Served { addr, server }
     }
 
-    /// `toolgate serve` with these flags and no others, wherever it listens, if it does.
+    /// Starts `toolgate serve` with these flags only, without waiting until it listens.
     pub(crate) fn serving(self, flags: &[&str]) -> Server {
         let mut command = self.command("serve", flags);
         command.stdin(Pipe::null()).stdout(Pipe::null());
@@ -126,7 +126,7 @@ impl Launch {
     fn start(&self, mut command: Command) -> Server {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         command.env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", home.path().join("audit.jsonl"));
-        vouch(&mut command, &self.root);
+        trust_config(&mut command, &self.root);
         // A setting given for the test overrides that.
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let mut child = command.stderr(Pipe::piped()).spawn().unwrap();
@@ -144,8 +144,8 @@ impl Launch {
     }
 }
 
-/// Names the configuration that a test has put into `folder`, and so vouches for it.
-pub(crate) fn vouch(command: &mut Command, folder: &Path) {
+/// Names the settings file in `folder`, if there is one, which makes the server trust it.
+pub(crate) fn trust_config(command: &mut Command, folder: &Path) {
     let file = folder.join("toolgate.toml");
     if file.exists() {
         command.env("TOOLGATE_CONFIG", file);
@@ -157,7 +157,7 @@ pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_toolgate"))
 }
 
-/// Where programs are sought, ours and the server's alike.
+/// The `PATH` of the tests and the server.
 pub(crate) fn path() -> OsString {
     std::env::var_os("PATH").unwrap()
 }
@@ -187,7 +187,7 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until it has ended.
+    /// Waits until the server has exited.
     #[track_caller]
     pub(crate) fn ended(&self) -> ExitStatus {
         wait_for("the server ends", || self.take_child(|child| child.try_wait().unwrap()))
@@ -197,7 +197,7 @@ impl Server {
         self.home.path()
     }
 
-    /// The folder that is served.
+    /// The workspace that is served.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -210,7 +210,7 @@ impl Server {
     /// The audit log's lines so far.
     pub(crate) fn records(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap_or_default();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -232,7 +232,7 @@ impl Drop for Server {
             let _ = child.wait();
         });
         if thread::panicking() {
-            eprintln!("the server said:\n{}", self.log());
+            eprintln!("the server's log:\n{}", self.log());
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Marker;
 
-/// What comes when nothing does.
+/// No messages.
 pub(crate) const NOTHING: [Value; 0] = [];
 
 /// The stateless revision.
@@ -32,7 +32,7 @@ pub(crate) fn legacy(id: impl Into<Value>, method: &str, params: Value) -> Value
     json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
 }
 
-/// A request in the way of `revision`.
+/// A request in the form of `revision`.
 pub(crate) fn request(revision: &str, id: impl Into<Value>, method: &str, params: Value) -> Value {
     if revision == MODERN { modern(id, method, params) } else { legacy(id, method, params) }
 }
@@ -61,14 +61,14 @@ pub(crate) fn text(answer: &Value) -> String {
     blocks.iter().map(|block| block["text"].as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The structured content of a result that is no failure.
+/// The structured content of a successful result.
 #[track_caller]
 pub(crate) fn structured(answer: &Value) -> &Value {
     assert_eq!(answer["result"]["isError"], false, "not a success: {answer}");
     &answer["result"]["structuredContent"]
 }
 
-/// What a call was refused with, as an error or as a result that says so.
+/// The message of a refused call, from an error or a failed result.
 #[track_caller]
 pub(crate) fn refusal(answer: &Value) -> String {
     if let Some(message) = answer["error"]["message"].as_str() {
@@ -78,10 +78,10 @@ pub(crate) fn refusal(answer: &Value) -> String {
     text(answer)
 }
 
-/// Arguments of `exec_run` for a program that says `began`, waits for the file `go`, and says
+/// Arguments of `exec_run` for a program that prints `began`, waits for the file `go`, and prints
 /// `went`.
 ///
-/// `began` and `went` are files too, so that it is seen to run and to have run.
+/// It also writes the files `began` and `went`.
 pub(crate) fn waits_for_go(marker: &Marker) -> Value {
     let script =
         "echo began | tee began; until [ -e go ]; do sleep 0.02; done; echo went | tee went";

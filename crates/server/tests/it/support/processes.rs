@@ -1,11 +1,11 @@
-//! What runs on this machine, as `/proc` tells it.
+//! Processes on this machine, read from `/proc`.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{wait_for, wait_until};
 
-/// A word nobody else has on their command line, by which a program is known.
+/// A unique argument by which a program is found.
 ///
 /// It is a number, so that `sleep` takes it: some 300 seconds.
 #[derive(Debug, Clone)]
@@ -27,20 +27,20 @@ impl Marker {
         pids().filter(has).collect()
     }
 
-    /// Waits until such a program runs.
+    /// Waits until a program with the marker runs.
     #[track_caller]
     pub(crate) fn started(&self) -> u32 {
         wait_for("the program starts", || self.pids().first().copied())
     }
 
-    /// Waits until none does.
+    /// Waits until no program with the marker runs.
     #[track_caller]
     pub(crate) fn gone(&self) {
-        wait_until("the program is gone", || self.pids().is_empty());
+        wait_until("the program has exited", || self.pids().is_empty());
     }
 }
 
-/// Whether `pid` runs; a process that has ended and was not waited for does not.
+/// Whether `pid` runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(_, state)| state != 'Z')
 }
@@ -79,7 +79,7 @@ fn pids() -> impl Iterator<Item = u32> {
 /// The parent and the state of a process.
 fn stat(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may hold anything.
+    // The name is in parentheses and may contain anything.
     let mut words = stat.rsplit_once(") ")?.1.split(' ');
     let state = words.next()?.chars().next()?;
     Some((words.next()?.parse().ok()?, state))

@@ -1,12 +1,12 @@
-//! Every message of MCP's wire, held against the JSON Schema that its revision publishes.
+//! Validates every MCP message against the JSON Schema of its revision.
 //!
 //! The schemas are those inside the official conformance suite, a package of npm which `cargo xtask
-//! setup` installs. It has none for 2024-11-05, which is held against its successor's: that only
-//! added to it. Where the package is not installed nothing is held against anything; the tests in
-//! `mcp::schemas` see to it that it is.
+//! setup` installs. It has none for 2024-11-05, which is validated against its successor's: that only
+//! added to it. Without the package nothing is validated; the tests in `mcp::schemas` check that it
+//! is installed.
 //!
-//! What a test sends must be right too, unless it is answered with an error: being refused is what
-//! such a message was for. One that is malformed and taken all the same is sent with
+//! Messages that tests send must be valid too, unless they are answered with an error. A test sends
+//! an invalid message that may be accepted with
 //! [`super::Post::malformed`] or [`super::Stdio::send_malformed`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use super::{MODERN, REVISIONS};
 
 const PACKAGE: &str = ".tools/node/node_modules/@modelcontextprotocol/conformance/dist/index.js";
 
-/// What extensions of the newest revision add, whose schemas no package has.
+/// Methods of extensions of the newest revision, for which there are no schemas.
 const EXTENSIONS: [&str; 7] = [
     "tasks/get",
     "tasks/update",
@@ -32,26 +32,33 @@ const EXTENSIONS: [&str; 7] = [
     "resources/directory/read",
 ];
 
-/// What messages of `revision` are held against, where the package is installed.
-pub(crate) fn of(revision: &str) -> Option<&'static Schemas> {
+/// The schemas of `revision`, if the package is installed.
+pub(crate) fn for_revision(revision: &str) -> Option<&'static Schemas> {
     static ALL: OnceLock<Mutex<HashMap<String, Option<&'static Schemas>>>> = OnceLock::new();
     let mut all = ALL.get_or_init(Mutex::default).lock().unwrap();
     let read = || Schemas::read(revision).map(|schemas| &*Box::leak(Box::new(schemas)));
     *all.entry(revision.to_owned()).or_insert_with(read)
 }
 
-/// Holds a message from a client against the schema of `revision`.
+/// Validates a message from a client against the schema of `revision`.
 #[track_caller]
 pub(crate) fn check_to_server(revision: &str, message: &Value) {
-    let faults = of(revision).map(|schemas| schemas.by_client(message)).unwrap_or_default();
-    assert!(faults.is_empty(), "a test sent what {revision} does not have: {faults:#?}\n{message}");
+    let faults =
+        for_revision(revision).map(|schemas| schemas.client_faults(message)).unwrap_or_default();
+    assert!(faults.is_empty(), "invalid message from a test in {revision}: {faults:#?}\n{message}");
 }
 
-/// Holds a message from the server against the schema of `revision`; `method` is what it answers.
+/// Validates a message from the server against the schema of `revision`; `method` is the one that it
+/// answers.
 #[track_caller]
 pub(crate) fn check_from_server(revision: &str, method: Option<&str>, message: &Value) {
-    let faults = of(revision).map(|schemas| schemas.by_server(method, message)).unwrap_or_default();
-    assert!(faults.is_empty(), "{revision} does not have this: {faults:#?}\n{message}");
+    let faults = for_revision(revision)
+        .map(|schemas| schemas.server_faults(method, message))
+        .unwrap_or_default();
+    assert!(
+        faults.is_empty(),
+        "invalid message from the server in {revision}: {faults:#?}\n{message}"
+    );
 }
 
 /// The schema of one revision.
@@ -59,13 +66,13 @@ pub(crate) struct Schemas {
     revision: String,
     whole: &'static Value,
     registry: Registry<'static>,
-    /// The word it has its definitions under.
+    /// The key of its definitions.
     definitions: &'static str,
-    /// By method.
+    /// Definitions of requests and notifications by method.
     requests: BTreeMap<String, String>,
-    /// By the method they answer.
+    /// Definitions of results by the method they answer.
     results: BTreeMap<String, String>,
-    /// By code.
+    /// Definitions of errors by code.
     errors: BTreeMap<i64, String>,
     compiled: Mutex<HashMap<String, Arc<Validator>>>,
 }
@@ -75,14 +82,14 @@ impl Schemas {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let package = fs::read_to_string(checkout.join(PACKAGE)).ok()?;
         let whole =
-            within(&package, if revision == "2024-11-05" { "2025-03-26" } else { revision });
+            find_schema(&package, if revision == "2024-11-05" { "2025-03-26" } else { revision });
         Some(Self::new(revision, whole))
     }
 
     fn new(revision: &str, mut whole: Value) -> Self {
         let definitions = if whole.get("$defs").is_some() { "$defs" } else { "definitions" };
-        correct(&mut whole[definitions]);
-        // Read once and used until the process ends.
+        allow_fractions(&mut whole[definitions]);
+        // Read once and used until the process ends, so it may leak.
         let whole: &'static Value = Box::leak(Box::new(whole));
         let registry = Registry::new().draft(draft(definitions)).add(SCHEMA, whole);
         let mut schemas = Self {
@@ -122,63 +129,63 @@ impl Schemas {
         schemas
     }
 
-    /// Every method it has.
+    /// Every method of the revision.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &str> {
         self.requests.keys().map(String::as_str)
     }
 
-    /// What is wrong with a message from a client.
-    pub(crate) fn by_client(&self, message: &Value) -> Vec<String> {
+    /// The faults of a message from a client.
+    pub(crate) fn client_faults(&self, message: &Value) -> Vec<String> {
         match message {
-            Value::Array(several) => self.batch(several, |one| self.by_client(one)),
-            one if one.get("method").is_some() => self.said("Client", one),
-            one => self.answered(None, one),
+            Value::Array(several) => self.batch(several, |one| self.client_faults(one)),
+            one if one.get("method").is_some() => self.method_faults("Client", one),
+            one => self.response_faults(None, one),
         }
     }
 
-    /// What is wrong with a message from the server, which answers `method`.
-    pub(crate) fn by_server(&self, method: Option<&str>, message: &Value) -> Vec<String> {
+    /// The faults of a message from the server that answers `method`.
+    pub(crate) fn server_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         match message {
-            Value::Array(several) => self.batch(several, |one| self.by_server(None, one)),
-            one if one.get("method").is_some() => self.said("Server", one),
-            one => self.answered(method, one),
+            Value::Array(several) => self.batch(several, |one| self.server_faults(None, one)),
+            one if one.get("method").is_some() => self.method_faults("Server", one),
+            one => self.response_faults(method, one),
         }
     }
 
     fn batch(&self, several: &[Value], check: impl Fn(&Value) -> Vec<String>) -> Vec<String> {
         if self.revision != "2025-03-26" {
-            return vec!["there are no batches".to_owned()];
+            return vec!["batches are not allowed".to_owned()];
         }
         several.iter().flat_map(check).collect()
     }
 
-    /// What is wrong with a request or a notification by `side`.
-    fn said(&self, side: &str, message: &Value) -> Vec<String> {
+    /// The faults of a request or notification from `side`.
+    fn method_faults(&self, side: &str, message: &Value) -> Vec<String> {
         let method = message["method"].as_str().unwrap_or_default();
         let kind = if message.get("id").is_some() { "Request" } else { "Notification" };
         let envelope = self.faults(&format!("JSONRPC{kind}"), message);
         let Some(name) = self.requests.get(method) else {
             let is_extension = self.revision == MODERN && EXTENSIONS.contains(&method);
-            // A client may tell of what nobody knows; it is passed over.
+            // A client may send unknown notifications, which are ignored.
             if !is_extension && (side, kind) != ("Client", "Notification") {
-                return vec![format!("nobody knows `{method}`")];
+                return vec![format!("unknown method `{method}`")];
             }
             return envelope;
         };
-        if !self.may(side, kind, name) {
-            return vec![format!("`{method}` is not for a {side} to send as a {kind}")];
+        if !self.may_send(side, kind, name) {
+            return vec![format!("a {side} must not send `{method}` as a {kind}")];
         }
-        // Older ones define what is in the envelope alone.
+        // Older revisions define the envelope separately.
         if envelope.is_empty() { self.faults(name, message) } else { envelope }
     }
 
-    /// Whether `name` is among what `side` may send.
-    fn may(&self, side: &str, kind: &str, name: &str) -> bool {
+    /// Whether `side` may send the definition `name`.
+    fn may_send(&self, side: &str, kind: &str, name: &str) -> bool {
         let union = &self.whole[self.definitions][format!("{side}{kind}")];
         let wanted = format!("#/{}/{name}", self.definitions);
         match union["anyOf"].as_array() {
             Some(several) => several.iter().any(|one| one["$ref"] == wanted.as_str()),
-            // One alone is written out, or referred to.
+            // A union of one is inlined or a reference.
             None => {
                 let method =
                     self.whole[self.definitions][name]["properties"]["method"].get("const");
@@ -189,12 +196,12 @@ impl Schemas {
         }
     }
 
-    /// What is wrong with an answer to `method`.
-    fn answered(&self, method: Option<&str>, message: &Value) -> Vec<String> {
+    /// The faults of an answer to `method`.
+    fn response_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         if let Some(error) = message.get("error") {
             let typed = error["code"].as_i64().and_then(|code| self.errors.get(&code));
             let any = self.either("JSONRPCErrorResponse", "JSONRPCError");
-            return self.faults(typed.map_or(any, String::as_str), &self.addressed(message));
+            return self.faults(typed.map_or(any, String::as_str), &self.with_id(message));
         }
         let result = &message["result"];
         let name = match result["resultType"].as_str() {
@@ -210,8 +217,8 @@ impl Schemas {
         faults
     }
 
-    /// An error to nobody has the id JSON-RPC gives it in revisions whose schema forgot that.
-    fn addressed(&self, message: &Value) -> Value {
+    /// `message` with an id if it is null, since older schemas do not allow a null id in errors.
+    fn with_id(&self, message: &Value) -> Value {
         let mut message = message.clone();
         if self.revision.as_str() < "2025-11-25" && message["id"].is_null() {
             message["id"] = json!(0);
@@ -223,16 +230,16 @@ impl Schemas {
         if self.whole[self.definitions].get(new).is_some() { new } else { old }
     }
 
-    /// What `value` has that the definition `name` does not, or has not.
+    /// The faults of `value` against the definition `name`.
     fn faults(&self, name: &str, value: &Value) -> Vec<String> {
         let mut compiled = self.compiled.lock().unwrap();
         let compile = || Arc::new(self.compile(name));
         let validator = compiled.entry(name.to_owned()).or_insert_with(compile).clone();
         drop(compiled);
-        let tell = |fault: jsonschema::ValidationError| {
+        let describe = |fault: jsonschema::ValidationError| {
             format!("{name}{}: {fault}", fault.instance_path())
         };
-        validator.iter_errors(value).take(6).map(tell).collect()
+        validator.iter_errors(value).take(6).map(describe).collect()
     }
 
     fn compile(&self, name: &str) -> Validator {
@@ -242,14 +249,14 @@ impl Schemas {
     }
 }
 
-/// Forms have whole numbers in what is published, against the text that it is made from.
-fn correct(definitions: &mut Value) {
+/// Allows fractions in forms: the published schemas have integers there, unlike the specification.
+fn allow_fractions(definitions: &mut Value) {
     let bounds = ["minimum", "maximum", "default"];
     let bounds = bounds.map(|bound| format!("/NumberSchema/properties/{bound}/type"));
-    let filled = ["", "/anyOf/1"];
-    let filled =
-        filled.map(|or| format!("/ElicitResult/properties/content/additionalProperties{or}/type"));
-    for kind in bounds.iter().chain(&filled) {
+    let contents = ["", "/anyOf/1"];
+    let contents = contents
+        .map(|or| format!("/ElicitResult/properties/content/additionalProperties{or}/type"));
+    for kind in bounds.iter().chain(&contents) {
         if let Some(kind) = definitions.pointer_mut(kind) {
             let text = kind.to_string().replace("\"integer\"", "\"number\"");
             *kind = serde_json::from_str(&text).unwrap();
@@ -257,16 +264,16 @@ fn correct(definitions: &mut Value) {
     }
 }
 
-/// What the schema is known by to itself.
+/// The URI of the schema in the registry.
 const SCHEMA: &str = "mcp:schema";
 
 fn draft(definitions: &str) -> Draft {
     if definitions == "$defs" { Draft::Draft202012 } else { Draft::Draft7 }
 }
 
-/// The schema of `revision` in the package's only file, which is JavaScript made small.
-fn within(package: &str, revision: &str) -> Value {
-    // Each has what its predecessor has not.
+/// The schema of `revision` in the package's only file, which is minified JavaScript.
+fn find_schema(package: &str, revision: &str) -> Value {
+    // A definition that each revision has and its predecessor has not.
     let marks = [
         ("2025-03-26", "JSONRPCBatchRequest"),
         ("2025-06-18", "ElicitRequest"),
@@ -282,10 +289,10 @@ fn within(package: &str, revision: &str) -> Value {
     let begins = package.match_indices("={$schema:`").map(|(at, begin)| (at + 1, begin));
     let mut literals = begins.filter_map(|(at, _)| Literal { rest: &package[at..] }.value());
     let found = literals.find(|schema| mark(schema) == Some(revision));
-    found.unwrap_or_else(|| panic!("the conformance package has no schema of {revision} any more"))
+    found.unwrap_or_else(|| panic!("the conformance package has no schema of {revision}"))
 }
 
-/// Reads a literal of JavaScript that computes nothing; `None` where it does.
+/// Reads a constant JavaScript literal; `None` if it computes something.
 struct Literal<'t> {
     rest: &'t str,
 }
@@ -325,7 +332,7 @@ impl Literal<'_> {
         }
     }
 
-    /// Reads one after another up to `end`, from the bracket that opens them on.
+    /// Reads items from the opening bracket up to `end`.
     fn each(&mut self, end: char, mut one: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.rest = &self.rest[1..];
         while !self.rest.starts_with(end) {
@@ -378,94 +385,102 @@ impl Literal<'_> {
     }
 }
 
-/// What is heard on one line between a client and the server.
+/// Validates the messages on one connection between a client and the server.
 #[derive(Default)]
-pub(crate) struct Ear {
-    /// What the handshake settled.
+pub(crate) struct MessageChecker {
+    /// The session that the handshake opened.
     session: Option<Arc<Session>>,
-    /// By its id as JSON.
-    asked: HashMap<String, Asked>,
+    /// Requests of the client by their id as JSON.
+    asked: HashMap<String, PendingRequest>,
 }
 
-/// What one handshake settled.
+/// A session as its handshake opened it.
 struct Session {
     revision: &'static str,
-    /// What the server asks, by its id as JSON.
-    questions: Mutex<HashMap<String, String>>,
+    /// Requests of the server by their id as JSON.
+    server_requests: Mutex<HashMap<String, String>>,
 }
 
-/// What a client asked.
-struct Asked {
+/// A request of a client without an answer yet.
+struct PendingRequest {
     revision: &'static str,
     method: String,
-    /// What was sent, until it is known whether that was to be refused.
+    /// The message, to be validated once it is accepted.
     message: Option<Value>,
 }
 
-/// Each session over HTTP, where one has many lines.
+/// Each session over HTTP, which may have many connections.
 static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<Session>>>> = LazyLock::new(Mutex::default);
 
-impl Ear {
-    /// What comes now is of 2024-11-05 and answers what is asked on other lines.
-    pub(crate) fn of_half(&mut self) {
-        let session = Session { revision: "2024-11-05", questions: Mutex::default() };
+impl MessageChecker {
+    /// Marks the connection as an HTTP+SSE stream of 2024-11-05, with requests on other connections.
+    pub(crate) fn use_http_sse(&mut self) {
+        let session = Session { revision: "2024-11-05", server_requests: Mutex::default() };
         self.session = Some(Arc::new(session));
     }
 
-    /// What comes now belongs to the session `id`, or to none.
-    pub(crate) fn of_session(&mut self, id: Option<&str>) {
+    /// Marks the following messages as part of the session `id`, or of none.
+    pub(crate) fn use_session(&mut self, id: Option<&str>) {
         self.session = id.and_then(|id| SESSIONS.lock().unwrap().get(id).cloned());
     }
 
-    /// A client says this, and means it to be `right`.
+    /// Validates a message of the client, which should be `valid`.
     #[track_caller]
-    pub(crate) fn sent(&mut self, message: &Value, right: bool) {
+    pub(crate) fn sent(&mut self, message: &Value, valid: bool) {
         for message in each(message) {
             let Some(revision) = self.revision(message) else { continue };
             match (message["method"].as_str(), message.get("id")) {
                 (Some(method), Some(id)) => {
                     let id = id.to_string();
                     let method = method.to_owned();
-                    let message = right.then(|| message.clone());
-                    self.asked.insert(id, Asked { revision, method, message });
+                    let message = valid.then(|| message.clone());
+                    self.asked.insert(id, PendingRequest { revision, method, message });
                 }
-                (Some(_), None) if right => check_to_server(revision, message),
-                (None, _) if right => self.told(message),
+                (Some(_), None) if valid => check_to_server(revision, message),
+                (None, _) if valid => self.check_client_response(message),
                 _ => {}
             }
         }
     }
 
-    /// A client answers what the server asks.
+    /// Validates an answer of the client to a request of the server.
     #[track_caller]
-    fn told(&self, message: &Value) {
+    fn check_client_response(&self, message: &Value) {
         let Some(session) = &self.session else { return };
-        let Some(schemas) = of(session.revision) else { return };
-        let method = session.questions.lock().unwrap().get(&message["id"].to_string()).cloned();
-        let faults = schemas.answered(method.as_deref(), message);
-        assert!(faults.is_empty(), "a test answered {method:?} so: {faults:#?}\n{message}");
+        let Some(schemas) = for_revision(session.revision) else { return };
+        let method =
+            session.server_requests.lock().unwrap().get(&message["id"].to_string()).cloned();
+        let faults = schemas.response_faults(method.as_deref(), message);
+        assert!(
+            faults.is_empty(),
+            "invalid answer from a test to {method:?}: {faults:#?}\n{message}"
+        );
     }
 
-    /// The server says this; `opened` is the session that it opens with it.
+    /// Validates a message of the server; `opened` is the session that it opens.
     #[track_caller]
     pub(crate) fn received(&mut self, message: &Value, opened: Option<&str>) {
         for message in each(message) {
             if message.get("method").is_some() {
-                self.heard(message);
+                self.check_server_method(message);
             } else {
-                self.answered(message, opened);
+                self.check_response(message, opened);
             }
         }
     }
 
-    /// The server says something unasked, or asks something.
+    /// Validates a notification or request of the server.
     #[track_caller]
-    fn heard(&self, message: &Value) {
+    fn check_server_method(&self, message: &Value) {
         let tagged = message["params"]["_meta"].get("io.modelcontextprotocol/subscriptionId");
         match &self.session {
             Some(session) if tagged.is_none() => {
                 if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
-                    session.questions.lock().unwrap().insert(id.to_string(), method.to_owned());
+                    session
+                        .server_requests
+                        .lock()
+                        .unwrap()
+                        .insert(id.to_string(), method.to_owned());
                 }
                 check_from_server(session.revision, None, message);
             }
@@ -477,7 +492,7 @@ impl Ear {
     }
 
     #[track_caller]
-    fn answered(&mut self, message: &Value, opened: Option<&str>) {
+    fn check_response(&mut self, message: &Value, opened: Option<&str>) {
         let Some(asked) = self.asked.get_mut(&message["id"].to_string()) else {
             if let Some(session) = &self.session {
                 check_from_server(session.revision, None, message);
@@ -488,7 +503,7 @@ impl Ear {
         if message.get("result").is_some() {
             if asked.method == "initialize" {
                 revision = known(&message["result"]["protocolVersion"]).unwrap_or(revision);
-                let session = Arc::new(Session { revision, questions: Mutex::default() });
+                let session = Arc::new(Session { revision, server_requests: Mutex::default() });
                 if let Some(id) = opened {
                     SESSIONS.lock().unwrap().insert(id.to_owned(), session.clone());
                 }
@@ -501,7 +516,7 @@ impl Ear {
         check_from_server(revision, Some(&asked.method), message);
     }
 
-    /// The revision a client's message is of, where it is of one.
+    /// The revision of a client's message, if it has one.
     fn revision(&self, message: &Value) -> Option<&'static str> {
         match message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion") {
             Some(named) => known(named),

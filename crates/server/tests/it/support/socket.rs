@@ -22,7 +22,7 @@ pub(crate) struct Socket {
 pub(crate) enum Ended {
     /// With a closing handshake, and this code.
     Closed(u16),
-    /// Cut.
+    /// Without a closing handshake.
     Cut,
 }
 
@@ -64,13 +64,13 @@ impl Socket {
         self.say(&message.to_string());
     }
 
-    /// Sends a text that may be no message.
+    /// Sends any text.
     #[track_caller]
     pub(crate) fn say(&mut self, text: &str) {
         self.line.send(Message::text(text)).unwrap();
     }
 
-    /// The next message; how it ended, if it did.
+    /// The next message, or how the socket ended.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Result<Value, Ended> {
         loop {
@@ -78,7 +78,7 @@ impl Socket {
                 Ok(Message::Text(text)) => return Ok(serde_json::from_str(&text).unwrap()),
                 Ok(Message::Ping(_) | Message::Pong(_)) => {}
                 Ok(Message::Close(frame)) => {
-                    // Our own goes out with the next read or flush.
+                    // Our closing frame is sent with the next read or flush.
                     let _ = self.line.flush();
                     return Err(Ended::Closed(frame.map_or(1005, |frame| frame.code.into())));
                 }
@@ -86,7 +86,7 @@ impl Socket {
                 Err(Error::Io(err))
                     if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
-                    panic!("nothing came within {PATIENCE:?}")
+                    panic!("no message within {PATIENCE:?}")
                 }
                 Err(_gone) => return Err(Ended::Cut),
             }
@@ -95,17 +95,17 @@ impl Socket {
 
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Value {
-        self.next().unwrap_or_else(|ended| panic!("it ended: {ended:?}"))
+        self.next().unwrap_or_else(|ended| panic!("the socket ended: {ended:?}"))
     }
 
-    /// Sends a request and gives back what comes next.
+    /// Sends a request and returns the next message.
     #[track_caller]
     pub(crate) fn ask(&mut self, message: &Value) -> Value {
         self.send(message);
         self.receive()
     }
 
-    /// All messages that still come, and how it ends.
+    /// All remaining messages, and how the socket ends.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> (Vec<Value>, Ended) {
         let mut messages = Vec::new();
@@ -117,7 +117,7 @@ impl Socket {
         }
     }
 
-    /// All messages up to and with the first that `is_last`.
+    /// All messages up to and including the first that `is_last`.
     #[track_caller]
     pub(crate) fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
@@ -131,7 +131,7 @@ impl Socket {
         }
     }
 
-    /// Closes it in order, and waits until the server has too.
+    /// Closes the socket and waits until the server has closed it too.
     #[track_caller]
     pub(crate) fn close(&mut self) {
         self.line.close(None).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::schemas::Ear;
+use super::schemas::MessageChecker;
 use super::{PATIENCE, Server};
 
 /// `toolgate stdio` and its one client, which reads nothing until it is asked to.
@@ -20,21 +20,28 @@ pub(crate) struct Stdio {
     lines: Option<Receiver<Vec<u8>>>,
     /// Received while waiting for another.
     early: Vec<Value>,
-    ear: Ear,
+    checker: MessageChecker,
 }
 
 impl Stdio {
     pub(crate) fn new(server: Server) -> Self {
         let (input, output) = server.take_child(|child| (child.stdin.take(), child.stdout.take()));
-        Self { server, input, output, lines: None, early: Vec::new(), ear: Ear::default() }
+        Self {
+            server,
+            input,
+            output,
+            lines: None,
+            early: Vec::new(),
+            checker: MessageChecker::default(),
+        }
     }
 
     #[track_caller]
     pub(crate) fn write(&mut self, bytes: &[u8]) {
-        // What is larger is about its size.
+        // Larger messages test the size limit only.
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.len() < 4 << 20);
         for message in lines.filter_map(|line| serde_json::from_slice(line).ok()) {
-            self.ear.sent(&message, false);
+            self.checker.sent(&message, false);
         }
         self.put(bytes);
     }
@@ -46,22 +53,22 @@ impl Stdio {
     /// Sends one message as a line.
     #[track_caller]
     pub(crate) fn send(&mut self, message: &Value) {
-        self.ear.sent(message, true);
+        self.checker.sent(message, true);
         self.put(format!("{message}\n").as_bytes());
     }
 
-    /// Sends what no client should, which may be taken all the same.
+    /// Sends an invalid message that may be accepted.
     pub(crate) fn send_malformed(&mut self, message: &Value) {
-        self.ear.sent(message, false);
+        self.checker.sent(message, false);
         self.put(format!("{message}\n").as_bytes());
     }
 
-    /// Closes our end; what was sent will be answered.
+    /// Closes the input; sent requests are still answered.
     pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// Our end, to be written to beside the reading.
+    /// Takes the input, so that another thread can write to it.
     pub(crate) fn take_input(&mut self) -> ChildStdin {
         self.input.take().unwrap()
     }
@@ -72,7 +79,7 @@ impl Stdio {
         self.output = None;
     }
 
-    /// The next message that has not been received, whichever it is.
+    /// The next message.
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Value {
         if !self.early.is_empty() {
@@ -81,7 +88,7 @@ impl Stdio {
         self.line(PATIENCE).expect("the server closed its end")
     }
 
-    /// The answer to `id`; others are kept for later.
+    /// The answer to `id`; other messages are kept for later.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: impl Into<Value>) -> Value {
         let id = id.into();
@@ -97,14 +104,14 @@ impl Stdio {
         }
     }
 
-    /// Sends a request and gives back its answer.
+    /// Sends a request and returns its answer.
     #[track_caller]
     pub(crate) fn ask(&mut self, message: &Value) -> Value {
         self.send(message);
         self.answer(message["id"].clone())
     }
 
-    /// All that is still to come until the server closes its end.
+    /// All remaining messages until the server closes its output.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> Vec<Value> {
         let mut rest = std::mem::take(&mut self.early);
@@ -120,12 +127,12 @@ impl Stdio {
         let lines = self.lines.get_or_insert_with(|| lines_of(output.take().unwrap()));
         match lines.recv_timeout(bound) {
             Ok(line) => {
-                let message = whole(&line);
-                self.ear.received(&message, None);
+                let message = parse_line(&line);
+                self.checker.received(&message, None);
                 Some(message)
             }
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("nothing came within {bound:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("no message within {bound:?}"),
         }
     }
 }
@@ -152,9 +159,9 @@ fn lines_of(output: ChildStdout) -> Receiver<Vec<u8>> {
     lines
 }
 
-/// A line of output, which must hold exactly one JSON object: nothing else belongs there.
+/// Parses a line of output, which must be one JSON object or array.
 #[track_caller]
-fn whole(line: &[u8]) -> Value {
+fn parse_line(line: &[u8]) -> Value {
     assert_eq!(line.last(), Some(&b'\n'), "a line was cut: {}", String::from_utf8_lossy(line));
     let value: Value = serde_json::from_slice(line).unwrap_or_else(|err| {
         panic!("not a message ({err}): {}", String::from_utf8_lossy(line));

@@ -1,4 +1,4 @@
-//! A client over HTTP/1.1 that sends exactly the bytes it is told to.
+//! A client over HTTP/1.1 that sends exactly the given bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,10 +6,10 @@ use std::ops::Deref;
 
 use serde_json::Value;
 
-use super::schemas::Ear;
+use super::schemas::MessageChecker;
 use super::{MODERN, PATIENCE, Server, wait_until};
 
-/// `toolgate serve`, and where it listens.
+/// `toolgate serve` and its address.
 pub(crate) struct Served {
     pub(crate) addr: SocketAddr,
     pub(crate) server: Server,
@@ -20,7 +20,7 @@ impl Served {
         Connection::to(self.addr)
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on a new connection.
     #[track_caller]
     pub(crate) fn send(&self, post: &Post) -> Response {
         let mut connection = self.connect();
@@ -28,13 +28,13 @@ impl Served {
         connection.response()
     }
 
-    /// Sends one message and gives back the message that answers it.
+    /// Sends one message and returns the answer.
     #[track_caller]
     pub(crate) fn ask(&self, message: &Value) -> Value {
         self.send(&Post::mcp(message)).message()
     }
 
-    /// Begins a session and gives back its id.
+    /// Opens a session and returns its id.
     #[track_caller]
     pub(crate) fn session(&self, revision: &str) -> String {
         let response = self.send(&Post::mcp(&super::initialize(0, revision)));
@@ -62,14 +62,14 @@ pub(crate) struct Post {
     target: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
-    /// Whether the body is what a client should send.
-    right: bool,
+    /// Whether the body should be a valid message.
+    valid: bool,
 }
 
 impl Post {
     /// A message to `/mcp`, with the headers its revision asks for.
     pub(crate) fn mcp(message: &Value) -> Self {
-        let post = Self { right: true, ..Self::bytes(message.to_string().as_bytes()) };
+        let post = Self { valid: true, ..Self::bytes(message.to_string().as_bytes()) };
         let version = "io.modelcontextprotocol/protocolVersion";
         if message["params"]["_meta"][version] != MODERN {
             return post;
@@ -88,33 +88,33 @@ impl Post {
         }
     }
 
-    /// Whatever bytes to `/mcp`.
+    /// Any bytes to `/mcp`.
     pub(crate) fn bytes(body: &[u8]) -> Self {
         let post = Self {
             method: "POST".to_owned(),
             target: "/mcp".to_owned(),
             headers: Vec::new(),
             body: body.to_owned(),
-            right: false,
+            valid: false,
         };
         post.with("content-type", "application/json")
             .with("accept", "application/json, text/event-stream")
             .with("content-length", &body.len().to_string())
     }
 
-    /// Nothing to `target`.
+    /// A request to `target` without a body.
     pub(crate) fn bare(method: &str, target: &str) -> Self {
         let method = method.to_owned();
         let target = target.to_owned();
-        Self { method, target, headers: Vec::new(), body: Vec::new(), right: false }
+        Self { method, target, headers: Vec::new(), body: Vec::new(), valid: false }
     }
 
-    /// With this header, instead of any of the same name.
+    /// With this header instead of others of the same name.
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
         self.without(name).and(name, value)
     }
 
-    /// With this header beside any of the same name.
+    /// With this header in addition to others of the same name.
     pub(crate) fn and(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -125,39 +125,39 @@ impl Post {
         self
     }
 
-    /// Knowing that no client should send it, and that it may be taken all the same.
+    /// Marks the body as invalid; it may still be accepted.
     pub(crate) fn malformed(self) -> Self {
-        Self { right: false, ..self }
+        Self { valid: false, ..self }
     }
 
     pub(crate) fn to(self, target: &str) -> Self {
         Self { target: target.to_owned(), ..self }
     }
 
-    /// Lets `ear` hear it, if it is one of MCP's messages.
+    /// Passes the message to `checker` if it is one of MCP's.
     #[track_caller]
-    fn said_to(&self, ear: &mut Ear) {
+    fn check_with(&self, checker: &mut MessageChecker) {
         let value = |name: &str| {
             let mut all = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
             all.next().map(|(_, value)| value.as_str())
         };
-        ear.of_session(value("mcp-session-id"));
+        checker.use_session(value("mcp-session-id"));
         let is_mcps = self.method == "POST"
             && self.target.ends_with("/mcp")
             && !self.target.ends_with("/v1/mcp");
-        // What is larger is about its size.
+        // Larger messages test the size limit only.
         if is_mcps
             && self.body.len() < 4 << 20
             && let Ok(message) = serde_json::from_slice(&self.body)
         {
-            ear.sent(&message, self.right);
+            checker.sent(&message, self.valid);
         }
         if self.method == "GET" && self.target == "/sse" {
-            ear.of_half();
+            checker.use_http_sse();
         }
     }
 
-    /// The bytes of it, sent to `addr`. A `Host` header that was not given is added.
+    /// The bytes of the request to `addr`. Adds a `Host` header if there is none.
     pub(crate) fn written(&self, addr: SocketAddr) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -174,19 +174,19 @@ impl Post {
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     addr: SocketAddr,
-    /// Read and not used yet.
+    /// Bytes that were read but not used yet.
     buffer: Vec<u8>,
-    ear: Ear,
+    checker: MessageChecker,
 }
 
-/// A response's first part.
+/// The status and headers of a response.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// A response, whole.
+/// A whole response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) head: Head,
@@ -199,7 +199,7 @@ impl Connection {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, addr, buffer: Vec::new(), ear: Ear::default() }
+        Self { stream, addr, buffer: Vec::new(), checker: MessageChecker::default() }
     }
 
     #[track_caller]
@@ -207,12 +207,12 @@ impl Connection {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Writes bytes that the server may not want any more.
+    /// Writes bytes; ignores errors.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Whether something came that was not read yet, or the other end closed.
+    /// Whether there are unread bytes, or the server closed the connection.
     pub(crate) fn has_answer(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -222,7 +222,7 @@ impl Connection {
 
     #[track_caller]
     pub(crate) fn post(&mut self, post: &Post) {
-        post.said_to(&mut self.ear);
+        post.check_with(&mut self.checker);
         let bytes = post.written(self.addr);
         self.write(&bytes);
     }
@@ -234,7 +234,7 @@ impl Connection {
         let response = Response { head, body };
         let opened = response.header("mcp-session-id");
         for message in response.messages() {
-            self.ear.received(&message, opened);
+            self.checker.received(&message, opened);
         }
         response
     }
@@ -277,7 +277,7 @@ impl Connection {
             let chunk = self.chunk()?;
             let text = String::from_utf8(chunk).unwrap();
             if let Some(message) = events(&text).pop() {
-                self.ear.received(&message, None);
+                self.checker.received(&message, None);
                 return Some(message);
             }
         }
@@ -292,7 +292,7 @@ impl Connection {
         (size > 0).then_some(chunk)
     }
 
-    /// What comes up to and with `end`.
+    /// The bytes up to and including `end`.
     #[track_caller]
     fn until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
@@ -311,14 +311,14 @@ impl Connection {
         self.buffer.drain(..count).collect()
     }
 
-    /// All until the server closes the connection, which it must.
+    /// The bytes until the server closes the connection, which it must.
     #[track_caller]
     pub(crate) fn until_closed(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.buffer)
     }
 
-    /// Whether anything is left to be read; waits for bytes or the end.
+    /// Waits for more bytes or the end; returns whether there were bytes.
     #[track_caller]
     fn more(&mut self) -> bool {
         let mut bytes = [0; 8192];
@@ -329,7 +329,7 @@ impl Connection {
                 true
             }
             Err(err) if err.kind() == ErrorKind::ConnectionReset => false,
-            Err(err) => panic!("nothing came within {PATIENCE:?} ({err}): {:?}", self.text()),
+            Err(err) => panic!("no bytes within {PATIENCE:?} ({err}): {:?}", self.text()),
         }
     }
 
@@ -337,7 +337,7 @@ impl Connection {
         String::from_utf8_lossy(&self.buffer).into_owned()
     }
 
-    /// Goes away.
+    /// Closes the connection.
     pub(crate) fn close(self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -347,7 +347,7 @@ impl Head {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(other, _)| other == name);
         let value = values.next()?;
-        assert!(values.next().is_none(), "`{name}` stands twice");
+        assert!(values.next().is_none(), "duplicate header `{name}`");
         Some(&value.1)
     }
 
@@ -408,12 +408,12 @@ impl Response {
 
 fn events(text: &str) -> Vec<Value> {
     let datas = text.lines().filter_map(|line| line.strip_prefix("data:"));
-    // An event without data says where its stream stands, and no more.
+    // An event without data only has an id.
     let datas = datas.filter(|data| !data.trim().is_empty());
     datas.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// Waits until the server takes connections no more.
+/// Waits until the server refuses connections.
 #[track_caller]
 pub(crate) fn closed(addr: SocketAddr) {
     wait_until("connections are refused", || TcpStream::connect(addr).is_err());

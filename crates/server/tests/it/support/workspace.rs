@@ -8,12 +8,12 @@ use tempfile::TempDir;
 
 const README: &str = "# A workspace\n\nIt is small.\n";
 
-/// A folder with a `README.md`, gone with the last who holds it.
+/// A folder with a `README.md`, deleted with the last clone.
 #[derive(Clone)]
 pub(crate) struct Workspace(Arc<TempDir>);
 
 impl Workspace {
-    /// What `README.md` in every workspace holds.
+    /// The content of `README.md` in every workspace.
     pub(crate) const README: &'static str = README;
 
     pub(crate) fn new() -> Self {
@@ -21,7 +21,7 @@ impl Workspace {
         Self(Arc::new(folder)).file("README.md", README)
     }
 
-    /// With a file more, and the folders on its way.
+    /// With another file and its parent folders.
     pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         self.put(name, content);
         self
@@ -33,7 +33,7 @@ impl Workspace {
         fs::write(path, content).unwrap();
     }
 
-    /// With a symlink `name` that says `target`.
+    /// With a symlink `name` to `target`.
     pub(crate) fn link(self, name: &str, target: impl AsRef<Path>) -> Self {
         std::os::unix::fs::symlink(target, self.path(name)).unwrap();
         self

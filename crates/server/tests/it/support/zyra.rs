@@ -1,4 +1,4 @@
-//! Zyra's wire, as its clients speak it; and the program Zyra.
+//! Zyra's wire as its clients use it, and the program Zyra.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Post, Response, Served, wait_for};
 
-/// A call that is to be a job.
+/// Parameters of a call that starts a job.
 pub(crate) fn accepted(tool: &str, arguments: Value) -> Value {
     json!({ "name": tool, "arguments": arguments, "mode": "async" })
 }
@@ -20,7 +20,7 @@ pub(crate) fn zyra() -> PathBuf {
     zyra
 }
 
-/// Checks a discovered command: its name as Zyra spells names, its schema a schema of an object.
+/// Checks a discovered command: its name in Zyra's form, and its schema that of an object.
 #[track_caller]
 pub(crate) fn check_command(command: &Value) {
     let name = command["name"].as_str().unwrap();
@@ -52,7 +52,7 @@ impl Served {
         answer["result"].take()
     }
 
-    /// Starts a job and gives back its id.
+    /// Starts a job and returns its id.
     #[track_caller]
     pub(crate) fn begin(&self, tool: &str, arguments: Value) -> String {
         let result = self.result("tools/call", accepted(tool, arguments));
@@ -70,7 +70,7 @@ impl Served {
         self.send(&Post::bare("DELETE", target))
     }
 
-    /// The job `id` as it is.
+    /// The current state of the job `id`.
     #[track_caller]
     pub(crate) fn job(&self, id: &str) -> Value {
         let response = self.get(&format!("/jobs/{id}"));

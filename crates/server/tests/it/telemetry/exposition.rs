@@ -1,32 +1,32 @@
-//! A reader of OpenMetrics text that lets nothing pass: by the standard, and by none of our code.
+//! A strict parser of OpenMetrics text, independent of toolgate's code.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// What a text says: each sample by its name and labels, as they are written.
+/// A parsed text: each sample by its name and labels, as they are written.
 pub(super) struct Exposition {
     pub(super) samples: BTreeMap<String, f64>,
 }
 
 impl Exposition {
-    /// What `text` says.
+    /// Parses `text`.
     #[track_caller]
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let lines = text.strip_suffix("# EOF\n").expect("it ends with `# EOF`");
         assert!(lines.is_empty() || lines.ends_with('\n'), "its last line is cut off");
         let (mut kinds, mut samples) = (HashMap::<String, String>::new(), BTreeMap::new());
         let mut family = String::new();
         for line in lines.lines() {
-            if let Some(said) = line.strip_prefix("# ") {
-                let (what, said) = said.split_once(' ').expect(line);
-                let (name, value) = said.split_once(' ').expect(line);
-                is_name(name, line);
-                assert!(matches!(what, "HELP" | "TYPE" | "UNIT"), "{line}");
-                assert!(what != "UNIT" || name.ends_with(&format!("_{value}")), "{line}");
-                if what == "TYPE" {
-                    let kind = ["counter", "gauge", "histogram", "info"].contains(&value);
-                    assert!(kind, "{line}");
+            if let Some(comment) = line.strip_prefix("# ") {
+                let (keyword, rest) = comment.split_once(' ').expect(line);
+                let (name, value) = rest.split_once(' ').expect(line);
+                check_name(name, line);
+                assert!(matches!(keyword, "HELP" | "TYPE" | "UNIT"), "{line}");
+                assert!(keyword != "UNIT" || name.ends_with(&format!("_{value}")), "{line}");
+                if keyword == "TYPE" {
+                    let is_known = ["counter", "gauge", "histogram", "info"].contains(&value);
+                    assert!(is_known, "{line}");
                     let before = kinds.insert(name.to_owned(), value.to_owned());
-                    assert_eq!(before, None, "twice: {line}");
+                    assert_eq!(before, None, "duplicate: {line}");
                 }
                 name.clone_into(&mut family);
                 continue;
@@ -36,43 +36,43 @@ impl Exposition {
                 Some((name, labels)) => (name, labels.strip_suffix('}').expect(line)),
                 None => (key, ""),
             };
-            is_name(name, line);
-            let end = name.strip_prefix(family.as_str()).expect(line);
-            let ends: &[&str] = match kinds[&family].as_str() {
+            check_name(name, line);
+            let suffix = name.strip_prefix(family.as_str()).expect(line);
+            let suffixes: &[&str] = match kinds[&family].as_str() {
                 "counter" => &["_total", "_created"],
                 "gauge" => &[""],
                 "info" => &["_info"],
                 _ => &["_bucket", "_count", "_sum", "_created"],
             };
-            assert!(ends.contains(&end), "{line} is none of a {}", kinds[&family]);
-            are_labels(labels, line);
+            assert!(suffixes.contains(&suffix), "{line} is not a sample of a {}", kinds[&family]);
+            check_labels(labels, line);
             let value: f64 = value.parse().expect(line);
-            assert_eq!(samples.insert(key.to_owned(), value), None, "twice: {line}");
+            assert_eq!(samples.insert(key.to_owned(), value), None, "duplicate: {line}");
         }
         let exposition = Self { samples };
-        exposition.histograms_add_up();
+        exposition.check_histograms();
         exposition
     }
 
-    /// What it says of `key`, which is written as it is there.
+    /// Returns the value of the sample `key`.
     #[track_caller]
     pub(super) fn value(&self, key: &str) -> f64 {
         let names = || self.samples.keys().cloned().collect::<Vec<_>>().join("\n");
         *self.samples.get(key).unwrap_or_else(|| panic!("no {key} in\n{}", names()))
     }
 
-    /// All samples of `name`, by their labels.
-    pub(super) fn of_name(&self, name: &str) -> BTreeMap<String, f64> {
-        let of = self.samples.iter().filter_map(|(key, value)| {
+    /// Returns all samples of `name`, by their labels.
+    pub(super) fn samples_of(&self, name: &str) -> BTreeMap<String, f64> {
+        let samples = self.samples.iter().filter_map(|(key, value)| {
             let labels = key.strip_prefix(name)?;
             (labels.is_empty() || labels.starts_with('{')).then(|| (labels.to_owned(), *value))
         });
-        of.collect()
+        samples.collect()
     }
 
-    /// Each bucket holds what those below it do, and the last holds all.
+    /// Checks that the buckets of each histogram are cumulative and end with the total.
     #[track_caller]
-    fn histograms_add_up(&self) {
+    fn check_histograms(&self) {
         let mut series: BTreeMap<(String, String), Vec<(f64, f64)>> = BTreeMap::new();
         for (key, count) in &self.samples {
             let Some((name, labels)) = key.split_once("_bucket{") else { continue };
@@ -94,19 +94,19 @@ impl Exposition {
 }
 
 #[track_caller]
-fn is_name(name: &str, line: &str) {
+fn check_name(name: &str, line: &str) {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
     assert!(first && letters.all(|c| c.is_ascii_alphanumeric() || c == '_'), "{line}");
 }
 
 #[track_caller]
-fn are_labels(mut labels: &str, line: &str) {
+fn check_labels(mut labels: &str, line: &str) {
     while !labels.is_empty() {
         let (name, rest) = labels.split_once("=\"").expect(line);
-        is_name(name, line);
+        check_name(name, line);
         let (value, rest) = rest.split_once('"').expect(line);
-        assert!(!value.contains('\\'), "none of ours has to be escaped: {line}");
+        assert!(!value.contains('\\'), "no value of toolgate needs escapes: {line}");
         labels = rest.strip_prefix(',').unwrap_or(rest);
         assert!(rest.is_empty() || rest.starts_with(','), "{line}");
     }

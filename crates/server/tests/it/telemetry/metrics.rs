@@ -24,11 +24,11 @@ fn metrics(served: &Served) -> Exposition {
     assert_eq!(page.status, 200, "{page:?}");
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(page.header("content-type"), Some(kind));
-    Exposition::of(&page.text())
+    Exposition::parse(&page.text())
 }
 
 #[test]
-fn each_call_is_counted_by_tool_dialect_and_outcome_and_by_nothing_that_a_caller_writes() {
+fn calls_are_counted_by_tool_dialect_and_outcome_without_input_in_labels() {
     let served = launch().served();
     served.ask(&call(1, "files_exists", json!({ "path": "." })));
     served.ask(&call(2, "files.exists", json!({ "path": "." })));
@@ -43,7 +43,7 @@ fn each_call_is_counted_by_tool_dialect_and_outcome_and_by_nothing_that_a_caller
     served.rpc("tools/call", json!({ "name": "files-exists", "arguments": { "path": "." } }));
     let text = page(&served).text();
     assert!(!text.contains("made"), "{text}");
-    let metrics = Exposition::of(&text);
+    let metrics = Exposition::parse(&text);
     let label = |tool, dialect, outcome| {
         format!("{{tool=\"{tool}\",dialect=\"{dialect}\",outcome=\"{outcome}\"}}")
     };
@@ -57,18 +57,18 @@ fn each_call_is_counted_by_tool_dialect_and_outcome_and_by_nothing_that_a_caller
         (label("files.exists", "zyra", "ok"), 1.0),
         (label("files.read", "mcp", "not_found"), 1.0),
     ];
-    assert_eq!(metrics.of_name("toolgate_calls_total"), expected.into());
-    let took = |what, tool| {
-        metrics.value(&format!("toolgate_call_duration_seconds_{what}{{tool=\"{tool}\"}}"))
+    assert_eq!(metrics.samples_of("toolgate_calls_total"), expected.into());
+    let duration = |suffix, tool| {
+        metrics.value(&format!("toolgate_call_duration_seconds_{suffix}{{tool=\"{tool}\"}}"))
     };
-    assert_eq!(took("count", "files.exists"), 3.0);
-    assert!((0.0..60.0).contains(&took("sum", "files.exists")));
+    assert_eq!(duration("count", "files.exists"), 3.0);
+    assert!((0.0..60.0).contains(&duration("sum", "files.exists")));
     assert_eq!(metrics.value("toolgate_build_info{version=\"0.1.0\"}"), 1.0);
     assert!(metrics.value("toolgate_start_time_seconds") > 1.7e9);
 }
 
 #[test]
-fn how_much_goes_on_is_said_beside_how_much_may() {
+fn gauges_show_the_current_number_and_the_limit() {
     let served = launch().set("limits_programs", 3).set("server_connections_max", 50).served();
     let idle = metrics(&served);
     assert_eq!(idle.value("toolgate_calls_running{pool=\"programs\"}"), 0.0);
@@ -99,7 +99,7 @@ fn how_much_goes_on_is_said_beside_how_much_may() {
     fs::write(served.root().join("go"), "").unwrap();
     running.close();
     drop(socket);
-    wait_until("all is idle again", || {
+    wait_until("the server is idle again", || {
         let idle = metrics(&served);
         idle.value("toolgate_jobs_ended_total{state=\"succeeded\"}") == 1.0
             && idle.value("toolgate_calls_running{pool=\"programs\"}") == 0.0
@@ -126,7 +126,7 @@ fn the_page_has_every_metric_of_the_reference() {
 }
 
 #[test]
-fn nothing_is_counted_for_who_did_not_ask_for_it_and_nothing_is_said_to_who_may_not_call() {
+fn metrics_are_off_by_default_and_need_a_credential() {
     let plain = Launch::over(&Workspace::new()).served();
     assert_eq!(page(&plain).status, 404);
 
@@ -153,17 +153,17 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn of_each_upstream_it_is_said_whether_it_is_connected_and_whether_it_fails() {
+fn metrics_show_whether_each_upstream_is_connected_or_failing() {
     let itself = format!("[upstream.itself]\ncommand = [{:?}, \"stdio\"]\n", binary());
     let settings = format!("{itself}[upstream.dead]\ncommand = [\"false\"]\n");
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
     let served = launch.set("telemetry_metrics", "true").served();
-    let of = |what: &str, upstream: &str| {
-        let name = format!("toolgate_upstream_{what}{{upstream=\"{upstream}\"}}");
+    let gauge = |state: &str, upstream: &str| {
+        let name = format!("toolgate_upstream_{state}{{upstream=\"{upstream}\"}}");
         metrics(&served).value(&name)
     };
-    let is = |upstream| (of("connected", upstream), of("failing", upstream));
+    let state = |upstream| (gauge("connected", upstream), gauge("failing", upstream));
     served.ask(&modern(1, "tools/list", json!({})));
-    assert_eq!((is("itself"), is("dead")), ((1.0, 0.0), (0.0, 1.0)));
+    assert_eq!((state("itself"), state("dead")), ((1.0, 0.0), (0.0, 1.0)));
 }

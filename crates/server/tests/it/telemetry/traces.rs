@@ -1,4 +1,4 @@
-//! Spans, at a collector that takes them.
+//! Spans that are sent to a collector.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,30 +13,30 @@ use crate::support::{
     Client, Launch, Post, REVISIONS, Wire, Workspace, call, modern, structured, wait_until,
 };
 
-/// A collector of OTLP over HTTP, which answers as it is told to.
+/// A collector of OTLP over HTTP, with a configured answer.
 struct Collector {
     addr: SocketAddr,
     requests: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Collector {
-    /// One that answers with `status`, or never.
+    /// Starts a collector that answers with `status`, or never.
     fn answering(status: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let requests = Arc::default();
-        let taken: Arc<Mutex<Vec<Value>>> = Arc::clone(&requests);
+        let received: Arc<Mutex<Vec<Value>>> = Arc::clone(&requests);
         spawn(move || {
-            let mut kept = Vec::new();
+            let mut unanswered = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
-                taken.lock().unwrap().push(request(&mut stream));
+                received.lock().unwrap().push(request(&mut stream));
                 match status {
                     Some(status) => {
                         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
                         let _ = stream.write_all(answer.as_bytes());
                     }
-                    None => kept.push(stream),
+                    None => unanswered.push(stream),
                 }
             }
         });
@@ -50,24 +50,24 @@ impl Collector {
 
     fn spans(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
-        let of = |request: &Value| {
+        let spans = |request: &Value| {
             let resource = &request["resourceSpans"][0];
-            let named = json!({ "key": "service.name", "value": { "stringValue": "toolgate" } });
-            let about = resource["resource"]["attributes"].as_array().unwrap();
-            assert!(about.contains(&named), "{request}");
+            let service = json!({ "key": "service.name", "value": { "stringValue": "toolgate" } });
+            let attributes = resource["resource"]["attributes"].as_array().unwrap();
+            assert!(attributes.contains(&service), "{request}");
             resource["scopeSpans"][0]["spans"].as_array().unwrap().clone()
         };
-        requests.iter().flat_map(of).collect()
+        requests.iter().flat_map(spans).collect()
     }
 }
 
-/// What was posted to where spans are taken.
+/// Reads an export request and returns its body.
 fn request(stream: &mut TcpStream) -> Value {
     let mut bytes = Vec::new();
     loop {
         let mut piece = [0; 4096];
         let count = stream.read(&mut piece).unwrap();
-        assert_ne!(count, 0, "it broke off: {}", String::from_utf8_lossy(&bytes));
+        assert_ne!(count, 0, "the request is incomplete: {}", String::from_utf8_lossy(&bytes));
         bytes.extend(&piece[..count]);
         let text = String::from_utf8_lossy(&bytes);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
@@ -81,10 +81,10 @@ fn request(stream: &mut TcpStream) -> Value {
     }
 }
 
-/// What a span says of `key`.
-fn about(span: &Value, key: &str) -> Option<String> {
-    let all = span["attributes"].as_array().unwrap();
-    let value = &all.iter().find(|one| one["key"] == key)?["value"];
+/// Returns the attribute `key` of a span.
+fn attribute(span: &Value, key: &str) -> Option<String> {
+    let attributes = span["attributes"].as_array().unwrap();
+    let value = &attributes.iter().find(|one| one["key"] == key)?["value"];
     Some(match value["boolValue"].as_bool() {
         Some(is) => is.to_string(),
         None => value["stringValue"].as_str().unwrap().to_owned(),
@@ -101,8 +101,8 @@ fn traced(id: u64, flags: &str) -> Value {
     modern(id, "tools/call", params)
 }
 
-/// What the program that `answer` is of found in its environment.
-fn program_s_parent(answer: &Value) -> String {
+/// Returns `TRACEPARENT` from the environment of the program that `answer` is about.
+fn program_parent(answer: &Value) -> String {
     let stdout = structured(answer)["stdout"].as_str().unwrap().to_owned();
     assert!(stdout.contains("TRACESTATE=a=b"), "{stdout}");
     let (_, parent) = stdout.split_once("TRACEPARENT=").expect("a parent");
@@ -110,11 +110,11 @@ fn program_s_parent(answer: &Value) -> String {
 }
 
 #[test]
-fn a_call_is_a_span_in_the_trace_it_came_in_and_its_programs_go_on_with_it() {
+fn a_call_is_a_span_in_the_clients_trace_and_its_programs_continue_it() {
     let collector = Collector::answering(Some("200 OK"));
     let mut stdio = collector.launch().stdio();
-    let sampled = program_s_parent(&stdio.ask(&traced(1, "01")));
-    let unsampled = program_s_parent(&stdio.ask(&traced(2, "00")));
+    let sampled = program_parent(&stdio.ask(&traced(1, "01")));
+    let unsampled = program_parent(&stdio.ask(&traced(2, "00")));
     stdio.ask(&call(3, "made_up", json!({})));
     stdio.ask(&call(4, "exec_run", json!({ "command": "false" })));
     stdio.ask(&modern(5, "prompts/get", json!({ "name": "bootstrap" })));
@@ -131,18 +131,18 @@ fn a_call_is_a_span_in_the_trace_it_came_in_and_its_programs_go_on_with_it() {
         "resources/read",
     ];
     assert_eq!(names, expected);
-    let told = json!(spans).to_string();
-    assert!(!told.contains("made_up") && !told.contains("audit://"), "{told}");
+    let sent = json!(spans).to_string();
+    assert!(!sent.contains("made_up") && !sent.contains("audit://"), "{sent}");
 
     assert_eq!((&spans[0]["traceId"], &spans[0]["parentSpanId"]), (&json!(TRACE), &json!(PARENT)));
     assert_eq!(sampled, format!("00-{TRACE}-{}-01", spans[0]["spanId"].as_str().unwrap()));
-    assert_eq!(unsampled, format!("00-{TRACE}-{PARENT}-00"), "it wants no span");
+    assert_eq!(unsampled, format!("00-{TRACE}-{PARENT}-00"), "an unsampled call has no span");
     assert_eq!(spans[0]["traceState"], "a=b");
     let nanos = |span: &Value, at: &str| span[at].as_str().unwrap().parse::<u64>().unwrap();
     for span in &spans {
-        assert_eq!(span["kind"], 2, "of a server");
+        assert_eq!(span["kind"], 2, "the kind is server");
         assert!(nanos(span, "endTimeUnixNano") > nanos(span, "startTimeUnixNano"));
-        assert_eq!(about(span, "network.transport").unwrap(), "pipe");
+        assert_eq!(attribute(span, "network.transport").unwrap(), "pipe");
         assert_eq!(span["spanId"].as_str().unwrap().len(), 16);
     }
     for (span, method, outcome, error) in [
@@ -152,59 +152,59 @@ fn a_call_is_a_span_in_the_trace_it_came_in_and_its_programs_go_on_with_it() {
         (&spans[3], "prompts/get", "ok", None),
         (&spans[4], "resources/read", "ok", None),
     ] {
-        assert_eq!(about(span, "mcp.method.name").unwrap(), method);
-        assert_eq!(about(span, "toolgate.outcome").unwrap(), outcome);
-        assert_eq!(about(span, "error.type").as_deref(), error);
+        assert_eq!(attribute(span, "mcp.method.name").unwrap(), method);
+        assert_eq!(attribute(span, "toolgate.outcome").unwrap(), outcome);
+        assert_eq!(attribute(span, "error.type").as_deref(), error);
         assert_eq!(span["status"]["code"].as_u64(), error.map(|_| 2));
     }
-    assert_eq!(about(&spans[2], "gen_ai.tool.name").unwrap(), "exec.run");
-    assert_eq!(about(&spans[2], "toolgate.policy.decision").unwrap(), "allow");
-    assert_eq!(about(&spans[3], "gen_ai.prompt.name").unwrap(), "bootstrap");
+    assert_eq!(attribute(&spans[2], "gen_ai.tool.name").unwrap(), "exec.run");
+    assert_eq!(attribute(&spans[2], "toolgate.policy.decision").unwrap(), "allow");
+    assert_eq!(attribute(&spans[3], "gen_ai.prompt.name").unwrap(), "bootstrap");
     assert_eq!(spans[2].get("parentSpanId"), None);
     assert_ne!(spans[2]["traceId"], spans[3]["traceId"]);
-    // The record has what came.
-    let came = format!("00-{TRACE}-{PARENT}-01");
-    assert_eq!(stdio.records()[0]["trace"], came);
+    // The audit record has the trace of the client.
+    let received = format!("00-{TRACE}-{PARENT}-01");
+    assert_eq!(stdio.records()[0]["trace"], received);
 }
 
 #[test]
-fn a_span_names_its_session_as_the_record_does_and_comes_while_the_server_runs() {
+fn a_span_has_the_session_of_its_record_and_is_sent_while_the_server_runs() {
     let collector = Collector::answering(Some("200 OK"));
     let wire = Wire::Http(collector.launch().served());
     let mut client = Client::open(wire, REVISIONS[1], json!({}));
     client.call("files_exists", json!({ "path": "." }));
     client.server().outcomes(1);
-    wait_until("the span is there", || collector.spans().len() == 1);
+    wait_until("the span is sent", || collector.spans().len() == 1);
     let span = &collector.spans()[0];
     let record = &client.server().records()[0];
-    assert_eq!(about(span, "mcp.session.id").unwrap(), record["session"]);
-    assert_eq!(about(span, "network.transport").unwrap(), "tcp");
-    assert_eq!(about(span, "network.protocol.name").unwrap(), "http");
+    assert_eq!(attribute(span, "mcp.session.id").unwrap(), record["session"]);
+    assert_eq!(attribute(span, "network.transport").unwrap(), "tcp");
+    assert_eq!(attribute(span, "network.protocol.name").unwrap(), "http");
 }
 
 #[test]
-fn spans_that_a_collector_does_not_take_are_dropped_and_counted_and_cost_no_call_anything() {
+fn spans_that_the_collector_rejects_are_dropped_and_counted() {
     let collector = Collector::answering(Some("400 Bad Request"));
     let served = collector.launch().set("telemetry_metrics", "true").served();
     for id in 0..5 {
         structured(&served.ask(&call(id, "files_exists", json!({ "path": "." }))));
     }
-    wait_until("they are dropped", || {
+    wait_until("the spans are dropped", || {
         let page = served.send(&Post::bare("GET", "/metrics")).text();
-        let metrics = Exposition::of(&page);
+        let metrics = Exposition::parse(&page);
         assert_eq!(metrics.value("toolgate_spans_sent_total"), 0.0);
         metrics.value("toolgate_spans_dropped_total") == 5.0
     });
-    wait_until("it is said", || served.log().contains("spans are dropped"));
+    wait_until("the drop is logged", || served.log().contains("spans are dropped"));
     assert_eq!(served.log().matches("spans are dropped").count(), 1, "{}", served.log());
 }
 
 #[test]
-fn a_collector_that_never_answers_keeps_no_server_from_stopping() {
+fn a_collector_that_never_answers_does_not_keep_the_server_from_stopping() {
     let collector = Collector::answering(None);
     let mut stdio = collector.launch().stdio();
     structured(&stdio.ask(&call(1, "files_exists", json!({ "path": "." }))));
-    wait_until("it is asked", || !collector.requests.lock().unwrap().is_empty());
+    wait_until("a request is received", || !collector.requests.lock().unwrap().is_empty());
     let begun = Instant::now();
     stdio.close_input();
     assert_eq!(stdio.ended().code(), Some(0));

@@ -1,4 +1,4 @@
-//! An index that is on its way: what is answered meanwhile, and what is said of it.
+//! Searches while the index is being built.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{found, paths, status};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, structured, wait_long_for};
 
-/// A workspace with so many files more than one has: reading them takes a while.
+/// A workspace with `files` additional files, so that reading them takes a while.
 pub(crate) fn large(files: usize) -> Workspace {
     let workspace = Workspace::new();
     for file in 0..files {
@@ -19,27 +19,27 @@ pub(crate) fn large(files: usize) -> Workspace {
 }
 
 #[test]
-fn a_first_search_answers_from_what_is_indexed_so_far_and_says_how_far_that_is() {
+fn a_first_search_answers_from_the_incomplete_index_and_reports_progress() {
     let workspace = large(5_000);
-    // It waits half of that, and reading them all takes far longer.
+    // The search waits half of this time, and reading all files takes far longer.
     let launch = Launch::over(&workspace).set("limits_deadline_ms", 400);
     let mut client = Client::stdio(launch, MODERN);
-    let ask = json!({ "query": "zebra", "top_k": 50 });
-    let ask = json!({ "name": "search_semantic", "arguments": ask });
-    let mut message = client.request("tools/call", ask);
-    message["params"]["_meta"]["progressToken"] = json!("how far");
-    let begun = Instant::now();
+    let input = json!({ "query": "zebra", "top_k": 50 });
+    let params = json!({ "name": "search_semantic", "arguments": input });
+    let mut message = client.request("tools/call", params);
+    message["params"]["_meta"]["progressToken"] = json!("token");
+    let start = Instant::now();
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
-    let mut told = Vec::new();
+    let mut notifications = Vec::new();
     let answer = loop {
-        let said = stdio.receive();
-        if said["id"] == message["id"] {
-            break said;
+        let received = stdio.receive();
+        if received["id"] == message["id"] {
+            break received;
         }
-        told.push(said);
+        notifications.push(received);
     };
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     let index = &structured(&answer)["index"];
     assert_eq!((&index["state"], &index["complete"]), (&json!("building"), &json!(false)));
     let files = index["files"].as_u64().unwrap();
@@ -49,16 +49,17 @@ fn a_first_search_answers_from_what_is_indexed_so_far_and_says_how_far_that_is()
     let is_progress = |it: &Value| {
         let params = &it["params"];
         let message = params["message"].as_str().unwrap_or_default();
-        params["progressToken"] == "how far" && message.ends_with("files indexed")
+        params["progressToken"] == "token" && message.ends_with(" indexed")
     };
-    assert!(!told.is_empty() && told.iter().all(is_progress), "{told:?}");
-    // What is in it already is found.
-    wait_long_for(Duration::from_secs(60), "something is found before all is indexed", || {
+    let all_progress = notifications.iter().all(is_progress);
+    assert!(!notifications.is_empty() && all_progress, "{notifications:?}");
+    // Files that are already in the index are found.
+    wait_long_for(Duration::from_secs(60), "a match in the incomplete index", || {
         let some = found(&mut client, json!({ "query": "zebra", "top_k": 50 }));
-        assert_eq!(some["index"]["complete"], false, "nothing was: {}", some["index"]);
+        assert_eq!(some["index"]["complete"], false, "no match before: {}", some["index"]);
         (!paths(&some).is_empty()).then_some(())
     });
-    let index = wait_long_for(Duration::from_secs(60), "it is whole", || {
+    let index = wait_long_for(Duration::from_secs(60), "the index is complete", || {
         let index = status(&mut client, "workspace");
         (index["complete"] == true).then_some(index)
     });

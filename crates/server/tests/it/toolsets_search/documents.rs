@@ -1,4 +1,4 @@
-//! Documents that callers put: found, replaced, taken out, and kept.
+//! Documents that callers store: searching, replacing, removing and keeping them.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use super::{found, status};
 use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
 
-fn upsert(client: &mut Client, ask: Value) -> Value {
-    structured(&client.call("search_upsert", ask)).clone()
+fn upsert(client: &mut Client, input: Value) -> Value {
+    structured(&client.call("search_upsert", input)).clone()
 }
 
 fn ids(found: &Value) -> Vec<&str> {
@@ -16,7 +16,7 @@ fn ids(found: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn documents_are_found_by_what_they_say_in_their_namespace_alone() {
+fn documents_are_found_by_content_in_their_namespace_only() {
     over_both(&Workspace::new(), |client| {
         let documents = json!([
             { "id": "meeting.md", "text": "# Monday\n\nThe okapi enclosure needs a new fence.\n",
@@ -54,7 +54,7 @@ fn documents_are_found_by_what_they_say_in_their_namespace_alone() {
 }
 
 #[test]
-fn documents_outlive_their_server_and_its_cache() {
+fn documents_survive_a_restart_and_the_loss_of_the_cache() {
     let workspace = Workspace::new();
     let state = TempDir::new().unwrap();
     let start = |cache: &TempDir| {
@@ -64,26 +64,26 @@ fn documents_outlive_their_server_and_its_cache() {
     let cache = TempDir::new().unwrap();
     let documents = json!([{ "id": "a", "text": "an okapi" }]);
     upsert(&mut start(&cache), json!({ "namespace": "notes", "documents": documents }));
-    let ask = json!({ "query": "okapi", "namespace": "notes" });
+    let input = json!({ "query": "okapi", "namespace": "notes" });
     for cache in [cache, TempDir::new().unwrap()] {
         let mut client = start(&cache);
-        assert_eq!(ids(&found(&mut client, ask.clone())), ["a"]);
+        assert_eq!(ids(&found(&mut client, input.clone())), ["a"]);
     }
 }
 
 #[test]
-fn documents_that_cannot_be_put_are_refused_with_their_place() {
+fn invalid_documents_are_rejected_with_the_reason() {
     let launch = Launch::over(&Workspace::new())
         .set("search_namespaces", "docs=docs")
         .set("search_documents_max", 2);
     let mut client = Client::stdio(launch, MODERN);
     let one = json!([{ "id": "a", "text": "x" }]);
-    for (ask, said) in [
+    for (input, expected) in [
         (json!({ "namespace": "workspace", "documents": one }), "has files"),
         (json!({ "namespace": "docs", "documents": one }), "has files"),
-        (json!({ "namespace": "../x", "documents": one }), "small letters"),
+        (json!({ "namespace": "../x", "documents": one }), "lower-case letters"),
         (json!({ "namespace": "n" }), "nothing to do"),
-        (json!({ "namespace": "n", "remove": ["a"] }), "no namespace is named `n`"),
+        (json!({ "namespace": "n", "remove": ["a"] }), "unknown namespace `n`"),
         (json!({ "namespace": "n", "documents": [{ "id": "", "text": "x" }] }), "/documents/0/id"),
         (json!({ "namespace": "n", "documents": [{ "id": "a" }] }), "/documents/0"),
         (json!({ "namespace": "n", "documents": [{ "id": "a", "text": "x", "json": 1 }] }), "one"),
@@ -91,7 +91,7 @@ fn documents_that_cannot_be_put_are_refused_with_their_place() {
         (json!({ "namespace": "n", "documents": one, "remove": ["a"] }), "twice"),
         (
             json!({ "namespace": "n", "documents": [{ "id": "a", "text": "x".repeat(2 << 20) }] }),
-            "cut it",
+            "split it",
         ),
         (
             json!({ "namespace": "n", "documents":
@@ -99,10 +99,10 @@ fn documents_that_cannot_be_put_are_refused_with_their_place() {
             "search.documents_max",
         ),
     ] {
-        let told = refusal(&client.call("search_upsert", ask.clone()));
-        assert!(told.contains(said), "{ask}: {told}");
+        let message = refusal(&client.call("search_upsert", input.clone()));
+        assert!(message.contains(expected), "{input}: {message}");
     }
-    // `n` is one, though nothing is in it.
+    // `n` counts as a namespace, although it is empty.
     for at in 0..63 {
         upsert(&mut client, json!({ "namespace": format!("many-{at}"), "documents": one }));
     }

@@ -1,4 +1,4 @@
-//! How fresh an index is: what was saved is found by the next search, and costs what changed.
+//! Freshness of an index: the next search finds saved files, and only changes are read again.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::{found, paths, status};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, over_both, structured, wait_until};
 use crate::toolsets_git::{git, repository};
 
-/// The server's number.
+/// The server's process id.
 fn pid(client: &Client) -> u32 {
     match &client.wire {
         Wire::Stdio(stdio) => stdio.pid,
@@ -19,8 +19,8 @@ fn pid(client: &Client) -> u32 {
     }
 }
 
-/// What the server holds open.
-fn held(client: &Client) -> Vec<String> {
+/// The files that the server has open.
+fn open_files(client: &Client) -> Vec<String> {
     let folder = format!("/proc/{}/fd", pid(client));
     let links = fs::read_dir(folder).unwrap().flatten();
     let targets = links.filter_map(|it| fs::read_link(it.path()).ok());
@@ -28,22 +28,22 @@ fn held(client: &Client) -> Vec<String> {
 }
 
 #[test]
-fn a_function_that_was_just_saved_is_found_however_it_was_saved() {
+fn a_saved_function_is_found_for_every_way_of_saving() {
     let workspace = Workspace::new().file("src/lib.rs", "fn first() {}\n");
     over_both(&workspace, |client| {
         workspace.put("src/lib.rs", "fn first() {}\n");
         assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), [""; 0]);
-        // In place.
+        // Written in place.
         let typed = "fn first() {}\n\n/// Feeds an okapi.\nfn feed_okapi() {\n    todo!()\n}\n";
         workspace.put("src/lib.rs", typed);
         assert_eq!(paths(&found(client, json!({ "query": "feed okapi" }))), ["src/lib.rs"]);
-        // Beside, and put in its place.
+        // Written to another file that replaces it.
         let typed = typed.replace("okapi", "gnu");
         workspace.put("src/.lib.rs.swp", &typed);
         fs::rename(workspace.path("src/.lib.rs.swp"), workspace.path("src/lib.rs")).unwrap();
         assert_eq!(paths(&found(client, json!({ "query": "feed gnu" }))), ["src/lib.rs"]);
         assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), [""; 0]);
-        // In a folder that is new, within one that is new.
+        // In a new folder within a new folder.
         workspace.put("a/b/c/deep.rs", "fn bongo() {}\n");
         assert_eq!(paths(&found(client, json!({ "query": "bongo" }))), ["a/b/c/deep.rs"]);
         // Moved with its folder.
@@ -51,12 +51,12 @@ fn a_function_that_was_just_saved_is_found_however_it_was_saved() {
         assert_eq!(paths(&found(client, json!({ "query": "bongo" }))), ["z/b/c/deep.rs"]);
         workspace.put("z/b/c/deep.rs", "fn nyala() {}\n");
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
-        // Ignored from now on.
+        // Ignored by `.gitignore`.
         workspace.put(".gitignore", "z/\n");
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
         fs::remove_file(workspace.path(".gitignore")).unwrap();
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
-        // By a rule that is in no file of the workspace.
+        // Ignored by a rule that is not in the workspace.
         workspace.put(".git/info/exclude", "z/\n");
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
         workspace.put(".git/info/exclude", "y/\n");
@@ -73,12 +73,12 @@ fn a_function_that_was_just_saved_is_found_however_it_was_saved() {
     });
 }
 
-/// How long what is saved takes to be found on the average; the benchmark measures it, this only
-/// sees that nothing waits for a clock.
+/// The largest median time to find a saved file. The benchmark measures it; this only checks that
+/// nothing waits for a timer.
 const SOON: Duration = Duration::from_secs(1);
 
 #[test]
-fn whatever_happens_to_files_the_next_search_knows_of_it_soon() {
+fn a_search_soon_sees_saved_moved_deleted_and_ignored_files_and_branch_switches() {
     let workspace = repository();
     for at in 0..200 {
         let text = format!("fn zebra_{at}() {{\n    run_{at}();\n}}\n");
@@ -96,15 +96,15 @@ fn whatever_happens_to_files_the_next_search_knows_of_it_soon() {
     git(&workspace, &["checkout", "-q", "main"]);
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     found(&mut client, json!({ "query": "zebra" }));
-    let mut took = Vec::new();
-    let mut check = |what: &str, query: &str, path: &str, is_there: bool| {
-        let begun = Instant::now();
+    let mut times = Vec::new();
+    let mut check = |event: &str, query: &str, path: &str, is_expected: bool| {
+        let start = Instant::now();
         let all = found(&mut client, json!({ "query": query, "top_k": 50 }));
-        took.push(begun.elapsed());
+        times.push(start.elapsed());
         let is_it = |it: &Value| it["path"] == path && it["snippet"].to_string().contains(query);
         let is_found = all["matches"].as_array().unwrap().iter().any(is_it);
-        assert_eq!(is_found, is_there, "{what}: {query} in {path}: {:?}", paths(&all));
-        assert_eq!(all["index"]["complete"], true, "{what}: {}", all["index"]);
+        assert_eq!(is_found, is_expected, "{event}: {query} in {path}: {:?}", paths(&all));
+        assert_eq!(all["index"]["complete"], true, "{event}: {}", all["index"]);
     };
     for name in ["okapi", "quagga", "nyala", "tapir", "kudu"] {
         workspace.put("src/0/new.rs", format!("fn feed_{name}() {{}}\n"));
@@ -113,7 +113,7 @@ fn whatever_happens_to_files_the_next_search_knows_of_it_soon() {
         check("moved", name, "src/1/moved.rs", true);
         check("moved", name, "src/0/new.rs", false);
         fs::remove_file(workspace.path("src/1/moved.rs")).unwrap();
-        check("gone", name, "src/1/moved.rs", false);
+        check("deleted", name, "src/1/moved.rs", false);
         git(&workspace, &["checkout", "-q", "other"]);
         check("on the other branch", "bongo", "only/here.rs", true);
         check("on the other branch", "gnu_7", "src/0/z7.rs", true);
@@ -126,14 +126,14 @@ fn whatever_happens_to_files_the_next_search_knows_of_it_soon() {
         fs::remove_file(workspace.path(".gitignore")).unwrap();
         check("not ignored any more", "zebra_7", "src/0/z7.rs", true);
     }
-    took.sort_unstable();
-    let median = took[took.len() / 2];
-    eprintln!("found after {median:?}, at the longest {:?}", took.last().unwrap());
-    assert!(median < SOON, "{took:?}");
+    times.sort_unstable();
+    let median = times[times.len() / 2];
+    eprintln!("median time {median:?}, longest {:?}", times.last().unwrap());
+    assert!(median < SOON, "{times:?}");
 }
 
 #[test]
-fn what_is_saved_is_indexed_though_nobody_searches() {
+fn saved_files_are_indexed_without_a_search() {
     let workspace = Workspace::new();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     found(&mut client, json!({ "query": "anything" }));
@@ -147,32 +147,33 @@ fn what_is_saved_is_indexed_though_nobody_searches() {
     for at in 0..10 {
         fs::remove_file(workspace.path(&format!("{at}.rs"))).unwrap();
     }
-    wait_until("the removed files are not any more", || {
+    wait_until("the removed files are no longer in the index", || {
         status(&mut client, "workspace")["files"] == before + 10
     });
 }
 
 #[test]
-fn nothing_is_watched_or_kept_before_the_first_search() {
+fn no_files_are_watched_or_indexed_before_the_first_search() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     structured(&client.call("files_read", json!({ "path": "README.md" })));
     assert_eq!(status(&mut client, "workspace")["state"], "absent");
-    let watches = |client: &Client| held(client).iter().filter(|it| it.contains("inotify")).count();
-    // That of the configuration alone.
-    assert_eq!(watches(&client), 1, "{:?}", held(&client));
-    // Its own folder is there, since a server that is confined could make none, and empty.
+    let watches =
+        |client: &Client| open_files(client).iter().filter(|it| it.contains("inotify")).count();
+    // Only the configuration is watched.
+    assert_eq!(watches(&client), 1, "{:?}", open_files(&client));
+    // The cache folder exists, because a sandboxed server could not create it, and is empty.
     assert_eq!(fs::read_dir(cache.path().join("toolgate")).unwrap().count(), 0);
     found(&mut client, json!({ "query": "workspace" }));
     assert_eq!(status(&mut client, "workspace")["state"], "ready");
-    assert_eq!(watches(&client), 2, "{:?}", held(&client));
+    assert_eq!(watches(&client), 2, "{:?}", open_files(&client));
     assert_eq!(fs::read_dir(cache.path().join("toolgate/search")).unwrap().count(), 1);
 }
 
 #[test]
-fn an_index_outlives_its_server_and_takes_in_what_changed_meanwhile() {
+fn an_index_survives_a_killed_server_and_later_changes_are_indexed() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     let start = || {
@@ -197,7 +198,7 @@ fn an_index_outlives_its_server_and_takes_in_what_changed_meanwhile() {
 }
 
 #[test]
-fn of_two_servers_one_keeps_the_index_and_the_other_takes_over_when_it_is_killed() {
+fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
@@ -212,7 +213,7 @@ fn of_two_servers_one_keeps_the_index_and_the_other_takes_over_when_it_is_killed
     assert_eq!(state(&mut other)["state"], "following");
     assert_eq!(paths(&found(&mut other, json!({ "query": "zebra" }))), ["a.rs"]);
     workspace.put("b.rs", "fn okapi() {}\n");
-    wait_until("the other server finds what the one has taken in", || {
+    wait_until("the other server finds the new file", || {
         paths(&found(&mut other, json!({ "query": "okapi" }))) == ["b.rs"]
     });
     let Wire::Stdio(stdio) = &one.wire else { unreachable!() };
@@ -223,21 +224,22 @@ fn of_two_servers_one_keeps_the_index_and_the_other_takes_over_when_it_is_killed
     assert_eq!(paths(&found(&mut other, json!({ "query": "bongo" }))), ["c.rs"]);
 }
 
-/// Every file beneath a folder.
+/// All files beneath a folder.
 pub(super) fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 #[test]
-fn an_index_that_is_truncated_garbage_or_of_another_version_is_built_anew_and_says_so() {
-    type Harm = fn(&std::path::Path);
-    let cut: Harm = |path| {
+fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
+    type Damage = fn(&std::path::Path);
+    let cut: Damage = |path| {
         let bytes = fs::read(path).unwrap();
         fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
     };
-    let garbage: Harm = |path| fs::write(path, b"{\"format\":99999}").unwrap();
-    for (what, harm) in [("index.json", cut), ("index.json", garbage), ("", cut), ("", garbage)] {
+    let garbage: Damage = |path| fs::write(path, b"{\"format\":99999}").unwrap();
+    for (suffix, damage) in [("index.json", cut), ("index.json", garbage), ("", cut), ("", garbage)]
+    {
         let workspace = Workspace::new();
         let cache = TempDir::new().unwrap();
         for at in 0..20 {
@@ -247,26 +249,27 @@ fn an_index_that_is_truncated_garbage_or_of_another_version_is_built_anew_and_sa
             let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
             Client::stdio(launch, MODERN)
         };
-        let asked = json!({ "query": "zebra", "top_k": 50 });
-        let whole = {
+        let input = json!({ "query": "zebra", "top_k": 50 });
+        let before = {
             let mut client = start();
-            let whole = found(&mut client, asked.clone());
+            let before = found(&mut client, input.clone());
             let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
             stdio.close_input();
             stdio.ended();
-            whole
+            before
         };
         let all = files(&cache.path().join("toolgate/search"));
-        let harmed = all.iter().filter(|path| path.to_string_lossy().ends_with(what));
-        let harmed: Vec<_> = harmed.filter(|path| fs::metadata(path).unwrap().len() > 0).collect();
-        assert!(!harmed.is_empty(), "{what}: {all:?}");
-        harmed.iter().for_each(|path| harm(path));
+        let damaged = all.iter().filter(|path| path.to_string_lossy().ends_with(suffix));
+        let damaged: Vec<_> =
+            damaged.filter(|path| fs::metadata(path).unwrap().len() > 0).collect();
+        assert!(!damaged.is_empty(), "{suffix}: {all:?}");
+        damaged.iter().for_each(|path| damage(path));
         let mut client = start();
-        wait_until("all is found again", || {
-            paths(&found(&mut client, asked.clone())).len() == paths(&whole).len()
+        wait_until("all files are found again", || {
+            paths(&found(&mut client, input.clone())).len() == paths(&before).len()
         });
         let index: Value = status(&mut client, "workspace");
         let note = index["note"].as_str().unwrap_or_default();
-        assert!(note.starts_with("built anew: "), "{what}: {index}");
+        assert!(note.starts_with("rebuilt: "), "{suffix}: {index}");
     }
 }

@@ -1,5 +1,5 @@
-//! What happens to an index while it is kept: full disks, folders that are deleted, servers that
-//! are stuck or killed.
+//! Failures while an index is maintained: full disks, deleted folders, and servers that are stuck
+//! or killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ fn signal(client: &Client, signal: Signal) {
     stdio.signal(signal);
 }
 
-/// Lets nothing be committed to the index in `folder` until this is dropped, as a full disk does.
-struct Full(PathBuf);
+/// Makes all commits to the index in `folder` fail until this is dropped, like a full disk.
+struct FullDisk(PathBuf);
 
-impl Full {
+impl FullDisk {
     fn of(folder: &Path) -> Self {
         let at = folder.join("words/meta.json.new");
         fs::create_dir(&at).unwrap();
@@ -34,40 +34,42 @@ impl Full {
     }
 }
 
-impl Drop for Full {
+impl Drop for FullDisk {
     fn drop(&mut self) {
         fs::remove_dir(&self.0).unwrap();
     }
 }
 
 #[test]
-fn what_follows_says_complete_once_the_one_that_keeps_the_index_does() {
+fn a_following_server_reports_complete_once_the_leader_does() {
     let workspace = large(2_000);
     let cache = TempDir::new().unwrap();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        // It waits half of that for the index.
+        // A search waits half of this time for the index.
         Client::stdio(launch.set("limits_deadline_ms", 400), MODERN)
     };
-    let ask = || json!({ "query": "zebra" });
-    let mut leads = start();
-    assert_eq!(found(&mut leads, ask())["index"]["state"], "building");
-    signal(&leads, Signal::STOP);
-    let mut follows = start();
-    wait_until("it has opened the index", || {
-        found(&mut follows, ask())["index"]["state"] == "following"
+    let input = || json!({ "query": "zebra" });
+    let mut leader = start();
+    assert_eq!(found(&mut leader, input())["index"]["state"], "building");
+    signal(&leader, Signal::STOP);
+    let mut follower = start();
+    wait_until("the follower has opened the index", || {
+        found(&mut follower, input())["index"]["state"] == "following"
     });
-    let told = status(&mut follows, "workspace");
-    assert_eq!(told["complete"], false, "{told}");
-    signal(&leads, Signal::CONT);
-    wait_until("all is taken in", || status(&mut leads, "workspace")["state"] == "ready");
-    wait_until("it follows", || status(&mut follows, "workspace")["complete"] == true);
-    let told = |client: &mut Client| status(client, "workspace")["files"].clone();
-    assert_eq!(told(&mut follows), told(&mut leads));
+    let index = status(&mut follower, "workspace");
+    assert_eq!(index["complete"], false, "{index}");
+    signal(&leader, Signal::CONT);
+    wait_until("all files are indexed", || status(&mut leader, "workspace")["state"] == "ready");
+    wait_until("the follower reports it", || {
+        status(&mut follower, "workspace")["complete"] == true
+    });
+    let files = |client: &mut Client| status(client, "workspace")["files"].clone();
+    assert_eq!(files(&mut follower), files(&mut leader));
 }
 
 #[test]
-fn what_follows_one_that_is_stuck_says_which_and_takes_over_when_that_ends() {
+fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
@@ -75,50 +77,50 @@ fn what_follows_one_that_is_stuck_says_which_and_takes_over_when_that_ends() {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         Client::stdio(launch, MODERN)
     };
-    let mut leads = start();
-    let mut follows = start();
-    found(&mut leads, json!({ "query": "zebra" }));
-    wait_until("it follows", || {
-        let index = found(&mut follows, json!({ "query": "zebra" }))["index"].clone();
+    let mut leader = start();
+    let mut follower = start();
+    found(&mut leader, json!({ "query": "zebra" }));
+    wait_until("the second server follows", || {
+        let index = found(&mut follower, json!({ "query": "zebra" }))["index"].clone();
         index["state"] == "following" && index["complete"] == true
     });
-    signal(&leads, Signal::STOP);
-    // As if it was a minute ago.
-    let sign = fs::File::options().write(true).open(index(&cache).join("leader.json")).unwrap();
-    sign.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    signal(&leader, Signal::STOP);
+    // As if the leader's last sign of life was a minute ago.
+    let file = fs::File::options().write(true).open(index(&cache).join("leader.json")).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     workspace.put("b.rs", "fn okapi() {}\n");
-    let mut told = Value::Null;
-    wait_until("it is said", || {
-        told = found(&mut follows, json!({ "query": "okapi" }))["index"].clone();
-        told["complete"] == false
+    let mut report = Value::Null;
+    wait_until("the follower reports the stuck leader", || {
+        report = found(&mut follower, json!({ "query": "okapi" }))["index"].clone();
+        report["complete"] == false
     });
-    let Wire::Stdio(stdio) = &leads.wire else { unreachable!() };
-    let note = told["note"].as_str().unwrap();
+    let Wire::Stdio(stdio) = &leader.wire else { unreachable!() };
+    let note = report["note"].as_str().unwrap();
     assert!(note.contains(&format!("process {}", stdio.pid)) && note.contains("end it"), "{note}");
-    signal(&leads, Signal::KILL);
-    wait_until("it takes over", || {
-        paths(&found(&mut follows, json!({ "query": "okapi" }))) == ["b.rs"]
+    signal(&leader, Signal::KILL);
+    wait_until("the follower takes over", || {
+        paths(&found(&mut follower, json!({ "query": "okapi" }))) == ["b.rs"]
     });
 }
 
 #[test]
-fn on_a_full_disk_what_is_indexed_is_found_and_it_is_said_what_is_wrong() {
+fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     found(&mut client, json!({ "query": "zebra" }));
-    let full = Full::of(&index(&cache));
+    let full_disk = FullDisk::of(&index(&cache));
     workspace.put("b.rs", "fn okapi() {}\n");
     let all = found(&mut client, json!({ "query": "zebra okapi" }));
     assert_eq!((paths(&all), &all["index"]["complete"]), (vec!["a.rs"], &json!(false)));
     let note = all["index"]["note"].as_str().unwrap();
     assert!(note.contains("directory") && !note.contains(cache.path().to_str().unwrap()), "{note}");
-    // Whoever wants it brought up to date learns that it cannot be.
-    let ask = json!({ "namespace": "workspace", "wait_ms": 5_000 });
-    assert!(refusal(&client.call("search_index_status", ask)).contains(note));
-    drop(full);
+    // Waiting for an up-to-date index fails with the reason.
+    let input = json!({ "namespace": "workspace", "wait_ms": 5_000 });
+    assert!(refusal(&client.call("search_index_status", input)).contains(note));
+    drop(full_disk);
     wait_until("there is room again", || {
         let all = found(&mut client, json!({ "query": "okapi" }));
         paths(&all) == ["b.rs"] && all["index"]["complete"] == true
@@ -127,7 +129,7 @@ fn on_a_full_disk_what_is_indexed_is_found_and_it_is_said_what_is_wrong() {
 }
 
 #[test]
-fn a_change_of_documents_that_fails_leaves_them_as_they_were_for_the_next_server_too() {
+fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new();
@@ -142,30 +144,30 @@ fn a_change_of_documents_that_fails_leaves_them_as_they_were_for_the_next_server
     let documents =
         json!([{ "id": "two", "text": "a kudu" }, { "id": "three", "text": "a bongo" }]);
     let change = json!({ "namespace": "notes", "documents": documents, "remove": ["one"] });
-    let full = Full::of(&index(&cache));
+    let full_disk = FullDisk::of(&index(&cache));
     refusal(&client.call("search_upsert", change.clone()));
-    drop(full);
-    let is = |client: &mut Client, animals: &[(&str, bool)]| {
-        for (animal, is_there) in animals {
+    drop(full_disk);
+    let check = |client: &mut Client, animals: &[(&str, bool)]| {
+        for (animal, is_expected) in animals {
             let all = found(client, json!({ "query": animal, "namespace": "notes" }));
-            assert_eq!(!paths(&all).is_empty(), *is_there, "{animal}: {all}");
+            assert_eq!(!paths(&all).is_empty(), *is_expected, "{animal}: {all}");
         }
         assert_eq!(status(client, "notes")["files"], 2);
     };
     let before = [("quagga", true), ("gnu", true), ("kudu", false), ("bongo", false)];
-    is(&mut client, &before);
+    check(&mut client, &before);
     drop(client);
     let mut client = start();
-    is(&mut client, &before);
+    check(&mut client, &before);
     structured(&client.call("search_upsert", change));
-    let after = before.map(|(animal, is_there)| (animal, !is_there));
-    is(&mut client, &after);
+    let after = before.map(|(animal, is_expected)| (animal, !is_expected));
+    check(&mut client, &after);
     drop(client);
-    is(&mut start(), &after);
+    check(&mut start(), &after);
 }
 
 #[test]
-fn a_change_of_documents_broken_off_by_a_kill_is_undone_and_nothing_else_is_found() {
+fn a_change_of_documents_interrupted_by_a_kill_is_undone() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new();
@@ -178,35 +180,35 @@ fn a_change_of_documents_broken_off_by_a_kill_is_undone_and_nothing_else_is_foun
         let put = json!({ "namespace": "notes", "documents": documents });
         structured(&client.call("search_upsert", put));
     };
-    let json = |folder: &Path| -> Vec<PathBuf> {
+    let json_files = |folder: &Path| -> Vec<PathBuf> {
         let all = super::freshness::files(folder).into_iter();
         all.filter(|it| it.extension().is_some_and(|end| end == "json")).collect()
     };
     let mut client = start();
     put(&mut client, "one", "a quagga");
     let documents = state.path().join("toolgate/documents");
-    let [one] = &json(&documents)[..] else { panic!("{:?}", json(&documents)) };
-    let was = fs::read(one).unwrap();
+    let [one] = &json_files(&documents)[..] else { panic!("{:?}", json_files(&documents)) };
+    let previous = fs::read(one).unwrap();
     put(&mut client, "two", "a gnu");
     put(&mut client, "one", "a kudu");
-    let two = json(&documents).into_iter().find(|it| it != one).unwrap();
+    let two = json_files(&documents).into_iter().find(|it| it != one).unwrap();
     signal(&client, Signal::KILL);
-    // It had replaced the one and added the other.
+    // As if the server was killed during a change that replaced `one` and added `two`.
     let before = one.parent().unwrap().join("before");
     fs::create_dir(&before).unwrap();
-    fs::write(before.join(one.file_name().unwrap()), was).unwrap();
+    fs::write(before.join(one.file_name().unwrap()), previous).unwrap();
     fs::write(before.join(two.file_name().unwrap()), "").unwrap();
     let mut client = start();
-    for (animal, is_there) in [("quagga", true), ("gnu", false), ("kudu", false)] {
+    for (animal, is_expected) in [("quagga", true), ("gnu", false), ("kudu", false)] {
         let all = found(&mut client, json!({ "query": animal, "namespace": "notes" }));
-        assert_eq!(!paths(&all).is_empty(), is_there, "{animal}: {all}");
+        assert_eq!(!paths(&all).is_empty(), is_expected, "{animal}: {all}");
     }
     assert_eq!(status(&mut client, "notes")["files"], 1);
     assert!(!before.exists() && !two.exists());
 }
 
 #[test]
-fn the_cache_can_be_deleted_under_a_server_and_every_call_is_answered() {
+fn calls_succeed_after_the_cache_is_deleted_while_the_server_runs() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn zebra() {}\n");
@@ -229,15 +231,15 @@ fn the_cache_can_be_deleted_under_a_server_and_every_call_is_answered() {
 }
 
 #[test]
-fn a_file_whose_passages_are_larger_than_what_may_wait_keeps_no_other_from_being_found() {
-    // Each passage carries the whole path.
+fn a_file_with_more_passages_than_the_queue_holds_does_not_hide_others() {
+    // Each passage contains the whole path.
     let folder = ["-"; 15].map(|it| it.repeat(240)).join("/");
     let big: String = (0..3_000).map(|at| format!("fn f{at:x}() {{\n1;\n1;\n}}\n")).collect();
     let workspace =
         Workspace::new().file(&format!("{folder}/big.rs"), big).file("small.rs", "fn okapi() {}\n");
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     found(&mut client, json!({ "query": "okapi" }));
-    wait_until("all is taken in", || status(&mut client, "workspace")["state"] == "ready");
+    wait_until("all files are indexed", || status(&mut client, "workspace")["state"] == "ready");
     let all = found(&mut client, json!({ "query": "okapi" }));
     assert_eq!((paths(&all), &all["index"]["complete"]), (vec!["small.rs"], &json!(true)));
     assert!(all["index"]["chunks"].as_u64().unwrap() * 3_600 > 4 << 20, "{}", all["index"]);

@@ -1,4 +1,4 @@
-//! Files, vectors and models that are not as they should be.
+//! Searches with unreadable files, invalid vectors and invalid models.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn files_that_nobody_should_read_keep_no_other_from_being_found() {
+fn unreadable_files_do_not_hide_others() {
     let workspace = Workspace::new()
         .file("good.rs", "fn okapi() {}\n")
         .file("latin.txt", b"okapi \xe9\n")
@@ -42,7 +42,7 @@ fn files_that_nobody_should_read_keep_no_other_from_being_found() {
 }
 
 #[test]
-fn a_file_that_changes_all_the_time_is_shown_as_it_is_or_not_at_all() {
+fn a_constantly_changing_file_is_shown_in_one_version_or_not_at_all() {
     let workspace = Workspace::new().file("still.rs", "fn okapi_still() {}\n");
     let stop = Arc::new(AtomicBool::new(false));
     let writing = {
@@ -61,7 +61,7 @@ fn a_file_that_changes_all_the_time_is_shown_as_it_is_or_not_at_all() {
         let all = found(&mut client, json!({ "query": "okapi still", "top_k": 50 }));
         assert!(paths(&all).contains(&"still.rs"), "{all}");
         for it in all["matches"].as_array().unwrap() {
-            // Whole lines of one moment, never of two.
+            // All lines are from the same version.
             let snippet = it["snippet"].as_str().unwrap();
             let mut lines: Vec<&str> = snippet.lines().collect();
             lines.dedup();
@@ -76,31 +76,32 @@ fn a_file_that_changes_all_the_time_is_shown_as_it_is_or_not_at_all() {
 }
 
 #[test]
-fn a_model_folder_that_is_none_is_said_at_the_start() {
+fn an_invalid_model_folder_is_an_error_at_the_start() {
     let workspace = Workspace::new().file("model/config.json", "{}");
-    for (folder, said) in [("no-such-folder", "no-such-folder"), ("model", "model")] {
+    for (folder, expected) in [("no-such-folder", "no-such-folder"), ("model", "model")] {
         let launch = Launch::over(&workspace).set("search_embedder", format!("folder={folder}"));
         let server = launch.serving(&["--listen", "127.0.0.1:0"]);
         let status = server.ended();
         assert!(!status.success(), "{status}");
-        wait_until("it says why", || server.log().contains("search.embedder"));
-        assert!(server.log().contains(said), "{}", server.log());
+        wait_until("the log has the reason", || server.log().contains("search.embedder"));
+        assert!(server.log().contains(expected), "{}", server.log());
     }
 }
 
 #[test]
-fn a_vector_with_a_number_that_is_none_is_refused_and_the_next_search_answered() {
+fn a_vector_with_an_invalid_number_is_rejected_and_the_next_search_succeeds() {
     let workspace = Workspace::new().file("a.rs", "fn okapi() {}\n");
     over_both(&workspace, |client| {
         for number in ["1e999", "-1e999", "NaN", "null"] {
             let numbers = vec![number; 256].join(",");
-            let ask = json!({ "name": "search_semantic", "arguments": { "embedding": "NUMBERS" } });
-            let message = client.request("tools/call", ask).to_string();
+            let params =
+                json!({ "name": "search_semantic", "arguments": { "embedding": "NUMBERS" } });
+            let message = client.request("tools/call", params).to_string();
             let message = message.replace("\"NUMBERS\"", &format!("[{numbers}]"));
             let answer = client.raw(message.as_bytes());
-            let said = answer.to_string();
-            let is_refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
-            assert!(is_refused && !said.contains("panic"), "{number}: {said}");
+            let text = answer.to_string();
+            let is_error = answer.get("error").is_some() || answer["result"]["isError"] == true;
+            assert!(is_error && !text.contains("panic"), "{number}: {text}");
             assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), ["a.rs"]);
         }
     });

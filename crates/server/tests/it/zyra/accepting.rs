@@ -1,4 +1,4 @@
-//! What is answered when a job is accepted, and where it is found from then on.
+//! Tests of the answer that accepts a job, and of the addresses in it.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use serde_json::{Value, json};
 
 use crate::support::{Launch, Workspace, accepted, go};
 
-/// In a debug build, beside other tests; released and alone it takes a few milliseconds.
-const AT_ONCE: Duration = Duration::from_millis(200);
+/// The limit in a debug build beside other tests. A release build alone takes a few milliseconds.
+const ACCEPT_TIME_MAX: Duration = Duration::from_millis(200);
 
 #[test]
 fn s4_12_a_job_is_accepted_within_200_ms() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    // The first opens the store.
+    // The first job opens the store.
     served.begin("work-wait", json!({ "name": "first" }));
-    let mut took: Vec<_> = (0..9)
+    let mut times: Vec<_> = (0..9)
         .map(|nth| {
-            let begun = Instant::now();
+            let started = Instant::now();
             served.begin("work-wait", json!({ "name": nth.to_string() }));
-            begun.elapsed()
+            started.elapsed()
         })
         .collect();
-    took.sort_unstable();
-    assert!(took[took.len() / 2] < AT_ONCE, "half of them took longer: {took:?}");
+    times.sort_unstable();
+    assert!(times[times.len() / 2] < ACCEPT_TIME_MAX, "half of them took longer: {times:?}");
 }
 
 #[test]
-fn s4_10_12_42_49_an_accepted_job_is_found_at_every_address_it_is_told_with_v1_and_without() {
+fn s4_10_12_42_49_an_accepted_job_is_found_at_every_returned_address_with_and_without_v1() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let params = accepted("draw-one", json!({}));
@@ -38,8 +38,8 @@ fn s4_10_12_42_49_an_accepted_job_is_found_at_every_address_it_is_told_with_v1_a
         let result = served.result(method, params);
         let id = result["job_id"].as_str().unwrap();
         assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
-        let mut told = result.clone();
-        told.as_object_mut().unwrap().remove("content");
+        let mut addresses = result.clone();
+        addresses.as_object_mut().unwrap().remove("content");
         let expected = json!({
             "status": "accepted",
             "job_id": id,
@@ -48,15 +48,15 @@ fn s4_10_12_42_49_an_accepted_job_is_found_at_every_address_it_is_told_with_v1_a
             "download": format!("/jobs/{id}/download"),
             "manifest": format!("/jobs/{id}/manifest"),
         });
-        assert_eq!(told, expected);
+        assert_eq!(addresses, expected);
         served.job_in("succeeded", id);
         for version in ["", "/v1"] {
             let at = |key: &str| format!("{version}{}", result[key].as_str().unwrap());
             assert_eq!(served.get(&at("poll")).json()["status"], "succeeded");
             assert_eq!(served.get(&at("download")).body, b"drawn");
             assert_eq!(served.get(&at("manifest")).json()["artifacts"][0]["name"], "plot.png");
-            let (told, _) = served.socket(&at("ws")).rest();
-            assert_eq!(told.last().unwrap()["status"], "succeeded");
+            let (messages, _) = served.socket(&at("ws")).rest();
+            assert_eq!(messages.last().unwrap()["status"], "succeeded");
             let events = served.get(&format!("{version}/mcp/progress/{id}")).events();
             assert_eq!(events.last().unwrap()["status"], "succeeded");
         }
@@ -64,7 +64,7 @@ fn s4_10_12_42_49_an_accepted_job_is_found_at_every_address_it_is_told_with_v1_a
 }
 
 #[test]
-fn s4_52_every_spelling_of_a_tool_starts_a_job_of_it() {
+fn s4_52_every_spelling_of_a_tool_starts_its_job() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -75,7 +75,7 @@ fn s4_52_every_spelling_of_a_tool_starts_a_job_of_it() {
 }
 
 #[test]
-fn s4_22_an_argument_of_null_is_as_if_it_was_not_said() {
+fn s4_22_a_null_argument_counts_as_absent() {
     let served = Launch::over(&Workspace::new()).served();
     let read = json!({ "path": "README.md", "encoding": null, "start_line": null });
     let params = json!({ "name": "files-read", "arguments": read });
@@ -84,10 +84,10 @@ fn s4_22_an_argument_of_null_is_as_if_it_was_not_said() {
 }
 
 #[test]
-fn s4_22_what_cannot_be_a_job_is_refused_as_a_call_is() {
+fn s4_22_an_invalid_job_is_refused_like_a_call() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    for (params, said) in [
+    for (params, part) in [
         (json!({ "name": "work-wiat", "mode": "async" }), "work-wait"),
         (json!({ "name": "work-wait", "arguments": { "nome": "a" }, "mode": "async" }), "name"),
         (json!({ "name": "work-wait", "arguments": [], "mode": "async" }), "arguments"),
@@ -96,7 +96,7 @@ fn s4_22_what_cannot_be_a_job_is_refused_as_a_call_is() {
         let answer = served.rpc("tools/call", params.clone()).json();
         let error = &answer["error"];
         assert_eq!(error["code"], -32602, "{params}: {answer}");
-        assert!(error["message"].as_str().unwrap().contains(said), "{params}: {answer}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{params}: {answer}");
     }
     let batch = Value::Array(Vec::new());
     assert_eq!(served.rpc("tools/call", batch).json()["error"]["code"], -32602);

@@ -1,4 +1,4 @@
-//! Conversations over a WebSocket: calls and jobs, and their progress on the same socket.
+//! Tests of conversations over a WebSocket: calls, jobs, and their progress on the same socket.
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ fn job(id: u64, tool: &str, arguments: Value) -> Value {
 }
 
 #[test]
-fn s4_35_36_37_41_a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
+fn s4_35_36_37_41_a_conversation_has_a_handshake_then_lists_and_calls() {
     let workspace = Workspace::with_commands();
     for target in ["/v1/ws/mcp", "/ws/mcp"] {
         let (_served, mut socket) = open(&workspace, target);
@@ -56,7 +56,7 @@ fn s4_35_36_37_41_a_conversation_begins_with_a_handshake_and_goes_on_with_lists_
 }
 
 #[test]
-fn s4_34_what_is_no_request_is_refused_and_the_socket_stays() {
+fn s4_34_an_invalid_request_is_refused_and_the_socket_stays_open() {
     let (_served, mut socket) = open(&Workspace::new(), "/v1/ws/mcp");
     for (text, code) in [
         ("{", -32700),
@@ -76,7 +76,7 @@ fn s4_34_what_is_no_request_is_refused_and_the_socket_stays() {
     }
     let answer = socket.ask(&rpc(1, "no/such", json!({})));
     assert_eq!(answer["error"]["code"], -32601);
-    // Request after request, also such as wait for no answer.
+    // Requests that are sent without waiting for answers are answered in order.
     for id in 0..50 {
         socket.send(&rpc(id, "statusReport", json!({})));
     }
@@ -86,19 +86,19 @@ fn s4_34_what_is_no_request_is_refused_and_the_socket_stays() {
     }
 }
 
-/// The progress told of `id` until its end.
+/// Returns the progress of the job `id` until its end.
 #[track_caller]
 fn progress(socket: &mut Socket, id: &str) -> Vec<Value> {
-    let mut told = socket.until(|message| message["params"].get("status").is_some());
-    for message in &mut told {
+    let mut messages = socket.until(|message| message["params"].get("status").is_some());
+    for message in &mut messages {
         assert_eq!(message["method"], "notifications/progress", "{message}");
         assert_eq!(message["params"]["job_id"], json!(id), "{message}");
     }
-    told.iter_mut().map(|message| message["params"].take()).collect()
+    messages.iter_mut().map(|message| message["params"].take()).collect()
 }
 
 #[test]
-fn s4_37_38_39_40_43_a_job_is_accepted_then_told_from_nought_to_its_end_on_the_same_socket() {
+fn s4_37_38_39_40_43_the_progress_of_an_accepted_job_comes_on_the_same_socket_from_0_to_its_end() {
     for (code, status) in [(0, "succeeded"), (7, "failed")] {
         let workspace = Workspace::with_commands();
         let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
@@ -108,9 +108,9 @@ fn s4_37_38_39_40_43_a_job_is_accepted_then_told_from_nought_to_its_end_on_the_s
         let id = answer["result"]["job_id"].as_str().unwrap().to_owned();
         wait_until("it runs", || ran(&workspace) == ["a"]);
         go(&workspace);
-        let told = progress(&mut socket, &id);
-        assert_eq!(told[0], json!({ "job_id": id, "progress": 0.0 }));
-        let end = told.last().unwrap();
+        let updates = progress(&mut socket, &id);
+        assert_eq!(updates[0], json!({ "job_id": id, "progress": 0.0 }));
+        let end = updates.last().unwrap();
         let output_file = match code {
             0 => json!(format!("/v1/jobs/{id}/download")),
             _ => Value::Null,
@@ -123,19 +123,20 @@ fn s4_37_38_39_40_43_a_job_is_accepted_then_told_from_nought_to_its_end_on_the_s
             assert_eq!(served.get(url).status, 200);
         }
         let mut keys = Map::new();
-        told.iter().for_each(|told| keys.extend(told.as_object().unwrap().clone()));
+        updates.iter().for_each(|update| keys.extend(update.as_object().unwrap().clone()));
         for key in ["progress", "stdout", "stderr", "status", "exit_code", "output_file"] {
-            assert!(keys.contains_key(key), "{key} was never told: {told:?}");
+            assert!(keys.contains_key(key), "{key} is missing: {updates:?}");
         }
-        let fractions: Vec<_> = told.iter().filter_map(|told| told["progress"].as_f64()).collect();
+        let fractions: Vec<_> =
+            updates.iter().filter_map(|update| update["progress"].as_f64()).collect();
         assert!(fractions.is_sorted(), "{fractions:?}");
-        // Nothing comes after, and the conversation goes on.
+        // Nothing more is sent, and the conversation continues.
         assert_eq!(socket.ask(&rpc(4, "ping", json!({})))["id"], 4);
     }
 }
 
 #[test]
-fn s4_38_jobs_side_by_side_are_told_apart() {
+fn s4_38_concurrent_jobs_are_distinguished_by_their_ids() {
     let workspace = Workspace::with_commands();
     let (_served, mut socket) = open(&workspace, "/v1/ws/mcp");
     for id in 0..4 {
@@ -156,7 +157,7 @@ fn s4_38_jobs_side_by_side_are_told_apart() {
             continue;
         }
         let params = &message["params"];
-        let nth = jobs.get(params["job_id"].as_str().unwrap()).expect("accepted before it is told");
+        let nth = jobs.get(params["job_id"].as_str().unwrap()).expect("accepted first");
         if params.get("status").is_some() {
             assert_eq!(params["exit_code"], *nth, "{message}");
             ends += 1;
@@ -165,7 +166,7 @@ fn s4_38_jobs_side_by_side_are_told_apart() {
 }
 
 #[test]
-fn a_client_that_leaves_its_socket_leaves_its_jobs_running() {
+fn jobs_continue_when_their_socket_is_closed() {
     let workspace = Workspace::with_commands();
     let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
     let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
@@ -176,7 +177,7 @@ fn a_client_that_leaves_its_socket_leaves_its_jobs_running() {
 }
 
 #[test]
-fn a_call_on_a_socket_is_cancelled_by_leaving_it() {
+fn a_call_is_cancelled_when_its_socket_is_closed() {
     let workspace = Workspace::with_commands();
     let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
     let marker = Marker::new();
@@ -189,17 +190,17 @@ fn a_call_on_a_socket_is_cancelled_by_leaving_it() {
 }
 
 #[test]
-fn a_server_that_stops_says_so_on_its_sockets() {
+fn a_server_that_stops_closes_its_sockets_with_1001() {
     let workspace = Workspace::with_commands();
     let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
     let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
     let id = answer["result"]["job_id"].as_str().unwrap();
     let mut watcher = served.socket(&format!("/ws/jobs/{id}"));
     watcher.receive();
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     served.signal(rustix::process::Signal::TERM);
     assert_eq!(socket.rest().1, Ended::Closed(1001));
     assert_eq!(watcher.rest().1, Ended::Closed(1001));
     assert_eq!(served.ended().code(), Some(0));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < std::time::Duration::from_secs(4), "{:?}", started.elapsed());
 }

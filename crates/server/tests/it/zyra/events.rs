@@ -1,4 +1,4 @@
-//! A job's progress as server-sent events.
+//! Tests of a job's progress as server-sent events.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Launch, Marker, Post, Served, Workspace, go};
 
-fn waiting() -> (Workspace, Served, String) {
+fn running_job() -> (Workspace, Served, String) {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let marker = Marker::new();
@@ -18,7 +18,7 @@ fn waiting() -> (Workspace, Served, String) {
 
 #[test]
 fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
-    let (workspace, served, id) = waiting();
+    let (workspace, served, id) = running_job();
     for version in ["/v1", ""] {
         let mut connection = served.connect();
         connection.post(&Post::bare("GET", &format!("{version}/mcp/progress/{id}")));
@@ -35,7 +35,7 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
             json!({ "job_id": id, "status": "running", "exit_code": null, "output_file": null });
         if version == "/v1" {
             assert_eq!(event, running);
-            assert_eq!(connection.event(), Some(running), "it is told again");
+            assert_eq!(connection.event(), Some(running), "the event repeats");
             go(&workspace);
         }
         let mut last = event;
@@ -45,14 +45,14 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
         let output_file = format!("/v1/jobs/{id}/download");
         let expected = json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": output_file });
         assert_eq!(last, expected);
-        // The connection serves on.
+        // The connection can be used again.
         connection.post(&Post::bare("GET", &format!("/jobs/{id}")));
         assert_eq!(connection.response().status, 200);
     }
 }
 
 #[test]
-fn s4_27_every_way_to_end_is_told_as_the_last_event() {
+fn s4_27_the_last_event_has_the_outcome_of_the_job() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -70,26 +70,26 @@ fn s4_27_every_way_to_end_is_told_as_the_last_event() {
     }
 }
 
-/// How long the stream at `target` goes on, and its events.
+/// Reads the stream at `target` to its end. Returns its duration and its events.
 #[track_caller]
-fn watched(served: &Served, target: &str) -> (Duration, Vec<Value>) {
-    let begun = Instant::now();
+fn read_stream(served: &Served, target: &str) -> (Duration, Vec<Value>) {
+    let started = Instant::now();
     let response = served.get(target);
-    (begun.elapsed(), response.events())
+    (started.elapsed(), response.events())
 }
 
 #[test]
-fn s4_28_the_stream_closes_when_its_time_is_over_and_the_job_goes_on() {
-    let (workspace, served, id) = waiting();
+fn s4_28_the_stream_ends_at_its_time_limit_and_the_job_continues() {
+    let (workspace, served, id) = running_job();
     for (query, from_ms, to_ms, least, most) in [
         ("max_ms=600", 600, 1600, 2, 4),
         ("max_ms=600&interval_ms=50", 600, 1600, 4, 13),
         ("max_ms=0", 0, 900, 1, 1),
         ("max_ms=300&interval_ms=60000", 300, 1300, 1, 1),
     ] {
-        let (took, events) = watched(&served, &format!("/v1/mcp/progress/{id}?{query}"));
+        let (duration, events) = read_stream(&served, &format!("/v1/mcp/progress/{id}?{query}"));
         let within = Duration::from_millis(from_ms)..Duration::from_millis(to_ms);
-        assert!(within.contains(&took), "{query}: {took:?}");
+        assert!(within.contains(&duration), "{query}: {duration:?}");
         assert!((least..=most).contains(&events.len()), "{query}: {} events", events.len());
         assert!(events.iter().all(|event| event["status"] == "running"), "{query}: {events:?}");
     }
@@ -98,25 +98,26 @@ fn s4_28_the_stream_closes_when_its_time_is_over_and_the_job_goes_on() {
 }
 
 #[test]
-fn s4_26_by_default_it_is_told_every_200_ms_for_10_s() {
-    let (_workspace, served, id) = waiting();
-    let (took, events) = watched(&served, &format!("/v1/mcp/progress/{id}"));
-    assert!((Duration::from_secs(10)..Duration::from_secs(12)).contains(&took), "{took:?}");
+fn s4_26_by_default_an_event_comes_every_200_ms_for_10_s() {
+    let (_workspace, served, id) = running_job();
+    let (duration, events) = read_stream(&served, &format!("/v1/mcp/progress/{id}"));
+    let expected = Duration::from_secs(10)..Duration::from_secs(12);
+    assert!(expected.contains(&duration), "{duration:?}");
     assert!((35..=51).contains(&events.len()), "{} events", events.len());
 }
 
 #[test]
-fn a_job_nobody_knows_is_told_as_unknown_for_as_long_as_one_asks() {
+fn an_unknown_job_has_events_with_the_status_unknown() {
     let served = Launch::over(&Workspace::new()).served();
-    let (took, events) = watched(&served, "/v1/mcp/progress/abc?max_ms=450");
-    assert!(took >= Duration::from_millis(450), "{took:?}");
+    let (duration, events) = read_stream(&served, "/v1/mcp/progress/abc?max_ms=450");
+    assert!(duration >= Duration::from_millis(450), "{duration:?}");
     let unknown =
         json!({ "job_id": "abc", "status": "unknown", "exit_code": null, "output_file": null });
     assert!(events.len() >= 2 && events.iter().all(|event| *event == unknown), "{events:?}");
 }
 
 #[test]
-fn what_is_no_number_is_refused() {
+fn an_invalid_number_in_the_query_is_refused() {
     let served = Launch::over(&Workspace::new()).served();
     for query in ["interval_ms=fast", "max_ms=-1", "max_ms=0.5", "max_ms=1&max_ms=2"] {
         let refused = served.get(&format!("/v1/mcp/progress/abc?{query}"));

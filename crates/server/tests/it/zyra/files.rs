@@ -1,4 +1,4 @@
-//! What a job left: its manifest, its files one by one and in a zip, and nothing else.
+//! Tests of a job's files: the manifest, downloads one by one and in a zip, and refusals.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Launch, Served, Workspace, go};
 
-fn drawn(workspace: &Workspace, tool: &str) -> (Served, String) {
+fn finished_job(workspace: &Workspace, tool: &str) -> (Served, String) {
     let served = Launch::over(workspace).served();
     let id = served.begin(tool, json!({}));
     served.job_in("succeeded", &id);
@@ -16,9 +16,9 @@ fn drawn(workspace: &Workspace, tool: &str) -> (Served, String) {
 }
 
 #[test]
-fn s4_45_the_only_file_is_downloaded_with_its_type_and_its_name() {
+fn s4_45_a_single_file_is_downloaded_with_its_type_and_name() {
     let workspace = Workspace::with_commands();
-    let (served, id) = drawn(&workspace, "draw-one");
+    let (served, id) = finished_job(&workspace, "draw-one");
     for target in ["download", "download?file=plot.png", "download?zip=0"] {
         let file = served.get(&format!("/jobs/{id}/{target}"));
         assert_eq!((file.status, &*file.body), (200, &b"drawn"[..]), "{target}");
@@ -27,21 +27,21 @@ fn s4_45_the_only_file_is_downloaded_with_its_type_and_its_name() {
         let disposition = file.header("content-disposition");
         assert_eq!(disposition, Some("attachment; filename=\"plot.png\""));
     }
-    // It is the job's own: what becomes of the workspace does not touch it.
+    // The job has its own copy: a later change in the workspace does not affect it.
     workspace.put("out/plot.png", "drawn over");
     assert_eq!(served.get(&format!("/jobs/{id}/download")).body, b"drawn");
 }
 
 #[test]
-fn s4_46_the_manifest_is_what_lies_in_the_workspace() {
+fn s4_46_the_manifest_lists_the_files_in_the_workspace() {
     let workspace = Workspace::with_commands();
-    let (served, id) = drawn(&workspace, "draw-many");
+    let (served, id) = finished_job(&workspace, "draw-many");
     let manifest = served.get(&format!("/v1/jobs/{id}/manifest")).json();
     assert_eq!(manifest["job_id"], json!(id));
     let artifacts = manifest["artifacts"].as_array().unwrap();
-    let mut told: Vec<_> = artifacts.iter().map(|file| file["path"].as_str().unwrap()).collect();
-    told.sort_unstable();
-    assert_eq!(told, ["out/Größe 1.bin", "out/a/page.txt", "out/b/page.txt"]);
+    let mut paths: Vec<_> = artifacts.iter().map(|file| file["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["out/Größe 1.bin", "out/a/page.txt", "out/b/page.txt"]);
     for artifact in artifacts {
         let keys: Vec<_> = artifact.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, ["name", "path", "size", "mtime", "media_type"]);
@@ -61,9 +61,9 @@ fn s4_46_the_manifest_is_what_lies_in_the_workspace() {
 }
 
 #[test]
-fn s4_45_all_files_are_downloaded_in_a_zip_that_others_read() {
+fn s4_45_all_files_are_downloaded_in_a_zip_that_python_reads() {
     let workspace = Workspace::with_commands();
-    let (served, id) = drawn(&workspace, "draw-many");
+    let (served, id) = finished_job(&workspace, "draw-many");
     let folder = TempDir::new().unwrap();
     for target in ["download?zip=1", "download"] {
         let file = served.get(&format!("/jobs/{id}/{target}"));
@@ -91,7 +91,7 @@ print(json.dumps({name: z.read(name).hex() for name in sorted(z.namelist())}))";
 }
 
 #[test]
-fn s4_45_a_job_without_files_leaves_what_it_printed() {
+fn s4_45_the_download_of_a_job_without_files_is_its_output() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -105,9 +105,9 @@ fn s4_45_a_job_without_files_leaves_what_it_printed() {
 }
 
 #[test]
-fn s4_45_nothing_but_a_jobs_own_files_is_downloaded() {
+fn s4_45_only_the_files_of_a_job_are_downloaded() {
     let workspace = Workspace::with_commands();
-    let (served, id) = drawn(&workspace, "draw-one");
+    let (served, id) = finished_job(&workspace, "draw-one");
     let traversals = [
         "../plot.png",
         "..%2Fplot.png",
@@ -136,7 +136,7 @@ fn s4_45_nothing_but_a_jobs_own_files_is_downloaded() {
 }
 
 #[test]
-fn s4_45_a_job_that_failed_or_goes_on_has_nothing_to_download() {
+fn s4_45_a_failed_or_running_job_has_no_download() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let id = served.begin("tell-steps", json!({ "name": "a", "code": "1" }));
@@ -151,14 +151,14 @@ fn s4_45_a_job_that_failed_or_goes_on_has_nothing_to_download() {
 }
 
 #[test]
-fn a_large_file_is_downloaded_whole_and_costs_no_memory() {
+fn a_large_file_is_downloaded_in_little_memory() {
     let workspace = Workspace::new().file(
         "toolgate.toml",
         "[command.\"draw.large\"]\nabout = \"Large.\"\nprogram = \"sh\"\n\
          argv = [\"-c\", \"head -c 67108864 /dev/zero | tr '\\\\0' x > large.bin\"]\n\
          artefacts = [\"large.bin\"]\n",
     );
-    let (served, id) = drawn(&workspace, "draw-large");
+    let (served, id) = finished_job(&workspace, "draw-large");
     let before = crate::support::peak_memory_kib(served.pid);
     let file = served.get(&format!("/jobs/{id}/download"));
     assert_eq!(file.body.len(), 64 << 20);

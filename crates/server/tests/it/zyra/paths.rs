@@ -1,4 +1,4 @@
-//! A job by its path: how it is, and how it is cancelled.
+//! Tests of a job by its path: its state, and its cancellation.
 
 use serde_json::{Value, json};
 
@@ -8,40 +8,40 @@ const KEYS: [&str; 7] =
     ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
 
 #[test]
-fn s4_44_a_job_is_told_in_the_same_shape_from_its_beginning_to_its_end() {
+fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();
     let runs = served.begin("tell-steps", json!({ "name": marker.0 }));
     marker.started();
     let fails = served.begin("tell-steps", json!({ "name": "b", "code": "7" }));
-    let shape = |job: &Value| {
+    let fields = |job: &Value| {
         let keys: Vec<_> = job.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, KEYS);
         KEYS.map(|key| job[key].clone())
     };
-    let of = |id: &str, status: &str| {
-        let no = Value::Null;
-        [json!(id), json!(status), json!(""), json!(""), no.clone(), no, json!([])]
+    let unfinished = |id: &str, status: &str| {
+        let null = Value::Null;
+        [json!(id), json!(status), json!(""), json!(""), null.clone(), null, json!([])]
     };
-    assert_eq!(shape(&served.job(&runs)), of(&runs, "running"));
-    assert_eq!(shape(&served.job(&fails)), of(&fails, "queued"));
+    assert_eq!(fields(&served.job(&runs)), unfinished(&runs, "running"));
+    assert_eq!(fields(&served.job(&fails)), unfinished(&fails, "queued"));
     go(&workspace);
-    let mut expected = of(&runs, "succeeded");
+    let mut expected = unfinished(&runs, "succeeded");
     expected[2] = json!("began\nlast\n");
     expected[3] = json!("step 1/4\nstep 3/4\n");
     expected[4] = json!(0);
     expected[5] = json!(format!("/v1/jobs/{runs}/download"));
-    assert_eq!(shape(&served.job_in("succeeded", &runs)), expected);
-    let mut expected = of(&fails, "failed");
+    assert_eq!(fields(&served.job_in("succeeded", &runs)), expected);
+    let mut expected = unfinished(&fails, "failed");
     expected[2] = json!("began\nlast\n");
     expected[3] = json!("step 1/4\nstep 3/4\n");
     expected[4] = json!(7);
-    assert_eq!(shape(&served.job_in("failed", &fails)), expected);
+    assert_eq!(fields(&served.job_in("failed", &fails)), expected);
 }
 
 #[test]
-fn s4_44_45_46_a_job_nobody_knows_is_not_found_at_any_of_its_paths() {
+fn s4_44_45_46_an_unknown_job_is_not_found_at_any_path() {
     let served = Launch::over(&Workspace::new()).served();
     for id in ["0123456789abcdef0123456789abcdef", "abc", "..%2F..%2Fetc", "%00", "a%ff"] {
         for path in ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"] {
@@ -57,7 +57,7 @@ fn s4_44_45_46_a_job_nobody_knows_is_not_found_at_any_of_its_paths() {
 }
 
 #[test]
-fn s4_47_a_job_is_cancelled_by_deleting_it() {
+fn s4_47_a_deleted_job_is_cancelled() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();
@@ -75,24 +75,24 @@ fn s4_47_a_job_is_cancelled_by_deleting_it() {
 }
 
 #[test]
-fn head_asks_what_get_asks_and_other_methods_are_told_which_there_are() {
+fn head_matches_get_and_other_methods_get_the_allowed_ones() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let id = served.begin("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for path in ["", "/download", "/manifest"] {
         let target = format!("/jobs/{id}{path}");
-        let got = served.get(&target);
+        let get = served.get(&target);
         let mut connection = served.connect();
         connection.post(&Post::bare("HEAD", &target));
         let head = connection.head();
         assert_eq!(head.status, 200);
         for name in ["content-type", "content-length", "content-disposition"] {
-            assert_eq!(head.header(name), got.header(name), "{target}: {name}");
+            assert_eq!(head.header(name), get.header(name), "{target}: {name}");
         }
-        // Nothing follows it but the next answer.
+        // No body follows, only the next answer.
         connection.post(&Post::bare("GET", &target));
-        assert_eq!(connection.response().body, got.body);
+        assert_eq!(connection.response().body, get.body);
         let refused = served.send(
             &Post::bare("POST", &target)
                 .with("content-length", "0")

@@ -1,4 +1,4 @@
-//! The examples of Zyra's documentation, run as they stand there, with the real Zyra.
+//! Runs the examples of Zyra's documentation unchanged, with the real Zyra.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Launch, Served, Workspace, check_command, path, zyra};
 
-/// What the examples draw from, and the map they draw it on: Zyra would fetch it at the first use.
+/// Creates the data that the examples draw, and the map, which Zyra would otherwise download.
 const PREPARE: &str = "
 import sys, pathlib, numpy, shapefile
 root, home = map(pathlib.Path, sys.argv[1:])
@@ -20,8 +20,8 @@ for name in ['physical/ne_110m_coastline', 'cultural/ne_110m_admin_0_boundary_li
     (maps / (name + '.prj')).write_text('')
 ";
 
-/// Serves the pack of Zyra's commands over a workspace with the examples' sample; with `key`, to
-/// whoever has it.
+/// Serves the pack of Zyra's commands over a workspace with the examples' sample. With `key`, the
+/// server requires that key.
 fn served(workspace: &Workspace, key: Option<&str>) -> Served {
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
     let pack = pack.canonicalize().unwrap();
@@ -51,10 +51,10 @@ stages:
       output: frames.json
 "#;
 
-/// What an example prints, run in the folder that is served. All there is to change in it is the
-/// port, which other tests would want at the same time.
+/// Runs an example in the workspace and returns its output. Only the port is changed, because other
+/// tests use it at the same time.
 #[track_caller]
-fn printed(served: &Served, example: &str, job: &str) -> String {
+fn run_example(served: &Served, example: &str, job: &str) -> String {
     assert_eq!(example.matches("127.0.0.1:8000").count(), 1, "{example}");
     let example = example.replace("127.0.0.1:8000", &served.addr.to_string());
     let root = served.root();
@@ -67,15 +67,15 @@ fn printed(served: &Served, example: &str, job: &str) -> String {
 
 #[track_caller]
 fn result(served: &Served, example: &str) -> Value {
-    let answer: Value = serde_json::from_str(&printed(served, example, "")).unwrap();
+    let answer: Value = serde_json::from_str(&run_example(served, example, "")).unwrap();
     assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
     assert!(answer.get("error").is_none(), "{answer}");
     answer["result"].clone()
 }
 
-/// The PNG at `path`, which is gone then.
+/// Returns the PNG at `path`, and removes the file.
 #[track_caller]
-fn drawn(path: &Path) -> Vec<u8> {
+fn take_png(path: &Path) -> Vec<u8> {
     let png = std::fs::read(path).unwrap();
     std::fs::remove_file(path).unwrap();
     assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
@@ -119,17 +119,17 @@ const LIST_WITH_KEY: &str = r#"curl -sS -H 'Content-Type: application/json' -H "
     http://127.0.0.1:8000/v1/mcp | jq ."#;
 
 #[test]
-fn s4_04_05_08_19_20_52_what_zyra_s_documentation_asks_is_answered() {
+fn s4_04_05_08_19_20_52_the_requests_in_zyra_s_documentation_are_answered() {
     let served = served(&Workspace::new(), None);
     let status = result(&served, STATUS);
     assert_eq!((&status["status"], status["version"].is_string()), (&json!("ok"), true));
-    let opened = result(&served, INITIALIZE);
-    assert_eq!(opened["protocolVersion"], "2025-06-18", "{opened}");
-    assert_eq!(opened["serverInfo"]["name"], "zyra", "{opened}");
-    assert!(opened["capabilities"]["tools"].is_object(), "{opened}");
+    let initialized = result(&served, INITIALIZE);
+    assert_eq!(initialized["protocolVersion"], "2025-06-18", "{initialized}");
+    assert_eq!(initialized["serverInfo"]["name"], "zyra", "{initialized}");
+    assert!(initialized["capabilities"]["tools"].is_object(), "{initialized}");
     let listed = result(&served, LIST);
-    let discovered = printed(&served, DISCOVER, "");
-    assert_eq!(printed(&served, DISCOVER_BY_OPTIONS, ""), discovered);
+    let discovered = run_example(&served, DISCOVER, "");
+    assert_eq!(run_example(&served, DISCOVER_BY_OPTIONS, ""), discovered);
     let discovered: Value = serde_json::from_str(&discovered).unwrap();
     assert_eq!((&discovered["mcp_version"], &discovered["name"]), (&json!("0.1"), &json!("zyra")));
     let about = "Zyra MCP server for domain-specific data visualization";
@@ -143,35 +143,34 @@ fn s4_04_05_08_19_20_52_what_zyra_s_documentation_asks_is_answered() {
     let tools = names(&listed["tools"]);
     assert_eq!(names(&discovered["capabilities"]["commands"]), tools);
     let stages = ["acquire", "decimate", "process", "run", "search", "transform", "visualize"];
-    let of_zyra: Vec<_> = commands
+    let zyra_commands: Vec<_> = commands
         .iter()
         .filter(|it| stages.contains(&it["name"].as_str().unwrap().split('-').next().unwrap()))
         .collect();
-    assert_eq!(of_zyra.len(), 30, "{tools:?}");
-    let grib = of_zyra.iter().find(|it| it["name"] == "process-decode-grib2").unwrap();
+    assert_eq!(zyra_commands.len(), 30, "{tools:?}");
+    let grib = zyra_commands.iter().find(|it| it["name"] == "process-decode-grib2").unwrap();
     assert_eq!(grib["parameters"]["properties"]["file_or_url"]["type"], "string", "{grib}");
 }
 
 #[test]
-fn s4_30_31_with_a_key_the_examples_that_send_it_are_answered_and_no_others() {
+fn s4_30_31_with_a_key_only_the_examples_that_send_it_are_answered() {
     let served = served(&Workspace::new(), Some("devkey"));
-    let discovered = printed(&served, DISCOVER_WITH_KEY, "");
-    assert_eq!(printed(&served, DISCOVER_BY_OPTIONS_WITH_KEY, ""), discovered);
+    let discovered = run_example(&served, DISCOVER_WITH_KEY, "");
+    assert_eq!(run_example(&served, DISCOVER_BY_OPTIONS_WITH_KEY, ""), discovered);
     let discovered: Value = serde_json::from_str(&discovered).unwrap();
     assert_eq!(discovered["mcp_version"], "0.1");
     assert_eq!(result(&served, STATUS_WITH_KEY)["status"], "ok");
     assert_eq!(result(&served, INITIALIZE_WITH_KEY)["serverInfo"]["name"], "zyra");
     assert!(result(&served, LIST_WITH_KEY)["tools"].is_array());
-    // In single quotes a shell sends the variable's name instead of the key.
-    let refused: Value = serde_json::from_str(&printed(&served, STATUS, "")).unwrap();
+    // In single quotes, the shell sends the name of the variable instead of the key.
+    let refused: Value = serde_json::from_str(&run_example(&served, STATUS, "")).unwrap();
     assert_eq!(refused, json!({ "detail": "Unauthorized: invalid API key" }));
 }
 
 #[test]
-fn s4_09_10_11_21_27_32_45_48_the_heatmap_of_the_documentation_is_drawn_in_either_spelling_and_as_a_job()
- {
+fn s4_09_10_11_21_27_32_45_48_the_documented_heatmap_is_drawn_in_either_spelling_and_as_a_job() {
     let served = served(&Workspace::new(), None);
-    let there = Path::new("/tmp/heatmap.png");
+    let output = Path::new("/tmp/heatmap.png");
     let mut images = Vec::new();
     for example in [CALL_TOOL, TOOLS_CALL] {
         let result = result(&served, example);
@@ -180,13 +179,13 @@ fn s4_09_10_11_21_27_32_45_48_the_heatmap_of_the_documentation_is_drawn_in_eithe
             (&json!("ok"), &json!(0)),
             "{result}"
         );
-        images.push(drawn(there));
+        images.push(take_png(output));
     }
     let example = TOOLS_CALL.replace("sync", "async").replace("/tmp/heatmap.png", "heatmap.png");
     let accepted = result(&served, &example);
     assert_eq!(accepted["status"], "accepted", "{accepted}");
     let id = accepted["job_id"].as_str().unwrap();
-    let events = printed(&served, PROGRESS, id);
+    let events = run_example(&served, PROGRESS, id);
     let events: Vec<Value> = events
         .split_terminator("\n\n")
         .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
@@ -195,16 +194,16 @@ fn s4_09_10_11_21_27_32_45_48_the_heatmap_of_the_documentation_is_drawn_in_eithe
     let expected =
         json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": file });
     assert_eq!(*events.last().unwrap(), expected, "{}", served.job(id));
-    images.push(drawn(&served.root().join("heatmap.png")));
+    images.push(take_png(&served.root().join("heatmap.png")));
     let download = served.get(file.as_str().unwrap());
     assert_eq!(download.header("content-type"), Some("image/png"));
     assert_eq!(Some(&download.body), images.last());
-    // The same picture, however it was asked for.
+    // Each request draws the same picture.
     images.windows(2).for_each(|pair| assert!(pair[0] == pair[1], "the pictures differ"));
 }
 
 #[test]
-fn s4_23_what_zyra_cannot_do_is_told_with_its_exit_code_and_what_it_printed() {
+fn s4_23_an_error_of_zyra_is_returned_with_its_exit_code_and_output() {
     let served = served(&Workspace::new(), None);
     let params = json!({
         "stage": "visualize",
@@ -220,7 +219,7 @@ fn s4_23_what_zyra_cannot_do_is_told_with_its_exit_code_and_what_it_printed() {
 }
 
 #[test]
-fn s4_09_a_pipeline_of_zyra_s_is_run() {
+fn s4_09_a_zyra_pipeline_is_run() {
     let workspace = Workspace::new().file("pipeline.yaml", PIPELINE);
     for hour in ["00", "01"] {
         workspace.put(&format!("frames/frame_20240101{hour}0000.png"), "");
@@ -234,7 +233,7 @@ fn s4_09_a_pipeline_of_zyra_s_is_run() {
 }
 
 #[test]
-fn s4_22_53_a_grib2_file_is_decoded_however_its_argument_is_called() {
+fn s4_22_53_a_grib2_file_is_decoded_with_any_alias_of_its_argument() {
     let workspace = Workspace::new();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/demo.grib2");
     workspace.put("tests/testdata/demo.grib2", std::fs::read(sample).unwrap());
@@ -258,9 +257,9 @@ fn s4_22_53_a_grib2_file_is_decoded_however_its_argument_is_called() {
     let missing = json!({ "name": "process-decode-grib2", "arguments": {} });
     let unknown = json!({ "file": "a.grib2", "fiel": "b" });
     let unknown = json!({ "name": "process-decode-grib2", "arguments": unknown });
-    for (params, told) in [(missing, "file_or_url"), (unknown, "fiel")] {
+    for (params, part) in [(missing, "file_or_url"), (unknown, "fiel")] {
         let error = served.rpc("tools/call", params).json()["error"].clone();
         assert_eq!(error["code"], -32602, "{error}");
-        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A job on a WebSocket of its own: all of it, whenever one begins to watch.
+//! Tests of the WebSocket of a job: it sends the whole job to every watcher.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ struct Job {
 }
 
 impl Job {
-    /// One that waits half way, or for its turn.
+    /// Starts a job that waits half way, or, if `queued`, in the queue.
     fn new(queued: bool, code: &str) -> Self {
         let workspace = Workspace::with_commands();
         let served = Launch::over(&workspace).set("jobs_running", 1).served();
@@ -31,24 +31,24 @@ impl Job {
     }
 }
 
-/// What all messages say together: text joined, anything else as it was last.
-fn together(messages: &[Value]) -> Map<String, Value> {
+/// Merges messages: joins texts, and keeps the last of other values.
+fn merged(messages: &[Value]) -> Map<String, Value> {
     let mut all = Map::new();
     for (key, value) in messages.iter().flat_map(|message| message.as_object().unwrap()) {
         match (all.get_mut(key), value) {
-            (Some(Value::String(held)), Value::String(more)) => held.push_str(more),
+            (Some(Value::String(text)), Value::String(more)) => text.push_str(more),
             _ => drop(all.insert(key.clone(), value.clone())),
         }
     }
     all
 }
 
-/// Checks a life from its beginning to its end.
+/// Checks the messages of a job from its start to its end.
 #[track_caller]
-fn check_whole((told, ended): (Vec<Value>, Ended), id: &str) {
+fn check_whole((messages, ended): (Vec<Value>, Ended), id: &str) {
     assert_eq!(ended, Ended::Closed(1000));
-    assert_eq!(told[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
-    let (end, life) = told.split_last().unwrap();
+    assert_eq!(messages[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
+    let (end, updates) = messages.split_last().unwrap();
     let expected = json!({
         "status": "succeeded",
         "stdout": "began\nlast\n",
@@ -58,61 +58,61 @@ fn check_whole((told, ended): (Vec<Value>, Ended), id: &str) {
         "output_file": format!("/v1/jobs/{id}/download"),
     });
     assert_eq!(*end, expected);
-    let life = together(&life[2..]);
-    assert_eq!((&life["stdout"], &life["stderr"]), (&expected["stdout"], &expected["stderr"]));
-    assert_eq!(life["progress"], 0.75);
-    assert!(!life.contains_key("status"), "{life:?}");
+    let merged = merged(&updates[2..]);
+    assert_eq!((&merged["stdout"], &merged["stderr"]), (&expected["stdout"], &expected["stderr"]));
+    assert_eq!(merged["progress"], 0.75);
+    assert!(!merged.contains_key("status"), "{merged:?}");
 }
 
 #[test]
-fn s4_24_all_of_a_job_is_told_to_who_watches_before_it_runs_while_it_runs_and_after() {
+fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
     let job = Job::new(true, "0");
     let mut before = job.watch("");
     assert_eq!(before.receive(), json!({ "stderr": "listening" }));
     assert_eq!(before.receive(), json!({ "progress": 0.0 }));
     go(&job.workspace);
     let (rest, ended) = before.rest();
-    let told = [vec![json!({ "stderr": "listening" }), json!({ "progress": 0.0 })], rest].concat();
-    check_whole((told, ended), &job.id);
+    let first = vec![json!({ "stderr": "listening" }), json!({ "progress": 0.0 })];
+    check_whole(([first, rest].concat(), ended), &job.id);
     // After.
     check_whole(job.watch("").rest(), &job.id);
 
     let job = Job::new(false, "0");
     job.marker.started();
     let mut during = job.watch("");
-    let first = during.until(|told| told["progress"] == 0.25);
+    let first = during.until(|message| message["progress"] == 0.25);
     go(&job.workspace);
     let (rest, ended) = during.rest();
     check_whole(([first, rest].concat(), ended), &job.id);
 }
 
 #[test]
-fn a_failure_is_told_with_its_exit_code_and_no_file() {
+fn the_last_message_of_a_failed_job_has_its_exit_code_and_no_file() {
     let job = Job::new(false, "7");
     let mut socket = job.watch("");
     go(&job.workspace);
-    let (told, ended) = socket.rest();
-    let end = told.last().unwrap();
-    assert_eq!((&end["status"], &end["exit_code"]), (&json!("failed"), &json!(7)), "{told:?}");
+    let (messages, ended) = socket.rest();
+    let end = messages.last().unwrap();
+    assert_eq!((&end["status"], &end["exit_code"]), (&json!("failed"), &json!(7)), "{messages:?}");
     assert_eq!((&end["output_file"], &end["progress"]), (&Value::Null, &json!(1.0)));
     assert_eq!(ended, Ended::Closed(1000));
 }
 
 #[test]
-fn a_cancelled_job_is_told_as_that() {
+fn the_last_message_of_a_cancelled_job_has_the_status_canceled() {
     for queued in [true, false] {
         let job = Job::new(queued, "0");
         let mut socket = job.watch("");
         socket.receive();
         assert_eq!(job.served.delete(&format!("/jobs/{}", job.id)).status, 200);
-        let (told, ended) = socket.rest();
-        assert_eq!(told.last().unwrap()["status"], "canceled", "{told:?}");
+        let (messages, ended) = socket.rest();
+        assert_eq!(messages.last().unwrap()["status"], "canceled", "{messages:?}");
         assert_eq!(ended, Ended::Closed(1000));
     }
 }
 
 #[test]
-fn s4_25_each_choice_of_streams_is_told_and_no_more() {
+fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
     let job = Job::new(false, "0");
     go(&job.workspace);
     job.served.job_in("succeeded", &job.id);
@@ -122,7 +122,7 @@ fn s4_25_each_choice_of_streams_is_told_and_no_more() {
         let chosen: Vec<_> =
             (0..3).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
         let query = format!("?stream={}", chosen.join(","));
-        let (told, ended) = job.watch(&query).rest();
+        let (messages, ended) = job.watch(&query).rest();
         assert_eq!(ended, Ended::Closed(1000));
         let mut expected: Vec<_> =
             chosen.iter().filter(|name| **name != "progress").copied().collect();
@@ -130,15 +130,15 @@ fn s4_25_each_choice_of_streams_is_told_and_no_more() {
             expected.extend(progress);
         }
         expected.sort_unstable();
-        let told = together(&told);
-        let mut keys: Vec<_> = told.keys().map(String::as_str).collect();
+        let merged = merged(&messages);
+        let mut keys: Vec<_> = merged.keys().map(String::as_str).collect();
         keys.sort_unstable();
         assert_eq!(keys, expected, "{query}");
     }
 }
 
 #[test]
-fn a_choice_that_is_none_is_refused() {
+fn an_invalid_choice_of_streams_is_refused() {
     let job = Job::new(false, "0");
     for query in ["?stream=stdout,logs", "?stream=stdout&stream=stderr"] {
         assert_eq!(job.served.refused_socket(&format!("/ws/jobs/{}{query}", job.id)), 400);
@@ -146,20 +146,21 @@ fn a_choice_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_job_nobody_knows_is_said_to_be_none_and_the_socket_is_closed() {
+fn the_socket_of_an_unknown_job_sends_an_error_and_is_closed() {
     let served = Launch::over(&Workspace::new()).served();
     for id in ["abc", "0123456789abcdef0123456789abcdef", "..%2Fa"] {
         for version in ["", "/v1"] {
-            let (told, ended) = served.socket(&format!("{version}/ws/jobs/{id}")).rest();
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert!(told[0]["error"].as_str().unwrap().contains("no job"), "{told:?}");
+            let (messages, ended) = served.socket(&format!("{version}/ws/jobs/{id}")).rest();
+            assert_eq!(messages.len(), 1, "{messages:?}");
+            let error = messages[0]["error"].as_str().unwrap();
+            assert!(error.contains("no job"), "{messages:?}");
             assert_eq!(ended, Ended::Closed(1000));
         }
     }
 }
 
 #[test]
-fn where_there_is_no_socket_none_is_opened() {
+fn a_socket_is_refused_at_other_paths() {
     let served = Launch::over(&Workspace::new()).served();
     assert_eq!(served.refused_socket("/v1/mcp"), 400);
     assert_eq!(served.refused_socket("/v1/ws/jobs"), 404);
@@ -169,14 +170,14 @@ fn where_there_is_no_socket_none_is_opened() {
 }
 
 #[test]
-fn a_quiet_job_is_said_to_live() {
+fn a_silent_job_sends_keepalives() {
     let job = Job::new(false, "0");
     let mut socket = job.watch("?stream=stdout");
     assert_eq!(
-        socket.until(|told| told.get("keepalive").is_some()).pop().unwrap(),
+        socket.until(|message| message.get("keepalive").is_some()).pop().unwrap(),
         json!({ "keepalive": true })
     );
     go(&job.workspace);
-    let (told, _) = socket.rest();
-    assert_eq!(told.last().unwrap()["stdout"], "began\nlast\n");
+    let (messages, _) = socket.rest();
+    assert_eq!(messages.last().unwrap()["stdout"], "began\nlast\n");
 }

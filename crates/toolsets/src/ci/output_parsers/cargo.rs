@@ -64,9 +64,10 @@ impl super::LineParser for CargoParser {
         found: &mut Findings,
     ) -> Option<Cow<'l, str>> {
         if line.starts_with("{\"reason\":")
-            && let Ok(told) = serde_json::from_str::<CargoLine<'_>>(line)
+            && let Ok(cargo_line) = serde_json::from_str::<CargoLine<'_>>(line)
         {
-            let message = told.message.filter(|_| told.reason == "compiler-message")?;
+            let is_diagnostic = cargo_line.reason == "compiler-message";
+            let message = cargo_line.message.filter(|_| is_diagnostic)?;
             let rendered = message.rendered.clone();
             self.add_message(message, found);
             return rendered.map(Cow::Owned);
@@ -125,7 +126,7 @@ mod tests {
 "##;
 
     #[test]
-    fn a_compiler_s_error_is_told_once_with_its_place() {
+    fn a_compiler_error_is_reported_once_with_its_location() {
         let twice = format!("{BROKEN}{BROKEN}");
         let (summary, failures, output) = read(BuildTool::Cargo, ProjectAction::Build, &twice);
         assert_eq!(summary.errors, Some(1));

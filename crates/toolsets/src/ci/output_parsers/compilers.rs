@@ -144,7 +144,7 @@ mod tests {
     use super::super::tests::read;
 
     #[test]
-    fn make_tells_the_compiler_s_errors_or_its_own() {
+    fn make_reports_the_errors_of_the_compiler_or_its_own() {
         let printed = "cc -c main.c\nmain.c: In function 'main':\nmain.c:3:5: error: expected ';' before 'return'\nmake: *** [Makefile:2: main.o] Error 1\n";
         let (summary, failures, _) = read(BuildTool::Make, ProjectAction::Build, printed);
         assert_eq!((summary.errors, failures.len(), failures[0].line), (Some(1), 1, Some(3)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn dotnet_tells_tests_and_counts() {
+    fn dotnet_reports_failed_tests_and_counts() {
         let printed = "  Failed T.Adds [12 ms]\n  Error Message:\n   Assert.Equal() Failure\nExpected: 4\n  Stack Trace:\n     at T.Adds() in /w/T.cs:line 9\n\nFailed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, Duration: 9 ms - t.dll (net8.0)\n";
         let (summary, failures, _) = read(BuildTool::Dotnet, ProjectAction::Test, printed);
         assert_eq!((summary.failed, summary.passed, summary.skipped), (Some(1), Some(2), Some(0)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn maven_tells_tests_and_counts_once() {
+    fn maven_reports_failed_tests_and_counts_once() {
         let printed = "[ERROR] Tests run: 3, Failures: 1, Errors: 0, Skipped: 1, Time elapsed: 0.05 s <<< FAILURE! - in AppTest\n[INFO] Results:\n[INFO] \n[ERROR] Failures: \n[ERROR]   AppTest.adds:12 expected:<4> but was:<3>\n[INFO] \n[ERROR] Tests run: 3, Failures: 1, Errors: 0, Skipped: 1\n";
         let (summary, failures, _) = read(BuildTool::Maven, ProjectAction::Test, printed);
         assert_eq!((summary.passed, summary.failed, summary.skipped), (Some(1), Some(1), Some(1)));

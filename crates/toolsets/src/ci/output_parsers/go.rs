@@ -42,9 +42,9 @@ impl super::LineParser for GoParser {
         line: &'l str,
         found: &mut Findings,
     ) -> Option<Cow<'l, str>> {
-        let told =
+        let event =
             line.starts_with('{').then(|| serde_json::from_str::<GoTestEvent<'_>>(line).ok());
-        let Some(GoTestEvent { action, package, test, output }) = told.flatten() else {
+        let Some(GoTestEvent { action, package, test, output }) = event.flatten() else {
             if let Some(failure) = parse_compiler_line(line) {
                 found.push(failure);
             }
@@ -58,9 +58,9 @@ impl super::LineParser for GoParser {
                 return Some(output.into());
             }
             ("output", Some(test)) => {
-                let said = self.outputs.entry(format!("{package}.{test}")).or_default();
-                if said.len() < TEST_OUTPUT_BYTES_MAX {
-                    said.push_str(&output);
+                let stored = self.outputs.entry(format!("{package}.{test}")).or_default();
+                if stored.len() < TEST_OUTPUT_BYTES_MAX {
+                    stored.push_str(&output);
                 }
                 return Some(output.into());
             }
@@ -76,13 +76,13 @@ impl super::LineParser for GoParser {
                 self.failed += 1;
                 found.summary.failed = Some(self.failed);
                 let name = format!("{package}.{test}");
-                let said = self.outputs.remove(&name).unwrap_or_default();
-                let is_outer = self.parent_tests.contains(&name);
-                if let Some((outer, _)) = name.rsplit_once('/').filter(|_| test.contains('/')) {
-                    self.parent_tests.insert(outer.to_owned());
+                let output = self.outputs.remove(&name).unwrap_or_default();
+                let is_parent = self.parent_tests.contains(&name);
+                if let Some((parent, _)) = name.rsplit_once('/').filter(|_| test.contains('/')) {
+                    self.parent_tests.insert(parent.to_owned());
                 }
-                let failure = test_failure(&package, &test, &said);
-                if !(is_outer && failure.file.is_none()) {
+                let failure = test_failure(&package, &test, &output);
+                if !(is_parent && failure.file.is_none()) {
                     found.push(failure);
                 }
             }
@@ -95,9 +95,9 @@ impl super::LineParser for GoParser {
 }
 
 /// Creates the failure of a test from its output.
-fn test_failure(package: &str, test: &str, said: &str) -> CiFailure {
+fn test_failure(package: &str, test: &str, output: &str) -> CiFailure {
     let mut failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
-    for line in said.lines() {
+    for line in output.lines() {
         let trimmed = line.trim_start();
         if ["=== ", "--- FAIL: ", "--- PASS: "].iter().any(|mark| trimmed.starts_with(mark)) {
             continue;
@@ -117,7 +117,7 @@ fn test_failure(package: &str, test: &str, said: &str) -> CiFailure {
         failure.message.push('\n');
     }
     if failure.message.trim().is_empty() {
-        failure.message = format!("it failed in {package}");
+        failure.message = format!("the test failed in {package}");
     }
     failure
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::super::tests::read;
 
     #[test]
-    fn failed_tests_are_told_the_inner_ones_for_the_outer() {
+    fn failed_subtests_are_reported_instead_of_their_parents() {
         let (summary, failures, output) =
             read(BuildTool::Go, ProjectAction::Test, include_str!("printed/go-test.txt"));
         let counts = (summary.passed, summary.failed, summary.skipped);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compiler_s_errors_are_told_once() {
+    fn compiler_errors_are_reported_once() {
         let printed = "# example.com/tiny\n./sum.go:4:23: cannot use \"a\" as int value\n\
                        # example.com/tiny [example.com/tiny.test]\n\
                        ./sum.go:4:23: cannot use \"a\" as int value\nFAIL\texample.com/tiny [build failed]\n";

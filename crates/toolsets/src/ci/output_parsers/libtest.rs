@@ -49,23 +49,23 @@ impl LibtestParser {
             && let Some(test) = rest.strip_suffix(" ... ")
         {
             self.started.push(test.to_owned());
-        } else if let Some(told) = &mut self.current {
-            told.add_line(line);
+        } else if let Some(current) = &mut self.current {
+            current.add_line(line);
         }
     }
 
     /// Reads a line of standard error, from Cargo or a test.
     pub(super) fn read_stderr_line(&mut self, line: &str) {
         if let Some(rest) = line.trim_start().strip_prefix("process didn't exit successfully: `")
-            && let Some((program, why)) = rest.rsplit_once("` (")
+            && let Some((program, reason)) = rest.rsplit_once("` (")
         {
             let program = program.split(' ').next().unwrap_or(program);
             let program = program.rsplit('/').next().unwrap_or(program);
-            let why = why.trim_end_matches(')');
-            self.crashes.push(format!("the tests of `{program}` ended without a result: {why}"));
+            let reason = reason.trim_end_matches(')');
+            self.crashes.push(format!("the tests of `{program}` ended without a result: {reason}"));
         } else if let Some(rest) = line.strip_prefix("thread '")
-            && let Some((test, said)) = rest.split_once('\'')
-            && said.ends_with("has overflowed its stack")
+            && let Some((test, message)) = rest.split_once('\'')
+            && message.ends_with("has overflowed its stack")
         {
             self.started.push(test.to_owned());
         }
@@ -94,14 +94,18 @@ impl LibtestParser {
     pub(super) fn end_program(&mut self, found: &mut Findings) {
         self.flush(found);
         for test in self.failed.drain(..) {
-            let failure = CiFailure::new(FailureSeverity::Failure, "it failed, and said nothing");
+            let message = "the test failed without a message";
+            let failure = CiFailure::new(FailureSeverity::Failure, message);
             found.push(failure.with_test(&test));
         }
     }
 
     fn flush(&mut self, found: &mut Findings) {
         let Some(FailedTest { test, place, message, .. }) = self.current.take() else { return };
-        let message = if message.trim().is_empty() { "it failed".to_owned() } else { message };
+        let message = match message.trim() {
+            "" => "the test failed".to_owned(),
+            _ => message,
+        };
         let mut failure = CiFailure::new(FailureSeverity::Failure, message).with_test(&test);
         // The name of a documentation example contains its file and line.
         let example = test.split_once(" - ").zip(test.split_once("(line "));
@@ -209,7 +213,7 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 ";
 
     #[test]
-    fn failed_tests_are_told_with_what_they_said() {
+    fn failed_tests_are_reported_with_their_messages() {
         let (summary, failures, _) = read(BuildTool::Cargo, ProjectAction::Test, PRINTED);
         let counts = (summary.passed, summary.failed, summary.skipped);
         assert_eq!(counts, (Some(1), Some(2), Some(1)));
@@ -222,12 +226,12 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             (wrong.file.as_deref(), wrong.line, wrong.column),
             (Some("src/lib.rs"), Some(17), Some(9))
         );
-        let said = "assertion `left == right` failed: one and two\n  left: 3\n right: 4";
-        assert_eq!(wrong.message, said);
+        let expected = "assertion `left == right` failed: one and two\n  left: 3\n right: 4";
+        assert_eq!(wrong.message, expected);
     }
 
     #[test]
-    fn a_test_that_was_to_panic_is_told_once() {
+    fn a_test_that_should_panic_is_reported_once() {
         let printed = "\nrunning 1 test\ntest sp - should panic ... FAILED\n\nfailures:\n\n---- sp stdout ----\nnote: test did not panic as expected at src/lib.rs:3:28\n\nfailures:\n    sp\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.00s\n";
         let (_, failures, _) = read(BuildTool::Cargo, ProjectAction::Test, printed);
         let [failure] = &failures[..] else { panic!("{failures:?}") };
@@ -236,16 +240,16 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_crash_is_a_failure() {
+    fn a_crashed_test_program_is_reported_as_a_failure() {
         let check = |stdout: &str, stderr: &str, test: Option<&str>| {
-            let mut reading = OutputReader::new(BuildTool::Cargo, ProjectAction::Test, 50, 1 << 20);
-            reading.read(OutputStream::Stdout, stdout.as_bytes());
-            reading.read(OutputStream::Stderr, stderr.as_bytes());
-            let (summary, failures, ..) = reading.finish();
+            let mut reader = OutputReader::new(BuildTool::Cargo, ProjectAction::Test, 50, 1 << 20);
+            reader.read(OutputStream::Stdout, stdout.as_bytes());
+            reader.read(OutputStream::Stderr, stderr.as_bytes());
+            let (summary, failures, ..) = reader.finish();
             let [failure] = &failures[..] else { panic!("{failures:?}") };
             assert_eq!((failure.test.as_deref(), summary.failed), (test, Some(1)));
-            let said = "the tests of `ct-c4066ebb79ee0019` ended without a result: signal: 6, SIGABRT: process abort signal";
-            assert_eq!(failure.message, said);
+            let expected = "the tests of `ct-c4066ebb79ee0019` ended without a result: signal: 6, SIGABRT: process abort signal";
+            assert_eq!(failure.message, expected);
         };
         let cargo = "error: test failed, to rerun pass `--lib`\n\nCaused by:\n  process didn't exit successfully: `/tmp/ct/target/debug/deps/ct-c4066ebb79ee0019 crashes` (signal: 6, SIGABRT: process abort signal)\nerror: 1 target failed:\n    `--lib`\n";
         check("\nrunning 1 test\n", cargo, None);
@@ -255,7 +259,7 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_test_whose_process_dies_is_told_too() {
+    fn a_failed_test_without_output_is_reported() {
         let printed = "running 1 test\ntest kills ... FAILED\n";
         let (_, failures, _) = read(BuildTool::Cargo, ProjectAction::Test, printed);
         assert_eq!(failures[0].test.as_deref(), Some("kills"));

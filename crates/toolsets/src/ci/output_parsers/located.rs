@@ -133,17 +133,17 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: &str) {
-        let told = parse_located(line).map(|failure| {
+        let parsed = parse_located(line).map(|failure| {
             let CiFailure { file, line, column, severity, code, message, .. } = failure;
             format!("{file:?} {line:?} {column:?} {severity:?} {code:?} {message}")
                 .replace("Some(", "")
                 .replace(')', "")
         });
-        assert_eq!(told.as_deref().unwrap_or("nothing"), expected, "{line}");
+        assert_eq!(parsed.as_deref().unwrap_or("nothing"), expected, "{line}");
     }
 
     #[test]
-    fn what_compilers_say_is_read() {
+    fn error_lines_of_compilers_are_parsed() {
         check("main.c:3:5: error: expected ';'", r#""main.c" 3 5 Error None expected ';'"#);
         check(
             "main.c:1:10: fatal error: x.h: No such file",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_a_place_is_not() {
+    fn lines_without_a_location_are_ignored() {
         for line in [
             "error: could not compile",
             "10:30:05 INFO started",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_read_off_a_stack() {
+    fn a_location_is_found_in_a_stack_trace() {
         assert_eq!(find_place("    at f (/w/a.js:3:5)"), Some(("/w/a.js", 3, Some(5))));
         assert_eq!(find_place("at file:///w/a.mjs:3:5"), Some(("/w/a.mjs", 3, Some(5))));
         assert_eq!(find_place("  location: '/w/a.js:3:5'"), Some(("/w/a.js", 3, Some(5))));

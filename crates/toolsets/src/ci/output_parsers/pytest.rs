@@ -76,34 +76,34 @@ impl PytestParser {
 
     /// Reads a line about the current failure.
     fn add_detail(&mut self, line: &str) {
-        let Some(told) = &mut self.current else { return };
-        if let Some(said) = line.strip_prefix("E  ") {
-            let said = said.trim();
+        let Some(failure) = &mut self.current else { return };
+        if let Some(detail) = line.strip_prefix("E  ") {
+            let detail = detail.trim();
             // A syntax error in the test file.
-            let place = said.strip_prefix("File \"").and_then(|it| it.split_once("\", line "));
+            let place = detail.strip_prefix("File \"").and_then(|it| it.split_once("\", line "));
             if let Some((file, row)) = place {
-                *told = told.clone().with_place(file, row.trim().parse().ok(), None);
+                *failure = failure.clone().with_place(file, row.trim().parse().ok(), None);
             } else {
-                told.message.push_str(said);
-                told.message.push('\n');
+                failure.message.push_str(detail);
+                failure.message.push('\n');
             }
         } else if let Some((place, _)) = line.split_once(": in ")
             && let Some((file, row)) = place.rsplit_once(':')
             && let Ok(row) = row.parse::<u32>()
         {
             // The first location is in the test itself. Later ones are in its callees.
-            if told.file.is_none() && !line.starts_with(' ') {
-                *told = told.clone().with_place(file, Some(row), None);
+            if failure.file.is_none() && !line.starts_with(' ') {
+                *failure = failure.clone().with_place(file, Some(row), None);
             }
         }
     }
 
     fn flush(&mut self, found: &mut Findings) {
-        let Some(mut told) = self.current.take() else { return };
-        if told.message.is_empty() {
-            "it failed".clone_into(&mut told.message);
+        let Some(mut failure) = self.current.take() else { return };
+        if failure.message.is_empty() {
+            "the test failed".clone_into(&mut failure.message);
         }
-        found.push(told);
+        found.push(failure);
     }
 }
 
@@ -190,11 +190,11 @@ ERROR test_sum.py::test_needs - RuntimeError: no fixture
 ";
 
     #[test]
-    fn failed_tests_are_told_with_the_test_s_own_line() {
+    fn failed_tests_are_reported_with_the_line_in_the_test() {
         let (summary, failures, _) = read(BuildTool::Pytest, ProjectAction::Test, PRINTED);
         let counts = [summary.passed, summary.failed, summary.skipped, summary.errors];
         assert_eq!(counts, [Some(1), Some(2), Some(1), Some(1)]);
-        let told = failures.iter().map(|failure| {
+        let summaries = failures.iter().map(|failure| {
             let message = failure.message.lines().next().unwrap();
             (failure.test.as_deref().unwrap(), failure.line.unwrap(), message)
         });
@@ -207,12 +207,12 @@ ERROR test_sum.py::test_needs - RuntimeError: no fixture
                 "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'",
             ),
         ];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(summaries.collect::<Vec<_>>(), expected);
         assert!(failures.iter().all(|failure| failure.file.as_deref() == Some("test_sum.py")));
     }
 
     #[test]
-    fn a_file_that_is_no_python_is_told_with_its_line() {
+    fn a_syntax_error_is_reported_with_its_line() {
         let printed =
             "==================================== ERRORS ====================================
 _________________________ ERROR collecting test_bad.py _________________________
@@ -236,7 +236,7 @@ ERROR test_bad.py
     }
 
     #[test]
-    fn linters_are_read_too() {
+    fn linter_findings_are_parsed() {
         let printed = "a.py:1:8: F401 [*] `os` imported but unused\nFound 1 error.\n";
         let (summary, failures, _) = read(BuildTool::Pytest, ProjectAction::Lint, printed);
         assert_eq!((summary.errors, failures[0].code.as_deref()), (Some(1), Some("F401")));

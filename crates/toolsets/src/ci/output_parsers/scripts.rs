@@ -79,8 +79,8 @@ impl ScriptParser {
                 find_place(at).map(|(file, row, column)| (file.to_owned(), row, column));
             return;
         }
-        if let Some(told) = &mut self.current {
-            told.add_line(trimmed);
+        if let Some(current) = &mut self.current {
+            current.add_line(trimmed);
             return;
         }
         if let Some(failure) = parse_located(line) {
@@ -130,7 +130,7 @@ impl ScriptParser {
     fn flush(&mut self, found: &mut Findings) {
         let Some(ScriptFailure { mut failure, .. }) = self.current.take() else { return };
         if failure.message.trim().is_empty() {
-            "it failed".clone_into(&mut failure.message);
+            "the test failed".clone_into(&mut failure.message);
         }
         let is_known = found.failures.iter().any(|known| {
             known.test == failure.test && known.file == failure.file && known.line == failure.line
@@ -144,7 +144,7 @@ impl ScriptParser {
 
 impl ScriptFailure {
     fn add_line(&mut self, line: &str) {
-        let Self { failure, style, is_complete: is_over } = self;
+        let Self { failure, style, is_complete } = self;
         if *style == RunnerStyle::MochaName {
             if let Some(test) = &mut failure.test {
                 test.push(' ');
@@ -157,13 +157,13 @@ impl ScriptFailure {
         }
         let stack = line.strip_prefix("at ").or_else(|| line.strip_prefix("\u{276f} "));
         if let Some(stack) = stack {
-            *is_over = true;
+            *is_complete = true;
             let own = find_place(stack)
                 .filter(|(file, ..)| !file.contains("node_modules") && !file.starts_with("node:"));
             if let (Some((file, row, column)), None) = (own, &failure.file) {
                 *failure = failure.clone().with_place(file, Some(row), column);
             }
-        } else if *is_over {
+        } else if *is_complete {
             // Only the rest of the stack trace follows.
         } else if line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" | ")
             || line.starts_with("> ") && line.contains(" | ")
@@ -241,13 +241,13 @@ mod tests {
         let [failure] = &failures[..] else { panic!("{failures:#?}") };
         assert_eq!(failure.test.as_deref(), Some(test));
         let CiFailure { file, line, column, .. } = failure;
-        let told = (file.as_deref().unwrap_or("none"), *line, *column);
-        assert_eq!(told, (place.0, Some(place.1), Some(place.2)));
+        let found = (file.as_deref().unwrap_or("none"), *line, *column);
+        assert_eq!(found, (place.0, Some(place.1), Some(place.2)));
         assert_eq!(failure.message, message);
     }
 
     #[test]
-    fn jest_is_read() {
+    fn jest_output_is_parsed() {
         let message =
             "expect(received).toBe(expected) // Object.is equality\n\nExpected: 4\nReceived: 3";
         let place = ("sum.test.js", 5, 23);
@@ -255,21 +255,21 @@ mod tests {
     }
 
     #[test]
-    fn vitest_is_read() {
+    fn vitest_output_is_parsed() {
         let message = "AssertionError: expected 3 to be 4 // Object.is equality\n\n- Expected\n+ Received\n\n- 4\n+ 3";
         let test = "v/sum.spec.mjs > sum > adds wrongly";
         check(include_str!("printed/vitest.txt"), test, ("v/sum.spec.mjs", 5, 19), message);
     }
 
     #[test]
-    fn mocha_is_read() {
+    fn mocha_output_is_parsed() {
         let message = "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:\n\n3 !== 4\n\n+ expected - actual\n\n-3\n+4";
         let place = ("m/sum.spec.js", 6, 12);
         check(include_str!("printed/mocha.txt"), "sum adds wrongly", place, message);
     }
 
     #[test]
-    fn the_longer_form_of_node_s_own_runner_is_read() {
+    fn the_spec_output_of_node_test_is_parsed() {
         let message =
             "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:\n\n3 !== 4";
         let place = ("sum.test.js", 4, 1);
@@ -277,16 +277,16 @@ mod tests {
     }
 
     #[test]
-    fn typescript_and_eslint_are_read() {
+    fn typescript_and_eslint_output_is_parsed() {
         let (_, failures, _) =
             read(BuildTool::Npm, ProjectAction::Build, include_str!("printed/tsc.txt"));
         assert_eq!(failures[0].code.as_deref(), Some("TS2322"));
         let (summary, failures, _) =
             read(BuildTool::Npm, ProjectAction::Lint, include_str!("printed/eslint.txt"));
         assert_eq!((summary.errors, summary.warnings), (Some(1), Some(1)));
-        let told = failures.iter().map(|failure| (failure.line, failure.code.as_deref()));
-        let told: Vec<_> = told.collect();
-        assert_eq!(told, [(Some(1), Some("no-unused-vars")), (Some(2), Some("eqeqeq"))]);
+        let found = failures.iter().map(|failure| (failure.line, failure.code.as_deref()));
+        let found: Vec<_> = found.collect();
+        assert_eq!(found, [(Some(1), Some("no-unused-vars")), (Some(2), Some("eqeqeq"))]);
         assert_eq!(failures[1].message, "Expected '===' and instead saw '=='");
     }
 }

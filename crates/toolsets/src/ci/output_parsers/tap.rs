@@ -26,13 +26,13 @@ impl TapParser {
     pub(super) fn read_line(&mut self, line: &str, found: &mut Findings) -> bool {
         let trimmed = line.trim_start();
         match &mut self.current {
-            Some(told) if told.has_notes && trimmed == "..." => {
+            Some(current) if current.has_notes && trimmed == "..." => {
                 self.flush(found);
                 return true;
             }
-            Some(told) if told.has_notes || trimmed == "---" => {
-                told.has_notes = true;
-                told.add_note(line);
+            Some(current) if current.has_notes || trimmed == "---" => {
+                current.has_notes = true;
+                current.add_note(line);
                 return true;
             }
             // The failed test has no notes.
@@ -72,7 +72,7 @@ impl TapParser {
             return;
         }
         if failure.message.trim().is_empty() {
-            "it failed".clone_into(&mut failure.message);
+            "the test failed".clone_into(&mut failure.message);
         }
         found.push(failure);
     }
@@ -158,7 +158,7 @@ ok 3 - later # SKIP
 ";
 
     #[test]
-    fn failed_tests_are_told_with_what_was_noted() {
+    fn failed_tests_are_reported_with_their_notes() {
         let (summary, failures, output) = read(BuildTool::Npm, ProjectAction::Test, PRINTED);
         let counts = (summary.passed, summary.failed, summary.skipped);
         assert_eq!(counts, (Some(1), Some(1), Some(1)));
@@ -171,7 +171,7 @@ ok 3 - later # SKIP
     }
 
     #[test]
-    fn a_suite_fails_by_its_tests_alone() {
+    fn a_suite_that_fails_by_its_tests_is_not_reported() {
         let printed = "    not ok 1 - inner\n      ---\n      error: 'no'\n      ...\nnot ok 1 - outer\n  ---\n  failureType: 'subtestsFailed'\n  error: '1 subtest failed'\n  ...\n";
         let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
         let [failure] = &failures[..] else { panic!("{failures:?}") };

@@ -1,14 +1,14 @@
-//! How commands end, what they get, and what they say meanwhile.
+//! Tests of how commands end, their environment, and their events.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolgate_contract::{CallEnding, CallEvent, EventSink, OutputStream, ToolContext, ToolFault};
 
-use super::{Bench, ctx, one, read};
+use super::{Bench, ctx, declaration, load};
 
 #[tokio::test]
-async fn the_exit_codes_that_are_no_failure_are_the_declared_ones() {
+async fn only_the_declared_exit_codes_are_a_success() {
     let bench = Bench::script(
         "exit $1",
         "argv = [\"{code}\"]\nsuccess = [0, 3]\n\
@@ -31,7 +31,7 @@ async fn a_signal_is_never_a_success() {
 }
 
 #[tokio::test]
-async fn a_command_that_never_ends_is_stopped_with_all_it_started() {
+async fn a_timeout_ends_a_command_and_its_child_processes() {
     let length = format!("3601.{}", getrandom::u64().unwrap() >> 1);
     let bench = Bench::script(
         &format!("setsid sleep {length} & sleep {length} & echo on; exec sleep {length}"),
@@ -46,18 +46,18 @@ async fn a_command_that_never_ends_is_stopped_with_all_it_started() {
     );
     assert_eq!(output.ending, CallEnding::ProgramFailed);
     let note = output.text.note.unwrap();
-    assert!(note.contains("the `deadline_ms` of the command gives it longer"), "{note}");
-    assert!(!lives(&length), "something goes on");
+    assert!(note.contains("set the `deadline_ms` of the command for more time"), "{note}");
+    assert!(!is_alive(&length), "a process is left");
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_running_is_ended() {
+async fn a_child_process_does_not_outlive_the_command() {
     let length = format!("3602.{}", getrandom::u64().unwrap() >> 1);
     let script = format!("(setsid sleep {length} >/dev/null 2>&1 &) ; echo gone");
     let bench = Bench::script(&script, "argv = []\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["stdout"], "gone\n");
-    assert!(!lives(&length), "something goes on");
+    assert!(!is_alive(&length), "a process is left");
 }
 
 #[tokio::test]
@@ -71,16 +71,16 @@ async fn a_cancelled_call_ends_the_command() {
         cancel.cancel();
     });
     assert_eq!(outcome.unwrap_err().fault, ToolFault::Canceled);
-    assert!(!lives(&length), "something goes on");
+    assert!(!is_alive(&length), "a process is left");
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_kept_and_said() {
+async fn output_that_is_not_utf8_is_returned_and_forwarded() {
     let bench = Bench::script("printf 'a\\377b'; printf 'é' >&2", "argv = []\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["stdout_extent"]["encoding"], "base64");
     assert_eq!(output.value["stderr"], "é");
-    let said: String = bench
+    let forwarded: String = bench
         .events
         .lock()
         .unwrap()
@@ -90,15 +90,15 @@ async fn bytes_that_are_no_text_are_kept_and_said() {
             _ => None,
         })
         .collect();
-    assert_eq!(said, "a\u{fffd}b");
+    assert_eq!(forwarded, "a\u{fffd}b");
 }
 
 #[tokio::test]
-async fn two_gibibytes_are_passed_on_in_little_memory() {
+async fn two_gibibytes_are_forwarded_in_little_memory() {
     let bench = Bench::script("head -c 2147483648 /dev/zero", "argv = []\n");
-    let heard = std::sync::Arc::new(std::sync::Mutex::new(0));
-    let most = resident_kib();
-    let count = heard.clone();
+    let forwarded_bytes = std::sync::Arc::new(std::sync::Mutex::new(0));
+    let before = resident_kib();
+    let count = forwarded_bytes.clone();
     let events = EventSink::new(move |event| {
         if let CallEvent::ProgramOutput { text, .. } = event {
             *count.lock().unwrap() += text.len() as u64;
@@ -106,24 +106,24 @@ async fn two_gibibytes_are_passed_on_in_little_memory() {
     });
     let ctx = ToolContext { events, ..ctx() };
     let mut run = std::pin::pin!(bench.tool("x.y").run(&ctx, json!({})));
-    let mut peak = most;
+    let mut peak = before;
     let output = loop {
         tokio::select! {
             output = &mut run => break output.unwrap(),
             () = tokio::time::sleep(Duration::from_millis(20)) => peak = peak.max(resident_kib()),
         }
     };
-    assert_eq!(*heard.lock().unwrap(), 2 << 30);
+    assert_eq!(*forwarded_bytes.lock().unwrap(), 2 << 30);
     assert_eq!(output.value["stdout_extent"]["total_bytes"], 2_u64 << 30);
-    println!("resident: {most} KiB before, {peak} KiB at most");
-    assert!(peak - most < 32 << 10, "{most} KiB grew to {peak} KiB");
+    println!("resident: {before} KiB before, {peak} KiB at most");
+    assert!(peak - before < 32 << 10, "{before} KiB grew to {peak} KiB");
     let more = json!({"output_id": output.value["output_id"], "offset": 1 << 20, "max_bytes": 8});
     let piece = bench.tool("exec.output").run(&ctx, more).await.unwrap();
     assert_eq!(piece.value["bytes"], 8);
 }
 
 #[tokio::test]
-async fn progress_is_read_off_what_it_prints() {
+async fn progress_is_read_from_the_output() {
     let script = "for i in 10 50 100; do echo \"at $i% of it\"; sleep 0.3; done; echo done";
     let bench = Bench::script(script, "argv = []\nprogress = '(\\d+)%'\n");
     bench.call(json!({})).await.unwrap();
@@ -136,7 +136,7 @@ async fn progress_is_read_off_what_it_prints() {
 }
 
 #[tokio::test]
-async fn standard_input_is_an_argument_if_declared() {
+async fn an_argument_is_passed_as_standard_input_if_declared() {
     let rest =
         "argv = [\"{options}\"]\nstdin = \"text\"\n[command.\"x.y\".args]\ntext = \"string\"\n";
     let bench = Bench::script("cat; echo \"$#\"", rest);
@@ -145,7 +145,7 @@ async fn standard_input_is_an_argument_if_declared() {
 }
 
 #[tokio::test]
-async fn the_environment_is_what_is_declared_and_nothing_else() {
+async fn the_environment_has_the_declared_variables_and_no_others() {
     let bench = Bench::script(
         "echo \"$A $KEPT $MCP_CANARY_SECRET.\"",
         "argv = []\n\
@@ -155,9 +155,9 @@ async fn the_environment_is_what_is_declared_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_missing_is_said_to_be_at_the_call() {
+async fn a_missing_program_is_reported_by_the_call() {
     let check = async |program: &str, rest: &str| {
-        let declared = read(&one(program, &format!("argv = []\n{rest}"))).unwrap();
+        let declared = load(&declaration(program, &format!("argv = []\n{rest}"))).unwrap();
         let bench = Bench::with(tempfile::TempDir::new().unwrap(), declared);
         let err = bench.call(json!({})).await.unwrap_err();
         assert_eq!(err.fault, ToolFault::Unavailable);
@@ -166,40 +166,38 @@ async fn a_program_that_is_missing_is_said_to_be_at_the_call() {
     let message = check("no-such-zyra", "program_env = \"ZYRA\"").await;
     assert!(
         message.starts_with(
-            "`x.y` needs the program `no-such-zyra`, which is missing: no \
-        `no-such-zyra` is in PATH ("
+            "`x.y` needs the program `no-such-zyra`, which is missing: \
+             `no-such-zyra` is not in PATH ("
         ),
         "{message}"
     );
     assert!(
-        message.ends_with(
-            "; install it, or say where it is: \
-        `commands.programs.no-such-zyra` or ZYRA"
-        ),
+        message
+            .ends_with("; install it, or set its path in `commands.programs.no-such-zyra` or ZYRA"),
         "{message}"
     );
     let message = check("/no/such", "").await;
     assert!(message.contains("there is no file `/no/such`"), "{message}");
     let message = check("sh", "program_env = \"KEPT\"").await;
-    assert!(message.ends_with(", where the variable KEPT says it is"), "{message}");
+    assert!(message.ends_with("; correct the variable KEPT"), "{message}");
     let message = check("/etc/passwd", "").await;
     assert!(message.contains("is not executable"), "{message}");
 }
 
 #[tokio::test]
-async fn a_directory_that_is_missing_is_said_to_be() {
+async fn a_missing_directory_is_reported_by_the_call() {
     let bench = Bench::script("echo", "argv = []\ncwd = \"no/such\"\n");
     let err = bench.call(json!({})).await.unwrap_err();
     assert_eq!(err.fault, ToolFault::Unavailable);
     assert!(
-        err.message.starts_with("the directory `no/such` that it starts in"),
+        err.message.starts_with("the command starts in the directory `no/such`, "),
         "{}",
         err.message
     );
 }
 
-/// Whether a process with `word` on its command line is alive.
-fn lives(word: &str) -> bool {
+/// Checks whether a process with `word` on its command line is alive.
+fn is_alive(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();

@@ -1,16 +1,16 @@
-//! Other names of arguments, schemas, and what a tool says of itself.
+//! Tests of argument aliases, and of the specification of a tool.
 
 use serde_json::{Value, json};
 use toolgate_contract::Effects;
 
-use super::{Bench, refusal, words};
+use super::{Bench, argv_of, refusal};
 
 const TWO: &str = "argv = [\"{file_or_url}\", \"{options}\"]\n[command.\"x.y\".args]\n\
     file_or_url = { type = \"path!\", about = \"What to read.\", aliases = [\"file\", \"src\"] }\n\
     tile-zoom = \"integer\"\n";
 
 #[test]
-fn other_names_become_the_argument_s_own() {
+fn aliases_and_other_spellings_become_the_name_of_the_argument() {
     let bench = Bench::script("echo", TWO);
     let check = |input: Value, expected: Value| {
         assert_eq!(bench.tool("x.y").normalize_input(input.clone()), expected, "{input}");
@@ -25,24 +25,24 @@ fn other_names_become_the_argument_s_own() {
 }
 
 #[tokio::test]
-async fn two_names_of_one_argument_are_refused_with_the_place_of_the_second() {
+async fn a_duplicate_or_unknown_argument_is_refused_with_its_pointer() {
     let bench = Bench::script("echo", TWO);
     let (pointer, message) = refusal(bench.call(json!({"file_or_url": "g", "src": "f"})).await);
     assert_eq!(pointer, "/src");
     assert_eq!(
         message,
-        "`src` is another name of `file_or_url`, which is given too; give one of them"
+        "`src` is an alias of `file_or_url`, which is set too; set only one of them"
     );
     let (pointer, message) = refusal(bench.call(json!({"file": "g", "tile_zom": 1})).await);
     assert_eq!(pointer, "/tile_zom");
-    assert_eq!(message, "no argument is called `tile_zom`, did you mean `tile-zoom`?");
+    assert_eq!(message, "`tile_zom` is not an argument of `x.y`; did you mean `tile-zoom`?");
     assert_eq!(refusal(bench.call(json!({})).await).0, "/file_or_url");
     let output = bench.call(json!({"src": "f"})).await.unwrap();
-    assert_eq!(words(&output), ["f"]);
+    assert_eq!(argv_of(&output), ["f"]);
 }
 
 #[test]
-fn a_tool_says_what_its_file_says() {
+fn a_tool_has_the_specification_that_its_file_declares() {
     let bench = Bench::script(
         "echo",
         "title = \"Why\"\nargv = [\"{options}\"]\n\
@@ -65,7 +65,7 @@ fn a_tool_says_what_its_file_says() {
                 "when": {"format": "date", "type": "string"},
                 "argv": {
                     "type": "array", "items": {"type": "string"},
-                    "description": "Further words for the program, after all others, as they are."
+                    "description": "Further arguments for the program, appended unchanged."
                 },
             },
             "required": ["input", "when"],

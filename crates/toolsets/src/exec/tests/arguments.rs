@@ -1,4 +1,4 @@
-//! Arguments and standard input are data, whatever is in them.
+//! Tests that arguments and standard input are passed as data.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn shell_metacharacters_in_arguments_are_data() {
 }
 
 #[tokio::test]
-async fn a_command_is_one_word_without_a_shell() {
+async fn a_command_without_a_shell_is_not_split_or_expanded() {
     let bench = Bench::new();
     let evil = bench.forbidden();
     for command in [
@@ -39,7 +39,7 @@ async fn a_command_is_one_word_without_a_shell() {
 }
 
 #[tokio::test]
-async fn a_script_gets_its_arguments_as_data_too() {
+async fn the_arguments_of_a_script_are_data() {
     let bench = Bench::new();
     let input = json!({"command": "echo \"$1\" | tr a-z A-Z", "args": ["$(id) x"], "shell": true});
     assert_eq!(bench.run(input).await.expect("it runs").stdout(), "$(ID) X\n");
@@ -55,21 +55,21 @@ async fn a_variable_is_expanded_only_by_a_shell() {
 }
 
 #[tokio::test]
-async fn standard_input_is_what_is_given_and_ends() {
+async fn a_program_reads_the_given_standard_input_to_its_end() {
     let bench = Bench::new();
     let ran = bench.run(json!({"command": "cat", "stdin": "one\ntwo"})).await;
     assert_eq!(ran.expect("cat runs").stdout(), "one\ntwo");
 }
 
 #[tokio::test]
-async fn standard_input_is_at_its_end_when_nothing_is_given() {
+async fn standard_input_is_empty_by_default() {
     let bench = Bench::new();
     let ran = bench.run(json!({"command": "cat", "timeout_ms": 5000})).await.expect("cat runs");
     assert_eq!((ran.exit_code(), ran.stdout()), (0, ""));
 }
 
 #[tokio::test]
-async fn more_input_than_a_pipe_holds_neither_blocks_nor_is_lost() {
+async fn standard_input_larger_than_a_pipe_neither_blocks_nor_is_lost() {
     let bench = Bench::new();
     let text = "0123456789abcde\n".repeat(1 << 16);
     let ran =
@@ -82,9 +82,9 @@ async fn more_input_than_a_pipe_holds_neither_blocks_nor_is_lost() {
 }
 
 #[tokio::test]
-async fn nul_characters_are_refused_where_they_are() {
+async fn a_nul_character_is_refused_with_its_pointer() {
     let bench = Bench::new();
-    for (input, at) in [
+    for (input, expected) in [
         (json!({"command": "a\0b"}), "/command"),
         (json!({"command": "a\0b", "shell": true}), "/command"),
         (json!({"command": "echo", "args": ["a", "b\0"]}), "/args/1"),
@@ -92,7 +92,7 @@ async fn nul_characters_are_refused_where_they_are() {
         (json!({"command": "echo", "cwd": "a\0"}), "/cwd"),
     ] {
         let err = bench.run(input).await.unwrap_err();
-        assert_eq!(pointer(&err), Some(at), "{}", err.message);
+        assert_eq!(pointer(&err), Some(expected), "{}", err.message);
     }
 }
 

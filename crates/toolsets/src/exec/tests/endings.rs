@@ -1,4 +1,4 @@
-//! How programs end, and that nothing of them is left.
+//! Tests of how programs end, and that no process is left.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::time::timeout;
 use toolgate_contract::{CallEnding, ToolContext, ToolFault};
 
-use super::{Bench, ctx, lives, odd_sleep, until, zombies};
+use super::{Bench, ctx, is_alive, unique_sleep, until, zombies};
 
 #[tokio::test]
-async fn a_program_that_fails_has_a_result() {
+async fn a_failed_program_has_a_result_with_its_exit_code_and_output() {
     let ran = Bench::new().sh("echo out; echo err >&2; exit 3").await;
     assert_eq!(ran.exit_code(), 3);
     assert_eq!(ran.ending, CallEnding::ProgramFailed);
@@ -21,7 +21,7 @@ async fn a_program_that_fails_has_a_result() {
 }
 
 #[tokio::test]
-async fn a_program_ended_by_a_signal_says_which() {
+async fn a_program_ended_by_a_signal_has_a_result_with_its_name() {
     let ran = Bench::new().sh("kill -SEGV $$").await;
     assert_eq!((ran.exit_code(), &ran.value["signal"]), (139, &json!("SIGSEGV")));
     assert_eq!(ran.ending, CallEnding::ProgramFailed);
@@ -29,7 +29,7 @@ async fn a_program_ended_by_a_signal_says_which() {
 }
 
 #[tokio::test]
-async fn what_was_printed_before_the_timeout_is_in_the_result() {
+async fn output_before_the_timeout_is_in_the_result() {
     let bench = Bench::new();
     let script = "trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.01; done";
     let ran =
@@ -39,35 +39,36 @@ async fn what_was_printed_before_the_timeout_is_in_the_result() {
     assert_eq!(ran.ending, CallEnding::ProgramFailed);
     let note = ran.text.note.unwrap();
     assert!(note.starts_with("timed out and was stopped after "), "{note}");
-    assert!(note.ends_with(" ms; timeout_ms gives it longer, up to 600000"), "{note}");
+    assert!(note.ends_with(" ms; set `timeout_ms` for more time, up to 600000"), "{note}");
 }
 
-/// Runs `script`, in which `$1` is a sleep to know its processes by, until it is timed out.
+/// Runs `script` until it times out, and checks that no process is left. `$1` is a unique sleep
+/// duration.
 async fn check_timed_out(script: &str) {
     let bench = Bench::new();
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     let input = json!({"command": script, "args": [sleep], "shell": true, "timeout_ms": 500});
     let started = Instant::now();
     let ran = bench.run(input).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)), "{ran:?}");
-    assert!(!lives(&sleep), "something survives");
+    assert!(!is_alive(&sleep), "a process is left");
     assert_eq!(zombies(), 0);
 }
 
 #[tokio::test]
-async fn a_timeout_ends_a_program_that_ignores_being_asked() {
+async fn a_timeout_ends_a_program_that_ignores_sigterm() {
     check_timed_out("trap '' TERM; sleep $1; sleep $1").await;
 }
 
 #[tokio::test]
-async fn a_timeout_ends_the_whole_tree_in_sessions_of_its_own_too() {
+async fn a_timeout_ends_child_processes_in_other_sessions() {
     check_timed_out("trap '' TERM; setsid sleep $1 & sleep $1").await;
     check_timed_out("(setsid sh -c '(setsid sleep '$1' &) &' &) ; sleep $1").await;
 }
 
 #[tokio::test]
-async fn a_timeout_ends_what_emptied_its_environment_too() {
+async fn a_timeout_ends_a_child_process_with_an_empty_environment() {
     check_timed_out("(setsid env -i /bin/sh -c '(sleep '$1' &)' &); sleep $1").await;
 }
 
@@ -77,7 +78,7 @@ async fn a_timeout_ends_a_program_that_stopped_itself() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_a_program_that_closed_its_outputs() {
+async fn a_timeout_ends_a_program_that_closed_its_output() {
     check_timed_out("exec >&- 2>&-; sleep $1").await;
 }
 
@@ -86,59 +87,59 @@ async fn a_timeout_ends_a_program_that_keeps_forking() {
     check_timed_out("f() { sleep $1 & (setsid sleep $1 &); sleep 0.02; f $1; }; f $1").await;
 }
 
-/// Runs `script`, which leaves processes behind, and sees that it returns at once without them.
-async fn check_left_behind(script: &str) {
+/// Runs `script`, which leaves child processes, and checks that the call returns without them.
+async fn check_children_ended(script: &str) {
     let bench = Bench::new();
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     let input = json!({"command": script, "args": [sleep], "shell": true});
     let started = Instant::now();
     let ran = bench.run(input).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert_eq!((ran.exit_code(), ran.stdout()), (7, "done\n"));
-    assert!(!lives(&sleep), "something survives");
+    assert!(!is_alive(&sleep), "a process is left");
     assert_eq!(zombies(), 0);
 }
 
 #[tokio::test]
-async fn a_child_that_keeps_the_pipe_open_does_not_keep_the_call() {
-    check_left_behind("sleep $1 & echo done; exit 7").await;
-    check_left_behind("trap '' TERM; sleep $1 & echo done; exit 7").await;
+async fn a_child_that_holds_the_pipe_open_does_not_delay_the_result() {
+    check_children_ended("sleep $1 & echo done; exit 7").await;
+    check_children_ended("trap '' TERM; sleep $1 & echo done; exit 7").await;
 }
 
 #[tokio::test]
 async fn a_child_in_another_session_does_not_outlive_the_call() {
-    check_left_behind("setsid sleep $1 >/dev/null 2>&1 & echo done; exit 7").await;
-    check_left_behind("(setsid env -i sleep $1 >/dev/null 2>&1 &); echo done; exit 7").await;
+    check_children_ended("setsid sleep $1 >/dev/null 2>&1 & echo done; exit 7").await;
+    check_children_ended("(setsid env -i sleep $1 >/dev/null 2>&1 &); echo done; exit 7").await;
 }
 
 #[tokio::test]
-async fn a_child_that_took_its_mark_off_does_not_outlive_the_call() {
+async fn a_child_that_removed_its_mark_does_not_outlive_the_call() {
     for limit in ["-x unlimited", "-S -x 0", "-x 0"] {
         let escape = format!("ulimit {limit} 2>/dev/null; setsid sleep $1 >/dev/null 2>&1 &");
-        check_left_behind(&format!("bash -c '{escape}' x $1; echo done; exit 7")).await;
+        check_children_ended(&format!("bash -c '{escape}' x $1; echo done; exit 7")).await;
     }
 }
 
 #[tokio::test]
-async fn a_cancelled_call_leaves_nothing_and_says_so() {
+async fn a_cancelled_call_leaves_no_process() {
     let bench = Bench::new();
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     let ctx = ctx();
     let input = json!({"command": "setsid sleep $1 & sleep $1", "args": [sleep], "shell": true});
     let call = bench.call("exec.run", &ctx, input);
     let cancel = async {
-        until("the start", || lives(&sleep)).await;
+        until("the start", || is_alive(&sleep)).await;
         ctx.cancel.cancel();
         Instant::now()
     };
     let (ran, cancelled) = tokio::join!(call, cancel);
     assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
     assert!(cancelled.elapsed() < Duration::from_secs(10), "{:?}", cancelled.elapsed());
-    assert!(!lives(&sleep), "something survives");
+    assert!(!is_alive(&sleep), "a process is left");
 }
 
 #[tokio::test]
-async fn a_call_cancelled_before_it_began_starts_nothing() {
+async fn a_call_cancelled_before_its_start_starts_no_program() {
     let bench = Bench::new();
     let ctx: ToolContext = ctx();
     ctx.cancel.cancel();
@@ -149,48 +150,48 @@ async fn a_call_cancelled_before_it_began_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_leaves_nothing() {
+async fn a_dropped_call_leaves_no_process() {
     let bench = Bench::new();
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     let script = "trap '' TERM; setsid sleep $1 & sleep $1";
     let call = bench.run(json!({"command": script, "args": [sleep], "shell": true}));
-    let started = until("the start", || lives(&sleep));
+    let started = until("the start", || is_alive(&sleep));
     tokio::select! {
         ran = call => panic!("it ended: {ran:?}"),
         () = started => {}
     }
-    until("the end", || !lives(&sleep) && zombies() == 0).await;
+    until("the end", || !is_alive(&sleep) && zombies() == 0).await;
 }
 
 #[tokio::test]
-async fn a_call_dropped_at_any_instant_leaves_nothing() {
+async fn a_call_dropped_at_any_moment_leaves_no_process() {
     let bench = Bench::new();
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     for micros in (0..3000).step_by(100) {
         let call = bench.run(json!({"command": "sleep", "args": [sleep]}));
         assert!(timeout(Duration::from_micros(micros), call).await.is_err());
     }
-    timeout(Duration::from_secs(5), bench.processes.close()).await.expect("all of it ends");
-    assert!(!lives(&sleep), "something survives");
+    timeout(Duration::from_secs(5), bench.processes.close()).await.expect("every process ends");
+    assert!(!is_alive(&sleep), "a process is left");
     assert_eq!(zombies(), 0);
 }
 
 #[test]
-fn a_runtime_that_ends_leaves_nothing() {
-    let sleep = odd_sleep();
+fn a_dropped_runtime_leaves_no_process() {
+    let sleep = unique_sleep();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let script = "trap '' TERM; setsid sleep $1 & sleep $1";
     runtime.block_on(async {
         let bench = Bench::new();
         let input = json!({"command": script, "args": [sleep], "shell": true});
         tokio::spawn(async move { bench.run(input).await });
-        until("the start", || lives(&sleep)).await;
+        until("the start", || is_alive(&sleep)).await;
     });
     drop(runtime);
-    // What had just been started is ended by the thread that started it.
-    let begun = Instant::now();
-    while lives(&sleep) {
-        assert!(begun.elapsed() < Duration::from_secs(5), "something survives");
+    // A program that was just started is ended by the thread that started it.
+    let started = Instant::now();
+    while is_alive(&sleep) {
+        assert!(started.elapsed() < Duration::from_secs(5), "a process is left");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -203,7 +204,7 @@ fn a_program_does_not_outlive_a_server_that_is_killed() {
         let run = async { Bench::new().run(json!({"command": "sleep", "args": [sleep]})).await };
         panic!("it ended: {:?}", runtime.block_on(run));
     }
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     let name = "exec::tests::endings::a_program_does_not_outlive_a_server_that_is_killed";
     let mut server = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name])
@@ -211,21 +212,21 @@ fn a_program_does_not_outlive_a_server_that_is_killed() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    runtime.block_on(until("the start", || lives(&sleep)));
+    runtime.block_on(until("the start", || is_alive(&sleep)));
     server.kill().unwrap();
     server.wait().unwrap();
-    runtime.block_on(until("the end", || !lives(&sleep)));
+    runtime.block_on(until("the end", || !is_alive(&sleep)));
 }
 
 #[tokio::test]
-async fn closing_ends_all_that_runs() {
+async fn close_ends_every_running_program() {
     let bench = Bench::new();
-    let sleep = odd_sleep();
+    let sleep = unique_sleep();
     let call = bench.run(json!({"command": "sleep", "args": [sleep]}));
     let close = async {
-        until("the start", || lives(&sleep)).await;
+        until("the start", || is_alive(&sleep)).await;
         bench.processes.close().await;
-        assert!(!lives(&sleep), "something survives");
+        assert!(!is_alive(&sleep), "a process is left");
     };
     let (ran, ()) = tokio::join!(call, close);
     assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
@@ -234,8 +235,8 @@ async fn closing_ends_all_that_runs() {
 #[tokio::test]
 async fn two_calls_do_not_end_each_other() {
     let bench = Bench::new();
-    let long = odd_sleep();
-    let short = odd_sleep();
+    let long = unique_sleep();
+    let short = unique_sleep();
     let long_call = bench.run(json!({
         "command": "(setsid sleep 0.7; echo far) | cat; echo near; : $1",
         "args": [long], "shell": true
@@ -247,5 +248,5 @@ async fn two_calls_do_not_end_each_other() {
     let (long_ran, short_ran) = tokio::join!(long_call, short_call);
     assert_eq!(long_ran.unwrap().stdout(), "far\nnear\n");
     assert_eq!(short_ran.unwrap().exit_code(), -1);
-    assert!(!lives(&short), "something survives");
+    assert!(!is_alive(&short), "a process is left");
 }

@@ -1,4 +1,4 @@
-//! What is said while a program runs.
+//! Tests of the events while a program runs.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,23 +8,23 @@ use toolgate_contract::{CallEvent, EventSink, OutputStream, ToolContext};
 
 use super::{Bench, Ran, ctx};
 
-/// Runs with `input` and gives back what was said, and when.
-async fn heard(input: Value) -> (Ran, Vec<(Duration, CallEvent)>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
+/// Runs with `input`, and returns the result and the events with their times.
+async fn run_with_events(input: Value) -> (Ran, Vec<(Duration, CallEvent)>) {
+    let events = Arc::new(Mutex::new(Vec::new()));
     let started = Instant::now();
-    let sink = heard.clone();
-    let events = EventSink::new(move |event| {
-        sink.lock().unwrap().push((started.elapsed(), event));
+    let recorded = events.clone();
+    let sink = EventSink::new(move |event| {
+        recorded.lock().unwrap().push((started.elapsed(), event));
     });
     let bench = Bench::new();
-    let ran = bench.call("exec.run", &ToolContext { events, ..ctx() }, input).await.unwrap();
-    let heard = std::mem::take(&mut *heard.lock().unwrap());
-    (ran, heard)
+    let ran = bench.call("exec.run", &ToolContext { events: sink, ..ctx() }, input).await.unwrap();
+    let events = std::mem::take(&mut *events.lock().unwrap());
+    (ran, events)
 }
 
-/// What was said of one stream, put together.
-fn said(heard: &[(Duration, CallEvent)], stream: OutputStream) -> String {
-    let chunks = heard.iter().filter_map(|(_, event)| match event {
+/// Joins the output events of one stream.
+fn joined_output(events: &[(Duration, CallEvent)], stream: OutputStream) -> String {
+    let chunks = events.iter().filter_map(|(_, event)| match event {
         CallEvent::ProgramOutput { stream: of, text } => (*of == stream).then_some(text.as_str()),
         CallEvent::Progress { .. }
         | CallEvent::Log { .. }
@@ -36,26 +36,26 @@ fn said(heard: &[(Duration, CallEvent)], stream: OutputStream) -> String {
 }
 
 #[tokio::test]
-async fn chunks_come_while_it_runs_and_make_up_the_output() {
+async fn output_events_come_while_the_program_runs_and_add_up_to_the_output() {
     let script = "for i in 1 2 3 4 5; do echo é$i; printf '\\342\\202'; sleep 0.2; \
         printf '\\254'; echo err$i >&2; done; seq 1 5000";
-    let (ran, heard) = heard(json!({"command": script, "shell": true})).await;
+    let (ran, events) = run_with_events(json!({"command": script, "shell": true})).await;
     assert_eq!(ran.value["output_id"], Value::Null);
-    assert_eq!(said(&heard, OutputStream::Stdout), ran.stdout());
-    assert_eq!(said(&heard, OutputStream::Stderr), ran.value["stderr"]);
+    assert_eq!(joined_output(&events, OutputStream::Stdout), ran.stdout());
+    assert_eq!(joined_output(&events, OutputStream::Stderr), ran.value["stderr"]);
     let chunks: Vec<_> =
-        heard.iter().filter(|(_, e)| matches!(e, CallEvent::ProgramOutput { .. })).collect();
-    assert!(chunks.len() >= 4, "they come while it runs: {chunks:?}");
+        events.iter().filter(|(_, e)| matches!(e, CallEvent::ProgramOutput { .. })).collect();
+    assert!(chunks.len() >= 4, "events come while the program runs: {chunks:?}");
     assert!(chunks[0].0 < Duration::from_millis(200), "{:?}", chunks[0].0);
 }
 
 #[tokio::test]
-async fn progress_grows_and_tells_the_last_line() {
-    let (_, heard) = heard(json!({
+async fn progress_increases_and_has_the_last_line_as_its_message() {
+    let (_, events) = run_with_events(json!({
         "command": "echo one; echo two; sleep 0.4; printf 'three\\rfour\\n\\n'", "shell": true
     }))
     .await;
-    let progress: Vec<(f64, Option<&str>)> = heard
+    let progress: Vec<(f64, Option<&str>)> = events
         .iter()
         .filter_map(|(_, event)| match event {
             CallEvent::Progress { done, total: None, message } => Some((*done, message.as_deref())),
@@ -73,33 +73,39 @@ async fn progress_grows_and_tells_the_last_line() {
 }
 
 #[tokio::test]
-async fn a_silent_program_is_said_to_run() {
-    let (_, heard) = heard(json!({"command": "sleep", "args": ["1.6"]})).await;
-    assert!(matches!(heard[..], [(_, CallEvent::Progress { message: None, .. })]), "{heard:?}");
+async fn a_silent_program_reports_progress_without_a_message() {
+    let (_, events) = run_with_events(json!({"command": "sleep", "args": ["1.6"]})).await;
+    assert!(matches!(events[..], [(_, CallEvent::Progress { message: None, .. })]), "{events:?}");
 }
 
 #[tokio::test]
-async fn a_flood_is_passed_on_whole_in_small_pieces_with_little_said_of_it() {
+async fn a_flood_of_output_is_forwarded_in_small_pieces_with_few_progress_events() {
     let script = "seq 1 2000000; printf '\\377\\342\\202'; sleep 0.6; seq 1 10";
-    let (ran, heard) = heard(json!({"command": script, "shell": true})).await;
+    let (ran, events) = run_with_events(json!({"command": script, "shell": true})).await;
     let mut expected: String = (1..=2_000_000).map(|number| format!("{number}\n")).collect();
     expected.push_str("\u{fffd}\u{fffd}");
     expected.extend((1..=10).map(|number| format!("{number}\n")));
-    assert!(said(&heard, OutputStream::Stdout) == expected, "it is not what was printed");
+    assert!(
+        joined_output(&events, OutputStream::Stdout) == expected,
+        "the events differ from the output"
+    );
     assert_ne!(ran.value["output_id"], Value::Null);
-    let mut told = 0;
-    for (_, event) in &heard {
+    let mut progress_count = 0;
+    for (_, event) in &events {
         match event {
             CallEvent::ProgramOutput { text, .. } => assert!(text.len() <= 16 << 10),
-            CallEvent::Progress { .. } => told += 1,
+            CallEvent::Progress { .. } => progress_count += 1,
             CallEvent::Log { .. }
             | CallEvent::VisitFinished { .. }
             | CallEvent::FileProduced(_)
             | CallEvent::ReleaseConnection => {
-                panic!("nobody says that: {event:?}")
+                panic!("unexpected event: {event:?}")
             }
         }
     }
     let quarters = ran.value["duration_ms"].as_u64().unwrap() / 250;
-    assert!((1..=quarters + 1).contains(&told), "{told} in {quarters} quarters of a second");
+    assert!(
+        (1..=quarters + 1).contains(&progress_count),
+        "{progress_count} in {quarters} quarters of a second"
+    );
 }

@@ -1,4 +1,4 @@
-//! What programs print: whole, or cut and kept; never too much in memory.
+//! Tests of program output: whole, or cut and stored, with little memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use toolgate_contract::{Caller, ToolContext, ToolFault};
 use super::{Bench, Ran, ctx, pointer, until};
 use crate::exec::ExecSettings;
 
-/// The bytes of a string in a result.
-fn bytes(text: &Value, encoding: &Value) -> Vec<u8> {
-    let text = text.as_str().expect("it is a string");
-    if encoding == "base64" { STANDARD.decode(text).expect("it is base64") } else { text.into() }
+/// Decodes a string of a result.
+fn decode(text: &Value, encoding: &Value) -> Vec<u8> {
+    let text = text.as_str().expect("a string");
+    if encoding == "base64" { STANDARD.decode(text).expect("valid base64") } else { text.into() }
 }
 
-/// All of a kept stream, read piece by piece.
+/// Reads a whole stored stream, piece by piece.
 async fn read_all(bench: &Bench, id: &Value, stream: &str, max_bytes: u64) -> Vec<u8> {
     let mut whole = Vec::new();
     let mut next = json!(0);
@@ -26,7 +26,7 @@ async fn read_all(bench: &Bench, id: &Value, stream: &str, max_bytes: u64) -> Ve
             json!({"output_id": id, "stream": stream, "offset": next, "max_bytes": max_bytes});
         let Ran { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
         assert_eq!(value["offset"], whole.len());
-        let piece = bytes(&value["text"], &value["encoding"]);
+        let piece = decode(&value["text"], &value["encoding"]);
         assert_eq!(value["bytes"], piece.len());
         whole.extend(piece);
         assert!(value["next"].is_null() || value["next"] == whole.len());
@@ -36,7 +36,7 @@ async fn read_all(bench: &Bench, id: &Value, stream: &str, max_bytes: u64) -> Ve
 }
 
 #[tokio::test]
-async fn bytes_that_are_not_text_come_as_base64() {
+async fn output_that_is_not_utf8_is_returned_as_base64() {
     let bench = Bench::new();
     let ran = bench.sh("printf '\\377\\376\\000x'; echo caf\u{e9} >&2").await;
     assert_eq!(ran.value["stdout_extent"]["encoding"], "base64");
@@ -45,13 +45,13 @@ async fn bytes_that_are_not_text_come_as_base64() {
     assert_eq!(ran.value["stderr"], "café\n");
     assert_eq!(ran.text.body, "\u{fffd}\u{fffd}\0x\nstderr:\ncafé\n");
     assert!(ran.text.note.unwrap().ends_with(
-        "; stdout is not all UTF-8: \u{fffd} stands for what is not, and the structured result \
-         has the bytes in base64"
+        "; stdout is not all UTF-8: \u{fffd} replaces invalid bytes, and the structured result \
+         has all bytes in base64"
     ));
 }
 
 #[tokio::test]
-async fn output_that_looks_like_a_message_is_only_output() {
+async fn output_that_looks_like_a_protocol_message_is_returned_as_output() {
     let message = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
     let ran =
         Bench::new().run(json!({"command": "printf", "args": ["%s", message]})).await.unwrap();
@@ -59,13 +59,13 @@ async fn output_that_looks_like_a_message_is_only_output() {
 }
 
 #[tokio::test]
-async fn a_long_output_shows_its_ends_and_says_how_to_go_on() {
+async fn a_long_output_shows_its_two_ends_and_how_to_read_the_rest() {
     let bench = Bench::new();
     let ran = bench
         .run(json!({"command": "seq", "args": ["1", "1000"], "max_output_bytes": 20}))
         .await
         .unwrap();
-    // What reads the structured result alone must not take the one for the other.
+    // In the structured result, too, the tail must not look like the continuation of the head.
     assert_eq!(ran.stdout(), "1\n2\n3\n4\n5\n[3873 bytes left out]\n\n999\n1000\n");
     assert_eq!(
         ran.value["stdout_extent"],
@@ -82,14 +82,14 @@ async fn a_long_output_shows_its_ends_and_says_how_to_go_on() {
     assert_eq!(
         note,
         format!(
-            "bytes 10 to 3883 of 3893 of stdout are left out, read on with exec_output: \
+            "bytes 10 to 3883 of 3893 of stdout are left out; read on with exec_output: \
              output_id `{id}`, stream `stdout`, offset 10"
         )
     );
 }
 
 #[tokio::test]
-async fn an_output_of_just_the_limit_is_not_cut() {
+async fn an_output_exactly_at_the_limit_is_not_cut() {
     let bench = Bench::new();
     let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 10});
     let ran = bench.run(input).await.unwrap();
@@ -97,11 +97,11 @@ async fn an_output_of_just_the_limit_is_not_cut() {
     assert_eq!(ran.value["output_id"], Value::Null);
     let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 9});
     let ran = bench.run(input).await.unwrap();
-    assert_eq!(ran.stdout(), "0123\n[1 bytes left out]\n56789");
+    assert_eq!(ran.stdout(), "0123\n[1 byte left out]\n56789");
 }
 
 #[tokio::test]
-async fn a_byte_that_is_no_text_leaves_the_rest_readable_where_it_is_cut() {
+async fn a_cut_output_with_an_invalid_byte_stays_readable() {
     let input = json!({
         "command": "printf", "args": ["ab\\377\\n%0100d\\nyz"], "max_output_bytes": 8
     });
@@ -111,19 +111,19 @@ async fn a_byte_that_is_no_text_leaves_the_rest_readable_where_it_is_cut() {
 }
 
 #[tokio::test]
-async fn what_is_still_printed_when_the_program_ends_is_not_lost() {
-    // Its own end comes before that of what it left behind, which prints for a while.
+async fn output_after_the_end_of_the_program_is_not_lost() {
+    // The child process outlives the program and prints for a while.
     let script = "(for i in 1 2 3 4 5 6; do sleep 0.06; echo $i; done) & echo 0";
     let ran = Bench::new().sh(script).await;
     assert_eq!(ran.stdout(), "0\n1\n2\n3\n4\n5\n6\n");
     assert_eq!(ran.value["stdout_extent"]["ended"], true);
-    // Something that is asked to stop and says so is heard.
+    // A child process that prints when it is told to stop is read, too.
     let script = "(trap 'echo bye; exit' TERM; while :; do sleep 0.01; done) & echo 0";
     assert_eq!(Bench::new().sh(script).await.stdout(), "0\nbye\n");
 }
 
 #[tokio::test]
-async fn an_output_a_stranger_holds_open_is_said_not_to_be_at_its_end() {
+async fn an_output_that_another_process_holds_open_is_reported_as_incomplete() {
     let bench = Bench::new();
     let pid = bench.workspace.path().join("pid");
     let hold = async {
@@ -139,7 +139,8 @@ async fn an_output_a_stranger_holds_open_is_said_not_to_be_at_its_end() {
     assert_eq!(ran.stdout(), "out\n");
     assert_eq!(ran.value["stdout_extent"]["ended"], false);
     let note = ran.text.note.unwrap();
-    assert!(note.ends_with("; stdout was not read to its end: it is still held open"), "{note}");
+    let expected = "; stdout was not read to its end: another process still holds it open";
+    assert!(note.ends_with(expected), "{note}");
 }
 
 #[tokio::test]
@@ -192,7 +193,7 @@ async fn cut_bytes_and_characters_can_be_read_whole() {
 }
 
 #[tokio::test]
-async fn what_was_too_much_to_keep_is_counted_and_skipped() {
+async fn bytes_beyond_the_stored_limit_are_counted_and_skipped() {
     let settings =
         ExecSettings { spool_bytes_max: 1000, output_bytes: 100, ..ExecSettings::default() };
     let bench = Bench::with(&settings);
@@ -203,11 +204,11 @@ async fn what_was_too_much_to_keep_is_counted_and_skipped() {
         let input = json!({"output_id": ran.value["output_id"], "offset": offset});
         bench.call("exec.output", &ctx(), input).await
     };
-    let kept = read(990).await.unwrap();
-    assert_eq!((&kept.value["bytes"], &kept.value["next"]), (&json!(10), &json!(3843)));
+    let piece = read(990).await.unwrap();
+    assert_eq!((&piece.value["bytes"], &piece.value["next"]), (&json!(10), &json!(3843)));
     assert_eq!(
-        kept.text.note.unwrap(),
-        "bytes 990 to 1000 of 3893; what follows was not kept, go on at offset 3843"
+        piece.text.note.unwrap(),
+        "bytes 990 to 1000 of 3893; the bytes after it were lost; continue at offset 3843"
     );
     for offset in [1000, 2000, 3843] {
         let tail = read(offset).await.unwrap();
@@ -219,7 +220,7 @@ async fn what_was_too_much_to_keep_is_counted_and_skipped() {
 }
 
 #[tokio::test]
-async fn without_room_on_disk_both_ends_are_kept_still() {
+async fn both_ends_are_stored_even_without_space_on_disk() {
     let settings =
         ExecSettings { spool_bytes_max: 0, output_bytes: 100, ..ExecSettings::default() };
     let bench = Bench::with(&settings);
@@ -237,7 +238,7 @@ async fn without_room_on_disk_both_ends_are_kept_still() {
 }
 
 #[tokio::test]
-async fn an_unknown_an_expired_and_another_ones_output_are_the_same() {
+async fn an_unknown_an_expired_and_a_foreign_output_get_the_same_error() {
     let bench = Bench::with(&ExecSettings { kept_runs_max: 2, ..ExecSettings::default() });
     let mut ids = Vec::new();
     for _ in 0..3 {
@@ -255,14 +256,15 @@ async fn an_unknown_an_expired_and_another_ones_output_are_the_same() {
         let id = id.as_str().unwrap();
         assert_eq!(
             err.message.replace(id, "ID"),
-            "no output is kept under `ID`; only the last 2 that were cut are, so run the program again"
+            "no output is kept under `ID`; only the last 2 cut outputs are kept, so run the program \
+             again"
         );
     }
     assert!(read(ctx(), &ids[1]).await.is_ok() && read(ctx(), &ids[2]).await.is_ok());
 }
 
 #[tokio::test]
-async fn kept_outputs_stay_within_their_room() {
+async fn stored_outputs_stay_within_their_size_limit() {
     let settings = ExecSettings { kept_bytes_max: 100_000, ..ExecSettings::default() };
     let bench = Bench::with(&settings);
     let first = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();
@@ -274,7 +276,7 @@ async fn kept_outputs_stay_within_their_room() {
     assert_eq!(huge.value["output_id"], Value::Null);
 }
 
-/// The most memory this process has had, in KiB.
+/// Returns the peak memory of this process, in KiB.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -289,13 +291,13 @@ async fn two_gibibytes_of_output_take_little_memory() {
     let ran = bench.sh("yes 0123456789abcdef | head -c 2147483648").await;
     let grown = peak_kib() - before;
     assert_eq!(ran.value["stdout_extent"]["total_bytes"], 2_147_483_648_u64);
-    let kept = (64 << 20) + (16 << 10);
-    assert_eq!(ran.value["stdout_extent"]["cut"]["lost_bytes"], 2_147_483_648_u64 - kept);
+    let stored = (64 << 20) + (16 << 10);
+    assert_eq!(ran.value["stdout_extent"]["cut"]["lost_bytes"], 2_147_483_648_u64 - stored);
     assert!(grown < 8 << 10, "it took {grown} KiB");
 }
 
 #[tokio::test]
-async fn a_flood_on_standard_error_is_ended_in_time_and_starves_nobody() {
+async fn a_flood_on_standard_error_times_out_and_does_not_block_other_tasks() {
     let bench = Bench::new();
     let flood = bench.run(json!({"command": "yes >&2", "shell": true, "timeout_ms": 1500}));
     let started = Instant::now();
@@ -309,10 +311,10 @@ async fn a_flood_on_standard_error_is_ended_in_time_and_starves_nobody() {
     };
     let ran = tokio::select! {
         ran = flood => ran.unwrap(),
-        () = others => unreachable!("it never ends"),
+        () = others => unreachable!("the loop never ends"),
     };
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     assert_eq!((ran.exit_code(), ran.stdout()), (-1, ""));
     assert!(ran.value["stderr_extent"]["total_bytes"].as_u64() > Some(1 << 20));
-    assert!(longest < Duration::from_millis(250), "others waited {longest:?}");
+    assert!(longest < Duration::from_millis(250), "another task waited {longest:?}");
 }

@@ -1,4 +1,4 @@
-//! Which program runs, and what is said when none does.
+//! Tests of the choice of a program, and of the errors if there is none.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use toolgate_contract::ToolFault;
 use super::{Bench, pointer};
 use crate::exec::ExecSettings;
 
-fn only(programs: &[&str]) -> Bench {
+fn allowing(programs: &[&str]) -> Bench {
     let allow = programs.iter().map(|&name| name.to_owned()).collect();
     Bench::with(&ExecSettings { allow, ..ExecSettings::default() })
 }
@@ -21,34 +21,52 @@ async fn refusal(bench: &Bench, command: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_unknown_program_is_named_after_the_nearest_name() {
+async fn an_unknown_program_is_reported_with_the_closest_name() {
     let bench = Bench::with(&ExecSettings {
         path: Some("/usr/bin:/bin".into()),
         ..ExecSettings::default()
     });
     let message = refusal(&bench, "pritnf").await;
-    assert_eq!(message, "did you mean `printf`? no program is named `pritnf` in PATH");
+    assert_eq!(message, "no program is named `pritnf` in PATH; did you mean `printf`?");
     let message = refusal(&bench, "xyzzy-plugh").await;
     assert_eq!(message, "no program is named `xyzzy-plugh` in PATH");
 }
 
 #[tokio::test]
-async fn a_whole_command_line_gets_a_hint() {
-    let message = refusal(&Bench::new(), "echo hello world").await;
-    let said = "; no program is named `echo hello world` in PATH";
-    let advice = "pass its arguments separately in `args`, or set `shell` to true";
-    assert_eq!(message, format!("{advice}{said}"));
-    // What is refused is not advised.
-    let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
-    let message = refusal(&off, "echo hello world").await;
-    assert_eq!(message, format!("pass its arguments separately in `args`{said}"));
+async fn only_a_typing_error_gets_a_suggestion() {
+    let folder = tempfile::TempDir::new().unwrap();
+    for name in ["node", "cargo"] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    let path = folder.path().to_str().unwrap().to_owned();
+    let bench = Bench::with(&ExecSettings { path: Some(path), ..ExecSettings::default() });
+    for (command, suggestion) in [("noed", "node"), ("nodde", "node"), ("cargp", "cargo")] {
+        let message = refusal(&bench, command).await;
+        assert!(message.ends_with(&format!("; did you mean `{suggestion}`?")), "{message}");
+    }
+    for command in ["nope", "code", "nodemon"] {
+        let message = refusal(&bench, command).await;
+        assert_eq!(message, format!("no program is named `{command}` in PATH"));
+    }
 }
 
 #[tokio::test]
-async fn for_what_only_a_shell_has_there_is_another_way() {
+async fn a_command_line_as_the_program_gets_advice() {
+    let message = refusal(&Bench::new(), "echo hello world").await;
+    let reason = "no program is named `echo hello world` in PATH";
+    let advice = "pass its arguments separately in `args`";
+    assert_eq!(message, format!("{reason}; {advice}, or set `shell` to true"));
+    // A shell is not suggested if it would be refused.
+    let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
+    let message = refusal(&off, "echo hello world").await;
+    assert_eq!(message, format!("{reason}; {advice}"));
+}
+
+#[tokio::test]
+async fn a_shell_builtin_gets_advice_on_what_to_use_instead() {
     let bench =
         Bench::with(&ExecSettings { path: Some("/nowhere".into()), ..ExecSettings::default() });
-    for (command, way) in [
+    for (command, advice) in [
         ("cd", "`cwd`"),
         ("cd src", "`cwd`"),
         ("source .env", "`env`"),
@@ -57,19 +75,19 @@ async fn for_what_only_a_shell_has_there_is_another_way() {
         ("ulimit", "its own run"),
     ] {
         let message = refusal(&bench, command).await;
-        assert!(message.contains(way) && message.contains("`shell: true`"), "{message}");
+        assert!(message.contains(advice) && message.contains("`shell: true`"), "{message}");
     }
     let off =
         ExecSettings { shell: false, path: Some("/nowhere".into()), ..ExecSettings::default() };
     let message = refusal(&Bench::with(&off), "cd").await;
     assert_eq!(
         message,
-        "`cd` is a shell's own: give the directory as `cwd`; no program is named `cd` in PATH"
+        "no program is named `cd` in PATH; `cd` is a shell builtin: set the directory in `cwd`"
     );
 }
 
 #[tokio::test]
-async fn what_cannot_be_executed_is_refused() {
+async fn a_file_that_cannot_be_executed_is_refused() {
     let bench = Bench::new();
     fs::write(bench.workspace.path().join("notes"), "text").unwrap();
     bench.put("orphan", "#!/no/such/interpreter\n");
@@ -94,7 +112,7 @@ async fn a_path_is_relative_to_the_directory_the_program_starts_in() {
 }
 
 #[tokio::test]
-async fn a_name_is_never_sought_in_the_workspace() {
+async fn a_name_is_never_looked_up_in_the_workspace() {
     let bench = Bench::with(&ExecSettings {
         path: Some(".::/usr/bin:/bin".into()),
         ..ExecSettings::default()
@@ -105,8 +123,8 @@ async fn a_name_is_never_sought_in_the_workspace() {
 }
 
 #[tokio::test]
-async fn only_what_is_allowed_runs_whatever_it_is_called() {
-    let bench = only(&["ls", "/bin/echo"]);
+async fn only_allowed_programs_run_under_any_spelling() {
+    let bench = allowing(&["ls", "/bin/echo"]);
     let workspace = bench.workspace.path();
     fs::copy("/bin/sh", workspace.join("ls")).unwrap();
     symlink("/bin/sh", workspace.join("echo")).unwrap();
@@ -117,7 +135,7 @@ async fn only_what_is_allowed_runs_whatever_it_is_called() {
     for command in ["sh", "./ls", &copy, "./echo", "./dir", "/proc/self/root/bin/sh", "../ls"] {
         let err = bench.run(json!({"command": command, "args": ["-c", "echo"]})).await.unwrap_err();
         assert_eq!(err.fault, ToolFault::NotAllowed, "{command}");
-        assert!(err.message.ends_with("what may is: ls, /bin/echo"), "{}", err.message);
+        assert!(err.message.ends_with("(`exec.allow`): ls, /bin/echo"), "{}", err.message);
     }
     for command in ["ls", "/bin/ls", "real/ls", "/proc/self/root/bin/ls", "echo"] {
         let ran = bench.run(json!({"command": command, "args": ["real"]})).await;
@@ -126,24 +144,23 @@ async fn only_what_is_allowed_runs_whatever_it_is_called() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_and_absent_is_said_to_be_absent() {
-    assert!(
-        refusal(&only(&["xyzzy-plugh"]), "xyzzy-plugh").await.starts_with("no program is named")
-    );
+async fn an_allowed_program_that_is_missing_is_reported_as_missing() {
+    let message = refusal(&allowing(&["xyzzy-plugh"]), "xyzzy-plugh").await;
+    assert!(message.starts_with("no program is named"), "{message}");
 }
 
 #[tokio::test]
-async fn a_program_of_many_names_runs_only_under_the_one_allowed() {
-    let many = tempfile::TempDir::new().unwrap();
-    let path = many.path().to_str().unwrap();
+async fn a_program_with_many_names_runs_only_under_the_allowed_one() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().to_str().unwrap();
     let settings = ExecSettings {
         allow: vec!["harmless".into()],
         path: Some(format!("{path}:/usr/bin:/bin")),
         ..ExecSettings::default()
     };
     let bench = Bench::with(&settings);
-    fs::copy("/bin/sh", many.path().join("harmless")).unwrap();
-    symlink("harmless", many.path().join("shell")).unwrap();
+    fs::copy("/bin/sh", folder.path().join("harmless")).unwrap();
+    symlink("harmless", folder.path().join("shell")).unwrap();
     let script = json!(["-c", "echo $0"]);
     let err = bench.run(json!({"command": "shell", "args": script})).await.unwrap_err();
     assert_eq!(err.fault, ToolFault::NotAllowed);
@@ -152,10 +169,11 @@ async fn a_program_of_many_names_runs_only_under_the_one_allowed() {
 }
 
 #[tokio::test]
-async fn a_shell_runs_only_where_it_is_allowed() {
+async fn a_shell_runs_only_if_it_is_allowed() {
     let script = json!({"command": "echo hi", "shell": true});
     let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
     assert_eq!(off.run(script.clone()).await.unwrap_err().fault, ToolFault::NotAllowed);
-    assert_eq!(only(&["echo"]).run(script.clone()).await.unwrap_err().fault, ToolFault::NotAllowed);
-    assert_eq!(only(&["sh"]).run(script).await.unwrap().stdout(), "hi\n");
+    let refused = allowing(&["echo"]).run(script.clone()).await.unwrap_err();
+    assert_eq!(refused.fault, ToolFault::NotAllowed);
+    assert_eq!(allowing(&["sh"]).run(script).await.unwrap().stdout(), "hi\n");
 }

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cr_alone_ends_no_line_of_a_diff() {
+    fn a_lone_cr_does_not_end_a_diff_line() {
         for (file, lines) in [
             ("a\rb\nc\r", "-a\rb\n+a\rx\n c\r\n\\ No newline at end of file\n"),
             ("a\rb", "-a\rb\n\\ No newline at end of file\n+a\rx\n\\ No newline at end of file\n"),
@@ -178,7 +178,7 @@ mod tests {
             let change = PlannedChange::Text { old: "b", new: "x", times: Occurrences::Once };
             let plan = plan_edit(file.as_bytes(), &[change], "f", &WorkMonitor::default()).unwrap();
             let new = apply(file.as_bytes(), &plan);
-            let told = unified_diff(
+            let result = unified_diff(
                 file.as_bytes(),
                 &new,
                 &plan.spans,
@@ -186,9 +186,9 @@ mod tests {
                 1 << 20,
                 &WorkMonitor::default(),
             );
-            let (diff, _) = told.unwrap();
-            let (_, told) = diff.split_once(" @@\n").unwrap();
-            assert_eq!(told, lines);
+            let (diff, _) = result.unwrap();
+            let (_, hunk) = diff.split_once(" @@\n").unwrap();
+            assert_eq!(hunk, lines);
         }
     }
 }

@@ -18,7 +18,8 @@ pub(crate) fn check_edit(bytes: &[u8]) {
     let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", &WorkMonitor::default()) else {
         return;
     };
-    let edited = String::from_utf8(apply(file.as_bytes(), &plan)).expect("texts make a text");
+    let edited =
+        String::from_utf8(apply(file.as_bytes(), &plan)).expect("a text edited with text is UTF-8");
     if let [change] = &changes[..] {
         compare_with_model(file, change, &edited);
     }
@@ -51,7 +52,7 @@ fn compare_with_model(file: &str, change: &PlannedChange<'_>, edited: &str) {
                 && (new.is_empty() || new.ends_with('\n'))
             {
                 let lines: Vec<&str> = file.split_inclusive('\n').collect();
-                let at = |line: u64| usize::try_from(line - 1).expect("there are so many");
+                let at = |line: u64| usize::try_from(line - 1).expect("the line exists");
                 let model = lines[..at(*first)].concat() + new + &lines[at(*end)..].concat();
                 assert_eq!(edited, model);
             }
@@ -61,20 +62,21 @@ fn compare_with_model(file: &str, change: &PlannedChange<'_>, edited: &str) {
 
 /// Replaces each `old` in `file` with `new`, without a second byte order mark at the start.
 fn replace_occurrences(file: &str, old: &str, new: &str) -> String {
-    let own = file.as_bytes().starts_with(BYTE_ORDER_MARK).then_some(BYTE_ORDER_MARK.len());
-    let mut made = String::new();
+    let mark_end = file.as_bytes().starts_with(BYTE_ORDER_MARK).then_some(BYTE_ORDER_MARK.len());
+    let mut replaced = String::new();
     let mut at = 0;
     for (place, _) in file.match_indices(old) {
-        made += &file[at..place];
-        made += if own == Some(place) { new.strip_prefix('\u{feff}').unwrap_or(new) } else { new };
+        replaced += &file[at..place];
+        let is_first = mark_end == Some(place);
+        replaced += if is_first { new.strip_prefix('\u{feff}').unwrap_or(new) } else { new };
         at = place + old.len();
     }
-    made + &file[at..]
+    replaced + &file[at..]
 }
 
 /// Checks that the diff applied to `file` gives `edited`.
 fn check_patch(file: &str, edited: &str, plan: &EditPlan) {
-    let told = diff::unified_diff(
+    let result = diff::unified_diff(
         file.as_bytes(),
         edited.as_bytes(),
         &plan.spans,
@@ -82,7 +84,7 @@ fn check_patch(file: &str, edited: &str, plan: &EditPlan) {
         1 << 20,
         &WorkMonitor::default(),
     );
-    let (diff, is_cut) = told.expect("nobody cancels it");
+    let (diff, is_cut) = result.expect("the diff is never cancelled");
     if !is_cut {
         assert_eq!(apply_patch(file, &diff), edited, "{diff}");
     }
@@ -133,7 +135,7 @@ fn apply_patch(old: &str, diff: &str) -> String {
         let mut text = &line[1..];
         if hunks.peek().is_some_and(|next| next.starts_with('\\')) {
             hunks.next();
-            text = text.strip_suffix('\n').expect("it stands on a line");
+            text = text.strip_suffix('\n').expect("the marker follows a whole line");
         }
         if !line.starts_with('+') {
             assert_eq!(lines.next(), Some(text));

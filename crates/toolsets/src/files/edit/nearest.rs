@@ -29,29 +29,28 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
     if let Some(without) = without.iter().find(is_there) {
         let advice = match without.len() <= ADVICE_BYTES_MAX {
             true => format!("use as old: {}", escape_json(without.as_bytes())),
-            false => "leave them out".to_owned(),
+            false => "remove them".to_owned(),
         };
         return format!(
-            "it is not in {path} as it stands: its lines begin with their numbers, which are not \
-             in the file; {advice}"
+            "it is not in {path}: its lines begin with line numbers, which are not in the file; \
+             {advice}"
         );
     }
     if flat.text.len() > FILE_BYTES_MAX {
         return format!(
-            "it is not in {path}; the file is large: read the place again and copy the text"
+            "it is not in {path}; the file is too large to search for similar text: read that \
+             part again and copy the text"
         );
     }
     let file = ComparableText::new(&flat.text);
     let text = ComparableText::new(old);
     if text.bytes.is_empty() {
-        return format!(
-            "it is nothing but blanks, and {path} has none just like these; use line numbers"
-        );
+        return format!("it is only whitespace, and {path} does not contain it; use line numbers");
     }
     let start = longest_common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
     if start.len == text.bytes.len() {
         return describe_near_match(
-            "blanks, quotes or how letters are composed",
+            "whitespace, quotes or Unicode normalization",
             flat,
             old,
             &file,
@@ -61,12 +60,12 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
     }
     if let Some(at) = memmem::find(&file.lowercase_bytes(), &text.lowercase_bytes()) {
         let all = CommonPart { len: text.bytes.len(), at };
-        return describe_near_match("upper and lower case", flat, old, &file, all, &path);
+        return describe_near_match("letter case", flat, old, &file, all, &path);
     }
     let tail = |len| memmem::find(&file.bytes, &text.bytes[text.bytes.len() - len..]);
     let end = longest_common(&text.bytes, tail);
     if start.len.max(end.len) < COMMON_BYTES_MIN.min(text.bytes.len().div_ceil(2)) {
-        return format!("it is not in {path}, nor anything like it; read the file again");
+        return format!("it is not in {path}, and neither is similar text; read the file again");
     }
     let begins_alike = start.len >= end.len;
     let (in_file, in_old) = if begins_alike {
@@ -75,14 +74,16 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
         (file.origin_before(end.at), text.origin_before(text.bytes.len() - end.len))
     };
     let Some(in_file) = in_file else {
-        let edge = if begins_alike { "ends" } else { "begins" };
-        return format!("it is not in {path}, which {edge} where the text goes on");
+        return match begins_alike {
+            true => format!("it is not in {path}: the file ends before old does"),
+            false => format!("it is not in {path}: old begins before the file does"),
+        };
     };
     let line = flat.line_of(in_file);
     let side = if begins_alike { "up to" } else { "after" };
     let in_old = in_old.unwrap_or(old.len());
     format!(
-        "it is not in {path}; the nearest place is the same {side} line {line}, where the file has {} and old has {}",
+        "it is not in {path}; the most similar text is the same {side} line {line}, where the file has {} and old has {}",
         quote_line_at(&flat.text, in_file),
         quote_line_at(old, in_old)
     )
@@ -117,9 +118,9 @@ fn describe_near_match(
         !old.ends_with(b"\n") || flat.text[..to].ends_with(b"\n") || breaks(flat.text.get(to));
     if !is_begun || !is_ended {
         let line = flat.line_of(from);
-        let side = if is_begun { "goes on" } else { "begins sooner" };
+        let side = if is_begun { "continues" } else { "begins earlier" };
         return format!(
-            "it is not in {path}; what is most like it is in line {line}, which {side}: {}",
+            "it is not in {path}; the most similar text is in line {line}, which {side}: {}",
             quote_line_at(&flat.text, from)
         );
     }
@@ -129,7 +130,7 @@ fn describe_near_match(
     let pairs = found.split(|&byte| byte == b'\n').zip(old.split(|&byte| byte == b'\n'));
     let differing = pairs.enumerate().find(|(_, (found, old))| found != old);
     let how = differing.map_or_else(
-        || "its line breaks differ".to_owned(),
+        || "the line breaks differ".to_owned(),
         |(at, (found, old))| {
             let what = describe_difference(found, old);
             let line = line + at as u64;
@@ -145,9 +146,7 @@ fn describe_near_match(
         Ok(_) if found.len() <= ADVICE_BYTES_MAX => format!("use as old: {}", escape_json(found)),
         Ok(_) | Err(_) => format!("use start_line: {line} and end_line: {end} instead"),
     };
-    format!(
-        "it is not in {path} as it stands, but for {what} it is at line {line}: {how}; {advice}"
-    )
+    format!("it is not in {path}; the text at line {line} differs only in {what}: {how}; {advice}")
 }
 
 /// Names the kind of difference in a few words.
@@ -162,15 +161,15 @@ fn describe_difference(found: &[u8], old: &[u8]) -> &'static str {
     } else if a != b {
         "the indentation differs"
     } else if bare_a == bare_b {
-        "blanks at the end differ"
+        "trailing whitespace differs"
     } else if bare_a.eq_ignore_ascii_case(bare_b) {
-        "upper and lower case differ"
+        "letter case differs"
     } else if differs_in_normalization(bare_a, bare_b) {
-        "letters are composed otherwise (Unicode's NFC and NFD)"
+        "the Unicode normalization differs (NFC or NFD)"
     } else if without_blanks(bare_a).eq(without_blanks(bare_b)) {
-        "blanks differ"
+        "whitespace differs"
     } else {
-        "quotes, dashes or unusual blanks differ"
+        "quotes, dashes or unusual whitespace differ"
     }
 }
 

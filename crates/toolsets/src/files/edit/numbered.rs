@@ -4,18 +4,17 @@
 /// if its lines are not numbered consecutively.
 pub(super) fn unnumbered(old: &str) -> Vec<String> {
     let (body, end) = old.strip_suffix('\n').map_or((old, ""), |body| (body, "\n"));
-    let parted: Option<Vec<_>> = body.split('\n').map(parted).collect();
-    let Some(parted) = parted else { return Vec::new() };
+    let numbered: Option<Vec<_>> = body.split('\n').map(split_number).collect();
+    let Some(numbered) = numbered else { return Vec::new() };
     let follows = |pair: &[(u64, &str)]| pair[0].0 + 1 == pair[1].0;
-    if !parted.windows(2).all(follows) {
+    if !numbered.windows(2).all(follows) {
         return Vec::new();
     }
     let whole = |rest: &dyn Fn(&str) -> Option<String>| -> Option<String> {
-        let lines: Option<Vec<_>> = parted.iter().map(|(_, line)| rest(line)).collect();
+        let lines: Option<Vec<_>> = numbered.iter().map(|(_, line)| rest(line)).collect();
         Some(lines?.join("\n") + end)
     };
-    // Programs write `12: text`, `12:text` and `12
-    // text`.
+    // Some programs write a space after the separator: `12: text`. Others write `12:text`.
     let spaced = |line: &str| match line {
         "" => Some(String::new()),
         line => line.strip_prefix(' ').map(str::to_owned),
@@ -24,7 +23,7 @@ pub(super) fn unnumbered(old: &str) -> Vec<String> {
 }
 
 /// Splits `line` into its leading number and the text after the separator.
-fn parted(line: &str) -> Option<(u64, &str)> {
+fn split_number(line: &str) -> Option<(u64, &str)> {
     let line = line.trim_start_matches([' ', '\t']);
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = line.split_at(digits);
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_left_out_however_they_are_parted_from_the_text() {
+    fn line_numbers_are_removed_with_any_separator() {
         for numbered in [
             "     7\tfn a() {\n     8\t}",
             "     7\u{2192}fn a() {\n     8\u{2192}}",
@@ -54,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_with_numbers_is_left_as_it_is() {
+    fn text_without_consecutive_line_numbers_gives_nothing() {
         for other in
             ["", "a", "1", "12 apples", "1:a\n3:b", "1:a\nb", "a:1", "99999999999999999999:a"]
         {

@@ -5,6 +5,7 @@ use toolgate_contract::ToolError;
 
 use super::flat::{FlatText, normalize_newlines};
 use super::nearest;
+use crate::counted::counted;
 use toolgate_world::root::{WorkMonitor, quoted_path};
 
 /// Most line numbers listed for an ambiguous text.
@@ -67,9 +68,9 @@ fn validate_change(at: usize, change: &super::EditChange) -> Result<PlannedChang
     let super::EditChange { old, new, replace_all, count, start_line, end_line } = change;
     match (old.as_deref(), *start_line) {
         (Some(_), Some(_)) => {
-            invalid("", "it names both a text and lines; give old, or start_line and end_line")
+            invalid("", "it has both old and start_line; give old, or start_line and end_line")
         }
-        (Some(_), None) if end_line.is_some() => invalid("/end_line", "there is no start_line"),
+        (Some(_), None) if end_line.is_some() => invalid("/end_line", "it requires start_line"),
         (Some(""), None) => {
             invalid("/old", "it is empty; to insert, give start_line and end_line: start_line - 1")
         }
@@ -83,9 +84,9 @@ fn validate_change(at: usize, change: &super::EditChange) -> Result<PlannedChang
             Ok(PlannedChange::Text { old, new, times })
         }
         (None, Some(_)) if *replace_all || count.is_some() => {
-            invalid("", "replace_all and count go with old, not with lines")
+            invalid("", "replace_all and count require old; they do not apply to lines")
         }
-        (None, Some(0)) => invalid("/start_line", "lines count from 1"),
+        (None, Some(0)) => invalid("/start_line", "line numbers start at 1"),
         (None, Some(first)) => {
             let last = end_line.unwrap_or(first);
             if last < first - 1 {
@@ -96,7 +97,7 @@ fn validate_change(at: usize, change: &super::EditChange) -> Result<PlannedChang
             }
             Ok(PlannedChange::Lines { first, end: last.saturating_add(1), new })
         }
-        (None, None) => invalid("", "it names no place; give old, or start_line and end_line"),
+        (None, None) => invalid("", "it has no old and no start_line; give one of them"),
     }
 }
 
@@ -113,7 +114,7 @@ pub(super) fn plan_edit(
 ) -> Result<EditPlan, ToolError> {
     let flat = FlatText::new(bytes);
     let mut spans = Vec::new();
-    let mut unends = false;
+    let mut drops_final_newline = false;
     for (edit, change) in changes.iter().enumerate() {
         watch.check_cancelled()?;
         match change {
@@ -143,7 +144,7 @@ pub(super) fn plan_edit(
             }
             PlannedChange::Lines { first, end, new } => {
                 let (from, to) = line_range(&flat, *first, *end, edit)?;
-                unends |= new.is_empty()
+                drops_final_newline |= new.is_empty()
                     && from < to
                     && to == flat.text.len()
                     && flat.lacks_final_newline();
@@ -164,16 +165,16 @@ pub(super) fn plan_edit(
             let first = pair[0].edit.min(pair[1].edit);
             let second = pair[0].edit.max(pair[1].edit);
             let line = flat.line_of(flat.text_offset(pair[1].from));
-            let message = format!("it overlaps edit {first} at line {line}; make them one edit");
+            let message = format!("it overlaps edit {first} at line {line}; merge the two edits");
             return Err(ToolError::invalid(format!("/edits/{second}"), message));
         }
     }
-    Ok(EditPlan { spans, drops_final_newline: unends })
+    Ok(EditPlan { spans, drops_final_newline })
 }
 
 /// Returns the file `bytes` with `plan` applied.
 pub(super) fn apply(bytes: &[u8], plan: &EditPlan) -> Vec<u8> {
-    let EditPlan { spans, drops_final_newline: unends } = plan;
+    let EditPlan { spans, drops_final_newline } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
     let mut new = Vec::with_capacity(bytes.len() + added);
     let mut at = 0;
@@ -183,7 +184,7 @@ pub(super) fn apply(bytes: &[u8], plan: &EditPlan) -> Vec<u8> {
         at = span.to;
     }
     new.extend_from_slice(&bytes[at..]);
-    if *unends && new.ends_with(b"\n") {
+    if *drops_final_newline && new.ends_with(b"\n") {
         let end = if new.ends_with(b"\r\n") { 2 } else { 1 };
         new.truncate(new.len() - end);
     }
@@ -222,15 +223,13 @@ fn find_places(
 }
 
 fn miscount_error(flat: &FlatText<'_>, places: &[usize], count: u64) -> PlaceError {
-    let told = places.iter().take(PLACES_LISTED_MAX).map(|&at| flat.line_of(at).to_string());
-    let lines = told.collect::<Vec<_>>().join(", ");
+    let lines = places.iter().take(PLACES_LISTED_MAX).map(|&at| flat.line_of(at).to_string());
+    let lines = lines.collect::<Vec<_>>().join(", ");
     let more = places.len() > PLACES_LISTED_MAX;
     let more = if more { " …" } else { "" };
     PlaceError::Mismatch(match places.len() {
-        1 => format!("it occurs once (line {lines}), not {count} times as count says"),
-        times => {
-            format!("it occurs {times} times (lines {lines}{more}), not {count} as count says")
-        }
+        1 => format!("it occurs once (line {lines}), but count is {count}"),
+        times => format!("it occurs {times} times (lines {lines}{more}), but count is {count}"),
     })
 }
 
@@ -249,8 +248,8 @@ fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> PlaceError
     let times = if count == 1 { "once, at line" } else { "times, at lines" };
     let count = if count == 1 { String::new() } else { format!("{count} ") };
     PlaceError::Mismatch(format!(
-        "it occurs {count}{times} {lines}{more}; give more of the text around the one that is meant, or \
-         set replace_all, or count to how often it is meant to occur"
+        "it occurs {count}{times} {lines}{more}; include more surrounding text to name one, or set \
+         replace_all, or set count to the number of occurrences you expect"
     ))
 }
 
@@ -260,15 +259,15 @@ fn explain_absence(
     before: &[PlannedChange<'_>],
     path: &str,
 ) -> String {
-    let made = before.iter().position(|change| match change {
+    let inserting = before.iter().position(|change| match change {
         PlannedChange::Text { new, .. } | PlannedChange::Lines { new, .. } => {
             memmem::find(&normalize_newlines(new.as_bytes()), old).is_some()
         }
     });
-    if let Some(made) = made {
+    if let Some(inserting) = inserting {
         return format!(
-            "it is not in {}, only in what edit {made} puts there; edits refer to the file as it is now, so \
-             make the two one",
+            "it is not in {}, only in the text that edit {inserting} inserts; edits apply to the \
+             current file, so merge the two edits",
             quoted_path(path)
         );
     }
@@ -286,7 +285,8 @@ fn line_range(
     let (field, line) =
         if first > total + 1 { ("start_line", first) } else { ("end_line", end - 1) };
     if first > total + 1 || end > total + 1 {
-        let message = format!("there is no line {line}; the file has {total} lines");
+        let total = counted(total, "line", "lines");
+        let message = format!("there is no line {line}; the file has {total}");
         return Err(ToolError::invalid(format!("/edits/{edit}/{field}"), message));
     }
     Ok((flat.line_start(first), flat.line_start(end)))
@@ -311,7 +311,7 @@ mod tests {
         text.replace("\r\n", "\n")
     }
 
-    /// What is left of `file` when the lines numbered `first` to before `end` are put by `new`.
+    /// Returns `file` with the lines from `first` up to `end` replaced by `new`.
     fn by_lines(file: &str, first: usize, end: usize, new: &str) -> String {
         let lines: Vec<&str> = file.split_inclusive('\n').collect();
         lines[..first - 1].concat() + new + &lines[end - 1..].concat()
@@ -319,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn replacing_all_of_a_text_is_what_the_standard_library_does(file in FILE, old in "(a|b|\n){1,3}", new in "(a|c|\n){0,4}") {
+        fn replacing_every_occurrence_gives_the_result_of_the_standard_library(file in FILE, old in "(a|b|\n){1,3}", new in "(a|c|\n){0,4}") {
             prop_assume!(old != new);
             let change = PlannedChange::Text { old: &old, new: &new, times: Occurrences::Any };
             match edited(&file, &[change]) {
@@ -344,8 +344,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_not_named_stays_byte_for_byte(before in FILE, after in FILE, new in "(a|c|\n){0,4}") {
-            // A file that ends in half a line ending is not what this is about.
+        fn bytes_around_the_replaced_text_stay_unchanged(before in FILE, after in FILE, new in "(a|c|\n){0,4}") {
             let file = format!("{before}<old>{after}");
             let change = PlannedChange::Text { old: "<old>", new: &new, times: Occurrences::Once };
             let edited = edited(&file, &[change]).unwrap();
@@ -353,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn replacing_lines_is_what_splitting_and_joining_does(file in "(a|b|\n){1,20}\n", first in 1_usize..8, len in 0_usize..4, new in "((a|c){1,3}\n){0,3}") {
+        fn replacing_lines_gives_the_result_of_splitting_and_joining(file in "(a|b|\n){1,20}\n", first in 1_usize..8, len in 0_usize..4, new in "((a|c){1,3}\n){0,3}") {
             let total = file.split_inclusive('\n').count();
             prop_assume!(first + len <= total + 1);
             let change = PlannedChange::Lines { first: first as u64, end: (first + len) as u64, new: &new };
@@ -362,7 +361,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_that_is_missing_is_explained_without_failing(file in FILE, old in "(a|b|’|'| |\t|\n|é){1,12}") {
+        fn a_missing_text_gets_an_explanation(file in FILE, old in "(a|b|’|'| |\t|\n|é){1,12}") {
             let change = PlannedChange::Text { old: &old, new: "x", times: Occurrences::Once };
             if let Err(message) = edited(&file, &[change]) {
                 prop_assert!(!message.is_empty());
@@ -393,7 +392,7 @@ mod tests {
         }
     }
 
-    /// `old` with a unified diff applied, the way patch does.
+    /// Applies a unified diff to `old`, like the `patch` program.
     fn patched(old: &str, diff: &str) -> String {
         let mut lines = old.split_inclusive('\n');
         let mut new = String::new();

@@ -55,10 +55,10 @@ impl<'w> FileContent<'w> {
 
     /// Reads up to `len` bytes from `offset`, which must not be past the end.
     pub(super) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
-        let Some(held) = &self.in_memory else { return self.file.read(offset, len, self.watch) };
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(held.len());
-        let len = usize::try_from(len).unwrap_or(usize::MAX).min(held.len() - from);
-        Ok(held[from..from + len].to_vec())
+        let Some(bytes) = &self.in_memory else { return self.file.read(offset, len, self.watch) };
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(bytes.len() - from);
+        Ok(bytes[from..from + len].to_vec())
     }
 
     /// Returns the offset and number of the line `line`, or the end of the file if it is past the
@@ -99,7 +99,7 @@ impl<'w> FileContent<'w> {
             before > 0
         };
         match &self.in_memory {
-            Some(held) => _ = count(held),
+            Some(bytes) => _ = count(bytes),
             None => self.file.for_each_block(0, self.watch, count)?,
         }
         Ok(offset)

@@ -56,30 +56,31 @@ impl FileUris {
     ///
     /// The disk is not consulted. The returned path never contains `.` or `..` as a part.
     pub(super) fn parse_path(&self, uri: &str) -> Result<String, ToolError> {
-        let absent =
-            |why: &str| ToolError::not_found(format!("no file is at `{}`: {why}", shorten(uri)));
+        let not_found = |why: &str| {
+            ToolError::not_found(format!("there is no file at `{}`: {why}", shorten(uri)))
+        };
         if !Self::is_file_uri(uri) {
-            return Err(absent("it is no `file:` URI"));
+            return Err(not_found("it is not a `file:` URI"));
         }
         let rest = &uri[5..];
         let path = match rest.strip_prefix("//") {
             Some(rest) if rest.starts_with('/') => rest,
             Some(_) => {
                 let message =
-                    format!("`{}` names a host; files are `{}/…`", shorten(uri), self.base);
+                    format!("`{}` names a host; a file's URI is `{}/…`", shorten(uri), self.base);
                 return Err(ToolError::not_allowed(message));
             }
             None if rest.starts_with('/') => rest,
-            None => return Err(absent("its path is not absolute")),
+            None => return Err(not_found("its path is not absolute")),
         };
         if path.contains(['?', '#']) {
-            return Err(absent("in a file's name `?` is written `%3F` and `#` is written `%23`"));
+            return Err(not_found("write `?` in a file's name as `%3F`, and `#` as `%23`"));
         }
         let path = path.strip_prefix('/').unwrap_or(path);
         let mut names = Vec::new();
         for written in path.strip_suffix('/').unwrap_or(path).split('/') {
-            let name =
-                decode_percent(written).ok_or_else(|| absent("a `%` in it begins no escape"))?;
+            let name = decode_percent(written)
+                .ok_or_else(|| not_found("it contains a `%` that is not an escape"))?;
             match &name[..] {
                 b"." | b".." => {
                     let message = format!("`{}` has `.` or `..` in its path", shorten(uri));
@@ -89,14 +90,14 @@ impl FileUris {
                     let message = format!("`{}` has a `/` or a NUL in a name", shorten(uri));
                     return Err(ToolError::not_allowed(message));
                 }
-                b"" if !path.is_empty() => return Err(absent("a name in it is empty")),
+                b"" if !path.is_empty() => return Err(not_found("it contains an empty name")),
                 b"" => {}
                 _ => names.push(name),
             }
         }
         let Some(inside) = names.strip_prefix(&self.names[..]) else {
             let message = format!(
-                "`{}` is outside the workspace; what is inside is `{}/…`",
+                "`{}` is outside the workspace; URIs inside it are `{}/…`",
                 shorten(uri),
                 self.base
             );
@@ -106,7 +107,7 @@ impl FileUris {
             return Ok(".".to_owned());
         }
         let path = inside.join(&b'/');
-        String::from_utf8(path).map_err(|_| absent("its name is not UTF-8"))
+        String::from_utf8(path).map_err(|_| not_found("its name is not UTF-8"))
     }
 }
 
@@ -116,8 +117,8 @@ fn decode_percent(name: &str) -> Option<Vec<u8>> {
         let digits = name.as_bytes().get(at + 1..at + 3);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    let sound = name.match_indices('%').all(|(at, _)| is_escape(at));
-    sound.then(|| percent_decode_str(name).collect())
+    let is_valid = name.match_indices('%').all(|(at, _)| is_escape(at));
+    is_valid.then(|| percent_decode_str(name).collect())
 }
 
 /// Shortens and escapes `uri` for an error message.
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rfc_3986_reserves_is_encoded_and_the_rest_is_not() {
+    fn reserved_characters_are_encoded_and_others_are_not() {
         let uris = FileUris::for_root(Path::new("/my ws"));
         assert_eq!(uris.uri_for("a b#c?d%e/é"), "file:///my%20ws/a%20b%23c%3Fd%25e/%C3%A9");
         assert_eq!(uris.uri_for("a+b,(c)@d=1.rs"), "file:///my%20ws/a+b,(c)@d=1.rs");
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_has_several_spellings() {
+    fn equivalent_uris_give_the_same_path() {
         for uri in ["file:///ws/a b", "FILE:///ws/a%20b", "file:/ws/%61%20b", "file:///ws/a%20b/"] {
             assert_eq!(check("/ws", uri).as_deref(), Ok("a b"), "{uri}");
         }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_uri_means_what_is_outside_whatever_is_encoded_in_it() {
+    fn a_uri_outside_the_workspace_is_refused_in_any_encoding() {
         for uri in [
             "file:///etc/passwd",
             "file:///ws_evil/secret",
@@ -210,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_survives_being_written_as_a_uri(
+        fn a_path_survives_conversion_to_a_uri_and_back(
             names in proptest::collection::vec("[^/\u{0}]{1,12}", 1..4),
             root in "(/[^/\u{0}]{1,6}){0,3}",
         ) {

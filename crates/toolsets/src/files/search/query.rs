@@ -52,20 +52,20 @@ impl FileSearchQuery {
         if glob.is_none() && text.is_none() {
             return Err(ToolError::invalid("", "neither text nor glob is given; give one or both"));
         }
-        let question = format!(
+        let cursor_key = format!(
             "search {path:?} {glob:?} {text:?} {literal} {case:?} {context} {include_ignored} {hidden}"
         );
         let after = match &input.cursor {
-            Some(given) => Some(LastMatch::from_bytes(&cursor::decode_cursor(&question, given)?)),
+            Some(given) => Some(LastMatch::from_bytes(&cursor::decode_cursor(&cursor_key, given)?)),
             None => None,
         };
-        let names = glob.map(|glob| FileGlob::parse(glob, root, "/glob")).transpose()?;
+        let name_filter = glob.map(|glob| FileGlob::parse(glob, root, "/glob")).transpose()?;
         let literal = *literal;
         let case = *case;
-        let reach = MatchSpan::SingleLine;
-        let pattern = |text| TextPattern { text, literal, word: false, case, span: reach };
+        let span = MatchSpan::SingleLine;
+        let pattern = |text| TextPattern { text, literal, word: false, case, span };
         let text = text.map(|text| pattern(text).compile()).transpose()?;
-        Ok(Self { name_filter: names, text, after, cursor_key: question })
+        Ok(Self { name_filter, text, after, cursor_key })
     }
 
     /// Returns true if the entry at `path` matches the glob, by name or by path from the root or

@@ -36,27 +36,27 @@ pub(super) fn run_search(
     let mut answer = PartialAnswer::new(input.limit, answer_bytes);
     match root.walk_start(&input.path)? {
         WalkStart::File(file) => {
-            let hunt = SearchRun { root, input, query: &query, start: file.path.clone(), watch };
+            let run = SearchRun { root, input, query: &query, start: file.path.clone(), watch };
             if query.text.is_some() {
-                answer.add_batch(hunt.search_batch(&[file], answer.room), watch)?;
+                answer.add_batch(run.search_batch(&[file], answer.room), watch)?;
             } else {
-                hunt.check_name(file, &mut answer);
+                run.check_name(file, &mut answer);
             }
         }
         WalkStart::Folder(folder) => {
-            let hunt = SearchRun { root, input, query: &query, start: folder.path.clone(), watch };
-            let sight =
+            let run = SearchRun { root, input, query: &query, start: folder.path.clone(), watch };
+            let filter =
                 WalkFilter { include_ignored: input.include_ignored, include_hidden: input.hidden };
             let from = query.after.as_ref().map(|last| last.path.clone());
-            let mut walk = TreeWalk::new(root, folder, sight, from, watch)?;
+            let mut walk = TreeWalk::new(root, folder, filter, from, watch)?;
             if query.text.is_some() {
-                hunt.search_lines(&mut walk, &mut answer)?;
+                run.search_lines(&mut walk, &mut answer)?;
             } else {
-                hunt.search_names(&mut walk, &mut answer)?;
+                run.search_names(&mut walk, &mut answer)?;
             }
             answer.output.skipped.unreadable += walk.unread_folders;
             if answer.output.searched == 0 && !input.include_ignored {
-                answer.output.skipped.ignored = hunt.count_ignored()?;
+                answer.output.skipped.ignored = run.count_ignored()?;
             }
         }
     }
@@ -148,16 +148,16 @@ impl SearchRun<'_> {
             while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = batch.get(at) else { break };
-                let gathered = self.search_file(&mut scanner, &file.path, room);
+                let result = self.search_file(&mut scanner, &file.path, room);
                 let path_bytes = file.path.as_os_str().len();
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                found.add(at, gathered, path_bytes);
+                found.add(at, result, path_bytes);
             }
         };
         SearchThreads::reserve(batch.len()).run_on_each(work);
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner).files;
         found.sort_unstable_by_key(|(at, _)| *at);
-        found.into_iter().map(|(at, gathered)| (batch[at].path.clone(), gathered)).collect()
+        found.into_iter().map(|(at, result)| (batch[at].path.clone(), result)).collect()
     }
 
     fn search_file(&self, scanner: &mut FileScanner, path: &Path, room: AnswerRoom) -> FileLines {
@@ -173,16 +173,16 @@ impl SearchRun<'_> {
         let WalkStart::Folder(folder) = self.root.walk_start(&self.input.path)? else {
             return Ok(0);
         };
-        let sight = WalkFilter { include_ignored: true, include_hidden: self.input.hidden };
-        let mut walk = TreeWalk::new(self.root, folder, sight, None, self.watch)?;
+        let filter = WalkFilter { include_ignored: true, include_hidden: self.input.hidden };
+        let mut walk = TreeWalk::new(self.root, folder, filter, None, self.watch)?;
         let mut seen = 0;
         let mut count = 0;
         while seen < IGNORED_MAX
             && let Some(found) = walk.next_entry()?
         {
             seen += 1;
-            let is_meant = self.query.text.is_none() || found.kind == EntryKind::File;
-            count += u64::from(is_meant && self.query.matches_name(&found.path, &self.start));
+            let is_covered = self.query.text.is_none() || found.kind == EntryKind::File;
+            count += u64::from(is_covered && self.query.matches_name(&found.path, &self.start));
         }
         Ok(count)
     }
@@ -197,12 +197,12 @@ struct BatchResults {
 }
 
 impl BatchResults {
-    fn add(&mut self, at: usize, gathered: FileLines, path_bytes: usize) {
-        if let FileLines::Lines(lines) = &gathered {
+    fn add(&mut self, at: usize, result: FileLines, path_bytes: usize) {
+        if let FileLines::Lines(lines) = &result {
             self.lines += lines.len();
             self.bytes += lines.iter().map(|line| path_bytes + line.answer_bytes()).sum::<usize>();
         }
-        self.files.push((at, gathered));
+        self.files.push((at, result));
     }
 
     fn fills(&self, room: AnswerRoom) -> bool {
@@ -234,12 +234,12 @@ impl PartialAnswer {
     ) -> Result<(), ToolError> {
         // A cancelled call leaves files unread; they must not count as unreadable.
         watch.check_cancelled()?;
-        for (path, gathered) in found {
+        for (path, result) in found {
             if self.full {
                 break;
             }
             self.output.searched += 1;
-            match gathered {
+            match result {
                 FileLines::Lines(lines) => {
                     for line in lines {
                         self.add_line(&path, line);

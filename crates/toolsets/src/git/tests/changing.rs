@@ -1,9 +1,9 @@
-//! What is changed is changed as git itself would.
+//! Tests that the tools change a repository as git itself would.
 
 use super::*;
 
 #[tokio::test]
-async fn files_are_staged_taken_back_and_committed() {
+async fn files_are_staged_unstaged_and_committed() {
     let bench = Bench::new();
     bench.put("b.txt", "b\n");
     bench.put("c.txt", "c\n");
@@ -31,7 +31,7 @@ async fn files_are_staged_taken_back_and_committed() {
 }
 
 #[tokio::test]
-async fn branches_are_made_and_gone_to() {
+async fn branches_are_created_and_checked_out() {
     let bench = Bench::new();
     let made = bench.done("git.checkout", json!({ "ref": "feat/x", "create": true })).await;
     assert_eq!((&made.value["branch"], &made.value["detached"]), (&json!("feat/x"), &json!(false)));
@@ -47,7 +47,7 @@ async fn branches_are_made_and_gone_to() {
     assert!(refused.message.contains("would be overwritten"), "{refused:?}");
     let none = bench.refused("git.checkout", json!({ "ref": "none" })).await;
     assert_eq!(none.fault, ToolFault::NotFound);
-    // A file of that name is no branch.
+    // The name of a file is not a branch.
     bench.put("b.txt", "kept");
     bench.refused("git.checkout", json!({ "ref": "b.txt" })).await;
     let from = json!({ "ref": "old", "create": true, "from": "HEAD" });
@@ -58,18 +58,18 @@ async fn branches_are_made_and_gone_to() {
 }
 
 #[tokio::test]
-async fn a_branch_that_is_elsewhere_is_followed() {
+async fn a_checked_out_remote_branch_is_tracked() {
     let bench = Bench::new();
     bench.git(&["branch", "there"]);
     bench.git(&["clone", "-q", ".", "clone"]);
-    let went = bench.done("git.checkout", json!({ "ref": "there", "repo": "clone" })).await;
-    assert_eq!(went.value["branch"], "there");
+    let checkout = bench.done("git.checkout", json!({ "ref": "there", "repo": "clone" })).await;
+    assert_eq!(checkout.value["branch"], "there");
     let status = bench.done("git.status", json!({ "repo": "clone" })).await;
     assert_eq!(status.value["upstream"], "origin/there");
 }
 
 #[tokio::test]
-async fn files_are_put_back() {
+async fn files_are_restored() {
     let bench = Bench::new();
     bench.put("a.txt", "changed\n");
     bench.done("git.restore", json!({ "paths": ["a.txt"] })).await;
@@ -83,7 +83,7 @@ async fn files_are_put_back() {
 }
 
 #[tokio::test]
-async fn changes_are_put_away_and_taken_out() {
+async fn changes_are_stashed_and_popped() {
     let bench = Bench::new();
     bench.put("a.txt", "changed\n");
     bench.put("new", "new\n");
@@ -106,15 +106,15 @@ async fn changes_are_put_away_and_taken_out() {
 }
 
 #[tokio::test]
-async fn git_runs_whatever_exec_may_run() {
+async fn git_runs_even_if_exec_allow_excludes_it() {
     let exec = exec::ExecSettings { allow: vec!["ls".to_owned()], ..exec::ExecSettings::default() };
-    let bench = Bench::over(&GitSettings::default(), &exec);
+    let bench = Bench::with_exec(&GitSettings::default(), &exec);
     bench.put("a", "a");
     assert_eq!(bench.done("git.status", json!({})).await.text.body, "?? a\n");
 }
 
 #[tokio::test]
-async fn who_commits_is_this_user_where_the_repository_does_not_say() {
+async fn the_committer_is_the_user_if_the_repository_sets_none() {
     let bench = Bench::new();
     bench.git(&["config", "--unset", "user.name"]);
     bench.git(&["config", "--unset", "user.email"]);
@@ -131,7 +131,7 @@ async fn who_commits_is_this_user_where_the_repository_does_not_say() {
 }
 
 #[tokio::test]
-async fn a_commit_of_all_that_changes_nothing_says_what_it_left_out() {
+async fn a_commit_of_all_without_tracked_changes_names_the_fix() {
     let bench = Bench::new();
     let all = json!({ "message": "second", "all": true });
     let refused = bench.refused("git.commit", all.clone()).await;

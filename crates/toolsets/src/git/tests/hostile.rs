@@ -1,10 +1,10 @@
-//! Neither words nor repositories make git do what it was not told to.
+//! Tests that neither arguments nor repositories make git run or read anything else.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-/// Words that would be options, commands or patterns if anything took them for such.
+/// Words that git or a shell could take for options, commands or patterns.
 const WORDS: [&str; 12] = [
     "--help",
     "-h",
@@ -21,7 +21,7 @@ const WORDS: [&str; 12] = [
 ];
 
 #[tokio::test]
-async fn words_are_words() {
+async fn arguments_are_never_options_commands_or_patterns() {
     let bench = Bench::new();
     bench.put("b.txt", "b");
     let before = bench.git(&["status", "--porcelain"]);
@@ -45,7 +45,7 @@ async fn words_are_words() {
             ("git.diff", json!({ "paths": [word] })),
             ("git.status", json!({ "repo": word })),
         ] {
-            // A branch may be called so, which is then all that it is.
+            // Some of these words are valid branch names.
             if tool == "git.checkout"
                 && input["create"] == true
                 && !word.starts_with('-')
@@ -54,11 +54,11 @@ async fn words_are_words() {
                 continue;
             }
             let refused = bench.refused(tool, input.clone()).await;
-            let is_told = match refused.fault {
+            let is_expected = match refused.fault {
                 ToolFault::Invalid { .. } | ToolFault::NotFound => true,
-                _ => refused.message.starts_with("git says: pathspec"),
+                _ => refused.message.starts_with("git failed: pathspec"),
             };
-            assert!(is_told, "{tool} {input}: {refused:?}");
+            assert!(is_expected, "{tool} {input}: {refused:?}");
         }
         for (tool, input) in
             [("git.log", json!({ "author": word })), ("git.log", json!({ "grep": word }))]
@@ -66,7 +66,7 @@ async fn words_are_words() {
             let output = bench.done(tool, input.clone()).await;
             assert_eq!(output.text.body, "", "{tool} {input}");
         }
-        // Whatever is no time git would take for now.
+        // Git would take an invalid time for the current time.
         bench.refused("git.log", json!({ "since": word })).await;
     }
     assert_eq!(bench.git(&["status", "--porcelain"]), before);
@@ -78,7 +78,7 @@ async fn words_are_words() {
 }
 
 #[tokio::test]
-async fn files_are_called_what_they_are_called() {
+async fn files_with_names_like_options_and_patterns_are_committed() {
     let bench = Bench::new();
     for name in ["--help", "*", ":(top)a", "-A"] {
         bench.put(name, "x");
@@ -111,7 +111,7 @@ async fn nothing_outside_the_repository_is_read() {
             );
         }
     }
-    // A folder that git knows, and that has become a symlink.
+    // A tracked folder that has become a symlink.
     bench.put("folder/secret", "known\n");
     bench.git(&["add", "."]);
     bench.git(&["commit", "-qm", "second"]);
@@ -126,13 +126,13 @@ async fn nothing_outside_the_repository_is_read() {
 #[tokio::test]
 async fn a_repository_outside_the_workspace_is_refused() {
     let bench = Bench::new();
-    let around = bench.folder.path();
-    let home = around.join("home");
-    git_in(around, &home, &["init", "-q", "-b", "main", "."]);
-    git_in(around, &home, &["init", "-q", "-b", "main", "other"]);
+    let outside = bench.folder.path();
+    let home = outside.join("home");
+    git_in(outside, &home, &["init", "-q", "-b", "main", "."]);
+    git_in(outside, &home, &["init", "-q", "-b", "main", "other"]);
     fs::remove_dir_all(bench.root().join(".git")).unwrap();
     let status = || bench.refused("git.status", json!({}));
-    // The one around the workspace does not count.
+    // A repository around the workspace does not count.
     let none = status().await;
     assert_eq!(none.fault, ToolFault::NotFound);
     assert!(none.message.contains("git init"), "{none:?}");
@@ -140,8 +140,8 @@ async fn a_repository_outside_the_workspace_is_refused() {
         bench.refused("git.status", json!({ "repo": ".." })).await.fault,
         ToolFault::NotAllowed
     );
-    let other = around.join("other/.git");
-    // A file that says where it is.
+    let other = outside.join("other/.git");
+    // A `.git` file with the path of the repository.
     let git = bench.root().join(".git");
     fs::write(&git, format!("gitdir: {}\n", other.display())).unwrap();
     assert_eq!(status().await.fault, ToolFault::NotAllowed);
@@ -149,9 +149,9 @@ async fn a_repository_outside_the_workspace_is_refused() {
     symlink(&other, &git).unwrap();
     assert_eq!(status().await.fault, ToolFault::NotAllowed);
     fs::remove_file(&git).unwrap();
-    // One whose work tree, whose objects or whose borrowed objects are elsewhere.
+    // A repository whose work tree, objects or alternate objects are outside.
     bench.git(&["init", "-q", "-b", "main", "."]);
-    bench.git(&["config", "core.worktree", &around.display().to_string()]);
+    bench.git(&["config", "core.worktree", &outside.display().to_string()]);
     assert_eq!(status().await.fault, ToolFault::NotAllowed);
     bench.git(&["config", "--unset", "core.worktree"]);
     bench.done("git.status", json!({})).await;
@@ -165,7 +165,7 @@ async fn a_repository_outside_the_workspace_is_refused() {
 }
 
 #[tokio::test]
-async fn no_file_of_a_repository_is_one_outside_the_workspace() {
+async fn a_repository_with_a_symlink_out_of_the_workspace_is_refused() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("passwd"), "root:x:0:0:secret\n").unwrap();
     let absolute = outside.path().join("passwd").display().to_string();
@@ -191,7 +191,7 @@ async fn no_file_of_a_repository_is_one_outside_the_workspace() {
         "worktrees/x/gitdir",
         "rebase-merge/done",
     ] {
-        // Absolute, relative, and to what is not there, where git would make it.
+        // Absolute, relative, and missing, which git would create.
         for target in [&absolute, "../../../../../../../../etc/passwd", "/nowhere/at/all"] {
             let bench = Bench::new();
             let link = bench.root().join(".git").join(name);
@@ -200,7 +200,7 @@ async fn no_file_of_a_repository_is_one_outside_the_workspace() {
             symlink(target, &link).unwrap();
             let status = bench.refused("git.status", json!({})).await;
             assert!(!status.message.contains("root:x"), "{name} {target}: {status:?}");
-            // Where git takes that for no repository at all, it says so.
+            // Without a valid HEAD, git finds no repository.
             if name != "HEAD" {
                 assert_eq!(status.fault, ToolFault::NotAllowed, "{name} {target}: {status:?}");
                 let place = format!("/.git/{name}");
@@ -208,12 +208,12 @@ async fn no_file_of_a_repository_is_one_outside_the_workspace() {
             }
         }
     }
-    // What the configuration names may be anywhere; what stands in it is not told.
+    // The configuration may name a file outside, but its content is not quoted.
     let bench = Bench::new();
     bench.git(&["config", "blame.ignoreRevsFile", &absolute]);
     let blame = bench.refused("git.blame", json!({ "path": "a.txt" })).await;
     assert!(!blame.message.contains("root:x"), "{blame:?}");
-    // Symlinks that stay inside are as good as any, and so are hooks, which do not run.
+    // Symlinks that stay inside are allowed. So are hooks anywhere, because they do not run.
     let bench = Bench::new();
     bench.git(&["pack-refs", "--all"]);
     let git = bench.root().join(".git");
@@ -226,7 +226,7 @@ async fn no_file_of_a_repository_is_one_outside_the_workspace() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_place_of_a_file_keeps_nobody_waiting() {
+async fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     let bench = Bench::new();
     let pipe = bench.root().join(".git/packed-refs");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -236,20 +236,20 @@ async fn a_pipe_in_place_of_a_file_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_read_whole_is_not_run_by() {
+async fn a_configuration_that_cannot_be_read_in_full_is_refused() {
     let filter = "echo ran >> ../trapped; cat";
-    // One that hides a program behind a lot else.
+    // A configuration that hides a program behind much junk.
     let bench = Bench::new();
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
     let config = bench.root().join(".git/config");
-    let own = fs::read_to_string(&config).unwrap();
+    let original = fs::read_to_string(&config).unwrap();
     let junk = format!("[junk]\n\tkey = {}\n", "x".repeat(80_000)).repeat(60);
-    let armed = format!("{own}{junk}[filter \"odd\"]\n\tclean = {filter}\n");
+    let armed = format!("{original}{junk}[filter \"odd\"]\n\tclean = {filter}\n");
     fs::write(&config, armed).unwrap();
     let refused = bench.refused("git.add", json!({ "paths": ["."] })).await;
     assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
-    // One that calls it what cannot be said.
+    // A configuration with a key that is not UTF-8.
     let bench = Bench::new();
     bench.put("odd.txt", "odd\n");
     fs::write(bench.root().join(".gitattributes"), b"odd.txt filter=\xff\n").unwrap();
@@ -264,7 +264,7 @@ async fn a_configuration_that_cannot_be_read_whole_is_not_run_by() {
 }
 
 #[tokio::test]
-async fn the_repository_that_was_looked_at_is_the_one_that_is_used() {
+async fn the_checked_repository_is_the_one_that_git_uses() {
     let bench = Bench::new();
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
@@ -273,7 +273,7 @@ async fn the_repository_that_was_looked_at_is_the_one_that_is_used() {
     let trap = bench.trap().display().to_string();
     bench.git(&["config", "filter.odd.clean", &format!("echo ran >> {trap}; cat")]);
     bench.put("odd.txt", "changed\n");
-    // Another, within, that says its work tree is the first one's.
+    // An inner repository whose work tree is that of the outer one.
     bench.git(&["init", "-q", "-b", "within", "sub"]);
     bench.git(&["-C", "sub", "config", "core.worktree", "../.."]);
     let status = bench.done("git.status", json!({ "repo": "sub" })).await;
@@ -282,14 +282,14 @@ async fn the_repository_that_was_looked_at_is_the_one_that_is_used() {
 }
 
 #[tokio::test]
-async fn a_linked_work_tree_within_the_workspace_is_one() {
+async fn a_linked_work_tree_in_the_workspace_is_accepted() {
     let bench = Bench::new();
     bench.git(&["worktree", "add", "-q", "linked", "-b", "linked"]);
     let status = bench.done("git.status", json!({ "repo": "linked" })).await;
     assert_eq!(status.value["branch"], "linked");
 }
 
-/// Programs that a repository names everywhere it can.
+/// Configures a trap program in every place of the repository that can name one.
 fn arm(bench: &Bench) {
     let script = bench.folder.path().join("trap.sh");
     fs::write(&script, format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", bench.trap().display()))
@@ -336,7 +336,7 @@ fn arm(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn a_repository_runs_nothing() {
+async fn programs_that_a_repository_configures_do_not_run() {
     let bench = Bench::new();
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt diff=odd merge=odd filter=odd\n");
@@ -379,7 +379,7 @@ async fn a_repository_runs_nothing() {
 }
 
 #[tokio::test]
-async fn hooks_and_filters_run_where_the_owner_says_so() {
+async fn hooks_and_filters_run_if_the_settings_allow_them() {
     let settings = GitSettings { hooks: true, filters: true, ..GitSettings::default() };
     let bench = Bench::with(&settings);
     bench.put("odd.txt", "odd\n");
@@ -393,7 +393,7 @@ async fn hooks_and_filters_run_where_the_owner_says_so() {
 }
 
 #[tokio::test]
-async fn a_failing_hook_is_told_with_what_it_said() {
+async fn the_error_of_a_failed_hook_has_its_output() {
     let bench = Bench::with(&GitSettings { hooks: true, ..GitSettings::default() });
     let hook = bench.root().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
@@ -406,7 +406,7 @@ async fn a_failing_hook_is_told_with_what_it_said() {
 }
 
 #[tokio::test]
-async fn what_strangers_write_is_shown_and_not_obeyed() {
+async fn control_characters_of_others_are_escaped() {
     let bench = Bench::new();
     let title = "\u{1b}]0;pwn\u{7}";
     let turned = "\u{202e}cod";
@@ -421,7 +421,7 @@ async fn what_strangers_write_is_shown_and_not_obeyed() {
     bench.git(&["commit", "-q", &author, "-m", &message]);
     bench.git(&["branch", turned]);
     let file = format!("{turned}.txt");
-    let mut told = vec![untracked, unquoted];
+    let mut outputs = vec![untracked, unquoted];
     for (tool, input) in [
         ("git.log", json!({})),
         ("git.show", json!({ "stat": true })),
@@ -430,13 +430,13 @@ async fn what_strangers_write_is_shown_and_not_obeyed() {
         ("git.checkout", json!({ "ref": turned })),
         ("git.current_branch", json!({})),
     ] {
-        told.push(bench.call(tool, input).await.unwrap());
+        outputs.push(bench.call(tool, input).await.unwrap());
     }
-    for output in told {
-        let acts = |c: &char| (c.is_control() && *c != '\n' && *c != '\t') || *c == '\u{202e}';
-        assert_eq!(output.text.body.chars().find(acts), None, "{:?}", output.text.body);
-        let says =
+    for output in outputs {
+        let is_active = |c: &char| (c.is_control() && *c != '\n' && *c != '\t') || *c == '\u{202e}';
+        assert_eq!(output.text.body.chars().find(is_active), None, "{:?}", output.text.body);
+        let is_escaped =
             output.text.body.contains("\\u{202e}") || output.text.body.contains("\\342\\200");
-        assert!(says, "{:?}", output.text.body);
+        assert!(is_escaped, "{:?}", output.text.body);
     }
 }

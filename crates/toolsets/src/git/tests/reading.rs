@@ -1,9 +1,9 @@
-//! What is read is what git itself prints.
+//! Tests that the tools return what git itself prints.
 
 use super::*;
 
 #[tokio::test]
-async fn status_is_what_git_prints_whatever_files_are_called() {
+async fn status_matches_git_for_any_file_name() {
     let bench = Bench::new();
     for name in ["gone", "moved", "staged", "changed", "both"] {
         bench.put(name, &format!("the file {name}\nis long enough\nto be known again\n"));
@@ -23,7 +23,7 @@ async fn status_is_what_git_prints_whatever_files_are_called() {
         bench.put(name, "new");
     }
     let status = bench.done("git.status", json!({})).await;
-    // As a name is written that git takes.
+    // Unquoted names, which git accepts as arguments.
     let plain = bench.git(&["-c", "core.quotePath=false", "status", "--porcelain"]);
     assert!(plain.contains("ünï"), "{plain}");
     assert_eq!(status.value["porcelain"], plain);
@@ -38,7 +38,7 @@ async fn status_is_what_git_prints_whatever_files_are_called() {
 }
 
 #[tokio::test]
-async fn status_tells_conflicts_and_how_far_the_branch_is() {
+async fn status_shows_conflicts_and_the_distance_to_the_upstream() {
     let bench = Bench::new();
     bench.git(&["clone", "-q", ".", "clone"]);
     let home = bench.folder.path().join("home");
@@ -55,12 +55,12 @@ async fn status_tells_conflicts_and_how_far_the_branch_is() {
     assert!(!merge.output().unwrap().status.success(), "they are in conflict");
     let status = bench.done("git.status", json!({ "repo": "clone" })).await;
     assert_eq!(status.text.body, "UU a.txt\n");
-    let told = ["upstream", "ahead", "behind"].map(|name| status.value[name].clone());
-    assert_eq!(told, [json!("origin/main"), json!(1), json!(1)]);
+    let upstream = ["upstream", "ahead", "behind"].map(|name| status.value[name].clone());
+    assert_eq!(upstream, [json!("origin/main"), json!(1), json!(1)]);
     assert_eq!(status.value["under_way"], "merge");
     let note = status.text.note.unwrap();
-    assert!(note.contains("a merge is under way, with 1 in conflict"), "{note}");
-    // What is in conflict is neither staged nor taken in as it stands.
+    assert!(note.contains("a merge is in progress, with 1 file in conflict"), "{note}");
+    // A file in conflict is not staged, and `all` does not commit it.
     fs::write(clone.join("new.txt"), "new\n").unwrap();
     let added = bench.done("git.add", json!({ "repo": "clone", "paths": ["new.txt"] })).await;
     assert_eq!(added.value["staged"].as_array().unwrap().len(), 1, "{}", added.value);
@@ -75,7 +75,7 @@ async fn status_tells_conflicts_and_how_far_the_branch_is() {
 }
 
 #[tokio::test]
-async fn log_is_what_git_prints_and_narrowed_as_it_narrows() {
+async fn log_matches_git_with_any_filter() {
     let bench = Bench::new();
     for number in 0..12 {
         bench.put("b.txt", &format!("{number}"));
@@ -111,7 +111,7 @@ async fn log_is_what_git_prints_and_narrowed_as_it_narrows() {
 }
 
 #[tokio::test]
-async fn diff_is_what_git_prints() {
+async fn diff_matches_git() {
     let bench = Bench::new();
     bench.put("b.txt", "b\n");
     bench.git(&["add", "."]);
@@ -143,7 +143,7 @@ async fn diff_is_what_git_prints() {
 }
 
 #[tokio::test]
-async fn show_tells_a_commit_and_a_file_as_it_was() {
+async fn show_returns_a_commit_or_a_file_of_it() {
     let bench = Bench::new();
     bench.put("a.txt", "one\n2\n");
     bench.git(&["commit", "-qam", "second\n\nand why"]);
@@ -158,7 +158,7 @@ async fn show_tells_a_commit_and_a_file_as_it_was() {
 }
 
 #[tokio::test]
-async fn blame_tells_committed_lines_and_those_that_are_not() {
+async fn blame_returns_committed_and_uncommitted_lines() {
     let bench = Bench::new();
     bench.put("a.txt", "one\n2\nthree\n");
     bench.git(&["commit", "-qam", "second"]);
@@ -200,7 +200,7 @@ async fn blame_tells_committed_lines_and_those_that_are_not() {
 }
 
 #[tokio::test]
-async fn branches_are_what_git_prints() {
+async fn branches_match_git() {
     let bench = Bench::new();
     bench.git(&["branch", "feat/x"]);
     let branches = bench.done("git.branches", json!({})).await;
@@ -218,7 +218,7 @@ async fn branches_are_what_git_prints() {
 }
 
 #[tokio::test]
-async fn before_the_first_commit_there_is_a_branch_and_no_more() {
+async fn before_the_first_commit_there_is_a_branch_without_commits() {
     let bench = Bench::with(&GitSettings::default());
     let current = bench.done("git.current_branch", json!({})).await;
     assert_eq!((current.text.body.as_str(), &current.value["commit"]), ("main", &Value::Null));
@@ -232,7 +232,7 @@ async fn before_the_first_commit_there_is_a_branch_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_path_of_nothing_is_not_told_as_unchanged() {
+async fn an_unknown_path_is_refused_instead_of_shown_as_unchanged() {
     let bench = Bench::new();
     bench.put("gone.txt", "x\n");
     bench.git(&["add", "."]);
@@ -248,11 +248,11 @@ async fn a_path_of_nothing_is_not_told_as_unchanged() {
     ] {
         let refused = bench.refused(tool, input).await;
         assert_eq!(refused.fault, ToolFault::NotFound, "{tool}");
-        let told = "nothing is called `proj/a.txt` here; paths are from the repository's top \
-                    folder, which is the workspace itself";
-        assert_eq!(refused.message, told, "{tool}");
+        let expected = "`proj/a.txt` does not exist; paths are relative to the top folder of the \
+                        repository, the workspace";
+        assert_eq!(refused.message, expected, "{tool}");
     }
-    // What is there, or was, is there.
+    // Paths that exist, or existed in a commit, are accepted.
     for path in ["a.txt", "gone.txt", "new.txt", "."] {
         bench.done("git.diff", json!({ "paths": [path] })).await;
         bench.done("git.unstage", json!({ "paths": [path] })).await;
@@ -262,12 +262,12 @@ async fn a_path_of_nothing_is_not_told_as_unchanged() {
     bench.put("proj/b.txt", "x\n");
     let refused = bench.refused("git.diff", json!({ "repo": "proj", "paths": ["proj/b.txt"] }));
     let message = refused.await.message;
-    assert!(message.ends_with("paths are from the repository's top folder, `proj`"), "{message}");
+    assert!(message.ends_with("the top folder of the repository, `proj`"), "{message}");
     bench.done("git.diff", json!({ "repo": "proj", "paths": ["b.txt"] })).await;
 }
 
 #[tokio::test]
-async fn what_is_no_time_is_refused() {
+async fn an_invalid_time_is_refused() {
     let bench = Bench::new();
     for name in ["since", "until"] {
         let refused = bench.refused("git.log", json!({ name: "garbage in" })).await;
@@ -279,11 +279,11 @@ async fn what_is_no_time_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_commit_is_not_is_said() {
+async fn a_name_that_is_not_a_commit_gets_advice() {
     let bench = Bench::new();
     let refused = bench.refused("git.show", json!({ "ref": "HEAD:a.txt" })).await;
     assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/ref".to_owned() });
-    assert!(refused.message.ends_with("give `ref` as `HEAD` and `file` as `a.txt`"), "{refused:?}");
+    assert!(refused.message.ends_with("set `ref` to `HEAD` and `file` to `a.txt`"), "{refused:?}");
     bench.done("git.show", json!({ "ref": "HEAD^{/first}" })).await;
     bench.git(&["checkout", "-q", "--orphan", "other"]);
     for tool in ["git.log", "git.show"] {

@@ -1,4 +1,4 @@
-//! The folder as it is now.
+//! Tests of the folder of prompts and its changes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use super::{Bench, text};
 use crate::workspace_scan::FileCache;
 use toolgate_world::root::WorkMonitor;
 
-/// What is left out of the folder, as the log tells it.
+/// Returns the log lines about files that are left out.
 fn left_out(bench: &Bench) -> Vec<String> {
     let mut left_out = Vec::new();
     let mut files = FileCache::<folder::PromptFileResult>::default();
@@ -22,14 +22,14 @@ fn left_out(bench: &Bench) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn without_a_folder_there_are_none_and_nothing_is_wrong() {
+async fn a_missing_folder_has_no_prompts_and_no_errors() {
     let bench = Bench::new();
     assert!(bench.names().await.is_empty());
     assert!(left_out(&bench).is_empty());
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_is_left_out_with_its_line_and_the_others_are_not() {
+async fn an_invalid_file_is_left_out_with_its_line_and_valid_files_are_kept() {
     let bench = Bench::new();
     bench.prompt("good", "title: T\n", "text");
     bench.prompt("bad", "title: T\n", "text\n{{nobody}}");
@@ -41,45 +41,48 @@ async fn a_file_that_cannot_be_used_is_left_out_with_its_line_and_the_others_are
     fs::create_dir(bench.path().join(".toolgate/prompts/folder.md")).unwrap();
     symlink("/etc/hostname", bench.path().join(".toolgate/prompts/out.md")).unwrap();
     assert_eq!(bench.names().await, ["good"]);
-    let told = left_out(&bench);
-    let begins = |start: &str| told.iter().any(|line| line.starts_with(start));
-    assert_eq!(told.len(), 6, "{told:#?}");
+    let lines = left_out(&bench);
+    let begins = |start: &str| lines.iter().any(|line| line.starts_with(start));
+    assert_eq!(lines.len(), 6, "{lines:#?}");
     assert!(
-        begins("a prompt is left out: .toolgate/prompts/bad.md:5: `{{nobody}}` is no argument"),
-        "{told:#?}"
+        begins("a prompt is left out: .toolgate/prompts/bad.md:5: unknown argument `{{nobody}}`"),
+        "{lines:#?}"
     );
     assert!(
         begins("a prompt is left out: .toolgate/prompts/README.md:1: the front matter has no end"),
-        "{told:#?}"
+        "{lines:#?}"
     );
     assert!(
         begins("a prompt is left out: .toolgate/prompts/bytes.md: it is not UTF-8"),
-        "{told:#?}"
+        "{lines:#?}"
     );
-    assert!(begins("a prompt is left out: .toolgate/prompts/large.md: it has"), "{told:#?}");
-    assert!(begins("a prompt is left out: .toolgate/prompts/a b.md: a prompt's name"), "{told:#?}");
-    assert!(begins("a prompt is left out: .toolgate/prompts/out.md: "), "{told:#?}");
+    assert!(begins("a prompt is left out: .toolgate/prompts/large.md: it has"), "{lines:#?}");
+    assert!(
+        begins("a prompt is left out: .toolgate/prompts/a b.md: a prompt's name"),
+        "{lines:#?}"
+    );
+    assert!(begins("a prompt is left out: .toolgate/prompts/out.md: "), "{lines:#?}");
 }
 
 #[tokio::test]
-async fn why_a_file_cannot_be_used_is_told_to_whoever_asks_for_its_prompt() {
+async fn a_request_for_an_invalid_prompt_gets_the_reason() {
     let bench = Bench::new();
-    let trouble = |name: &str| bench.folder.unusable_reason(name);
+    let reason = |name: &str| bench.folder.unusable_reason(name);
     bench.prompt("good", "", "text");
     bench.prompt("bad", "titel: T\n", "text");
     bench.put(".toolgate/prompts/bytes.md", b"---\n---\n\xff");
     assert_eq!(bench.names().await, ["good"]);
-    let why = "`.toolgate/prompts/bad.md:2` cannot be used: `titel` is no key here; \
+    let why = "`.toolgate/prompts/bad.md:2` cannot be used: unknown key `titel`; \
                did you mean `title`?";
-    assert_eq!(trouble("bad").as_deref(), Some(why));
+    assert_eq!(reason("bad").as_deref(), Some(why));
     let why = "`.toolgate/prompts/bytes.md` cannot be used: it is not UTF-8";
-    assert_eq!(trouble("bytes").as_deref(), Some(why));
+    assert_eq!(reason("bytes").as_deref(), Some(why));
     for name in ["good", "nobody", "bad.md", "", "../prompts/bad"] {
-        assert_eq!(trouble(name), None, "{name}");
+        assert_eq!(reason(name), None, "{name}");
     }
     bench.prompt("bad", "title: T\n", "text");
     assert_eq!(bench.names().await, ["bad", "good"]);
-    assert_eq!(trouble("bad"), None);
+    assert_eq!(reason("bad"), None);
 }
 
 #[tokio::test]
@@ -89,9 +92,9 @@ async fn the_list_follows_the_folder() {
     assert_eq!(bench.names().await, ["b"]);
     bench.prompt("a", "", "x");
     assert_eq!(bench.names().await, ["a", "b"]);
-    // As long as before and within the same tick of the clock, perhaps.
+    // The new text has the same length, and the file perhaps the same time.
     bench.prompt("b", "", "two");
-    assert_eq!(text(&bench.made("b", &[]).await.unwrap()[0]), "two");
+    assert_eq!(text(&bench.render("b", &[]).await.unwrap()[0]), "two");
     fs::remove_file(bench.path().join(".toolgate/prompts/b.md")).unwrap();
     assert_eq!(bench.names().await, ["a"]);
     bench.prompt("a", "title: [\n", "x");
@@ -101,34 +104,34 @@ async fn the_list_follows_the_folder() {
 }
 
 #[tokio::test]
-async fn no_change_is_missed_however_fast_they_come() {
+async fn rapid_changes_are_all_seen() {
     let bench = Bench::new();
     for n in 100..200 {
         bench.prompt("a", "", &n.to_string());
-        assert_eq!(text(&bench.made("a", &[]).await.unwrap()[0]), n.to_string());
+        assert_eq!(text(&bench.render("a", &[]).await.unwrap()[0]), n.to_string());
     }
 }
 
 #[tokio::test]
-async fn whoever_watches_is_told_of_other_prompts_and_not_of_the_same() {
+async fn a_subscriber_is_notified_of_changed_prompts() {
     let bench = Bench::new();
     bench.prompt("a", "", "one");
     assert_eq!(bench.names().await, ["a"]);
     let changes = ChangeFeed::default();
-    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    changes.subscribe(move |change| drop(told.send(change.clone())));
-    let hold = bench.folder.watch_list(&changes);
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    changes.subscribe(move |change| drop(sender.send(change.clone())));
+    let guard = bench.folder.watch_list(&changes);
     let other = bench.folder.watch_list(&changes);
     bench.prompt("b", "", "two");
-    let patience = Duration::from_secs(20);
-    let change = tokio::time::timeout(patience, heard.recv()).await.expect("told in time");
+    let limit = Duration::from_secs(20);
+    let change = tokio::time::timeout(limit, receiver.recv()).await.expect("notified in time");
     assert_eq!(change.unwrap(), ServerChange::Prompts);
-    drop(hold);
+    drop(guard);
     bench.prompt("b", "", "three");
-    let change = tokio::time::timeout(patience, heard.recv()).await.expect("told in time");
+    let change = tokio::time::timeout(limit, receiver.recv()).await.expect("notified in time");
     assert_eq!(change.unwrap(), ServerChange::Prompts);
     drop(other);
     drop(changes);
-    let ended = tokio::time::timeout(patience, heard.recv()).await.expect("it ends");
-    assert!(ended.is_none(), "nobody watches, so nobody tells");
+    let ended = tokio::time::timeout(limit, receiver.recv()).await.expect("the channel closes");
+    assert!(ended.is_none(), "a notification arrived without a subscriber");
 }

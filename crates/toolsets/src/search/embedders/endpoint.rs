@@ -17,6 +17,7 @@ use toolgate_search::embedder::{
 use toolgate_search::{Embedder, VectorSpace};
 
 use super::settings::{EmbedderSettings, EndpointKey, Money};
+use crate::counted::counted;
 use toolgate_world::HttpFetcher;
 use toolgate_world::fetch::{FetchResponse, HttpResponse, HttpTarget, JsonPost};
 
@@ -116,8 +117,8 @@ impl EmbeddingEndpoint {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut usage = EmbeddingUsage::default();
         for texts in texts.chunks(self.batch) {
-            let (made, tokens) = self.request_batch(texts, role).await?;
-            vectors.extend(made);
+            let (batch, tokens) = self.request_batch(texts, role).await?;
+            vectors.extend(batch);
             usage.tokens += tokens;
         }
         usage.cost = self.cost(usage.tokens);
@@ -131,8 +132,8 @@ impl EmbeddingEndpoint {
         role: EmbeddingRole,
     ) -> Result<(Vec<Vec<f32>>, u64), EmbedderUnavailable> {
         let mut pause = self.pause;
-        let mut tried = 0;
-        let within = match role {
+        let mut attempts = 0;
+        let time_limit = match role {
             EmbeddingRole::Chunk => self.timeout,
             EmbeddingRole::Query => self.timeout.min(QUERY_TIMEOUT),
         };
@@ -142,9 +143,9 @@ impl EmbeddingEndpoint {
             return Err(EmbedderUnavailable(why));
         }
         loop {
-            tried += 1;
-            let (why, retry_after) = match self.request_once(texts, within).await {
-                Ok(made) => return Ok(made),
+            attempts += 1;
+            let (why, retry_after) = match self.request_once(texts, time_limit).await {
+                Ok(batch) => return Ok(batch),
                 Err(EndpointError::NoAnswer(why)) => {
                     // A time that is too short for a batch may suffice for a query, so only queries
                     // record this.
@@ -157,18 +158,19 @@ impl EmbeddingEndpoint {
                 Err(EndpointError::Temporary { why, retry_after }) => (why, retry_after),
             };
             let wait = retry_after.unwrap_or(pause).max(pause);
-            let tries = match role {
+            let attempts_max = match role {
                 EmbeddingRole::Chunk => ATTEMPTS_MAX,
                 EmbeddingRole::Query => 1,
             };
-            if tried >= tries {
-                let times = if tried > 1 { format!(", {tried} times") } else { String::new() };
+            if attempts >= attempts_max {
+                let times =
+                    if attempts > 1 { format!(", {attempts} times") } else { String::new() };
                 return Err(EmbedderUnavailable(format!("{why}{times}")));
             }
             if wait > PAUSE_MAX {
                 let seconds = wait.as_secs();
                 return Err(EmbedderUnavailable(format!(
-                    "{why}, and wants to be left alone for {seconds} s"
+                    "{why}, and asks to retry after {seconds} s"
                 )));
             }
             sleep(wait).await;
@@ -178,8 +180,8 @@ impl EmbeddingEndpoint {
 
     /// Returns the reason if no query is sent now.
     fn silence_reason(&self) -> Option<String> {
-        let silent = self.lock_silence();
-        let (why, since) = silent.as_ref()?;
+        let last_silence = self.lock_silence();
+        let (why, since) = last_silence.as_ref()?;
         (since.elapsed() < self.silence_pause).then(|| why.clone())
     }
 
@@ -190,27 +192,28 @@ impl EmbeddingEndpoint {
     async fn request_once(
         &self,
         texts: &[String],
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<(Vec<Vec<f32>>, u64), EndpointError> {
-        let guess = texts.iter().map(|text| text.len() as u64 / TOKEN_BYTES + 1).sum();
-        self.reserve_tokens(guess)?;
+        let estimate = texts.iter().map(|text| text.len() as u64 / TOKEN_BYTES + 1).sum();
+        self.reserve_tokens(estimate)?;
         // An endpoint rejects an empty text, so a space stands for it.
-        let said = |text: &String| if text.is_empty() { " ".to_owned() } else { text.clone() };
-        let input: Vec<_> = texts.iter().map(said).collect();
-        let mut asked = json!({ "model": self.model, "input": input, "encoding_format": "float" });
+        let non_empty = |text: &String| if text.is_empty() { " ".to_owned() } else { text.clone() };
+        let input: Vec<_> = texts.iter().map(non_empty).collect();
+        let mut request =
+            json!({ "model": self.model, "input": input, "encoding_format": "float" });
         if self.shorten {
-            asked["dimensions"] = self.space.dimensions.into();
+            request["dimensions"] = self.space.dimensions.into();
         }
-        let asked = JsonPost {
-            json: asked.to_string().into_bytes(),
+        let post = JsonPost {
+            json: request.to_string().into_bytes(),
             key: self.key.expose(),
-            timeout: within,
+            timeout: time_limit,
             answer_bytes_max: OVERHEAD_BYTES_MAX
                 + texts.len() * (self.space.dimensions + 16) * NUMBER_BYTES_MAX,
         };
-        let answer_bytes_max = asked.answer_bytes_max;
+        let answer_bytes_max = post.answer_bytes_max;
         // A request without an answer may have cost the estimate.
-        let answer = self.fetch.post_request(&self.target, asked).await.map_err(|why| {
+        let answer = self.fetch.post_request(&self.target, post).await.map_err(|why| {
             let url = &self.url;
             let why = self.redact_key(&why);
             EndpointError::NoAnswer(format!("the endpoint {url} does not answer: {why}"))
@@ -218,17 +221,17 @@ impl EmbeddingEndpoint {
         *self.lock_silence() = None;
         let FetchResponse { response: HttpResponse { status, body }, retry_after, .. } = answer;
         if status != 200 {
-            self.settle_tokens(guess, 0);
+            self.settle_tokens(estimate, 0);
             return Err(self.status_error(status, &body, retry_after.as_deref()));
         }
         if body.len() >= answer_bytes_max {
             return Err(self.invalid_answer_error(&format!("more than {answer_bytes_max} bytes")));
         }
-        let said: EmbeddingsResponse = serde_json::from_slice(&body)
+        let response: EmbeddingsResponse = serde_json::from_slice(&body)
             .map_err(|err| self.invalid_answer_error(&err.to_string()))?;
-        let tokens = said.usage.as_ref().map_or(guess, |usage| usage.total_tokens);
-        self.settle_tokens(guess, tokens);
-        let vectors = parse_vectors(said.data, texts.len(), self.space.dimensions)
+        let tokens = response.usage.as_ref().map_or(estimate, |usage| usage.total_tokens);
+        self.settle_tokens(estimate, tokens);
+        let vectors = parse_vectors(response.data, texts.len(), self.space.dimensions)
             .map_err(|why| self.invalid_answer_error(&why))?;
         Ok((vectors, tokens))
     }
@@ -239,29 +242,29 @@ impl EmbeddingEndpoint {
     ///
     /// If that would exceed the limit.
     fn reserve_tokens(&self, tokens: u64) -> Result<(), EndpointError> {
-        let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(most) = self.cost_max
-            && self.cost(*all + tokens) > most.0
+        let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cost_max) = self.cost_max
+            && self.cost(*total + tokens) > cost_max.0
         {
-            let spent = self.cost(*all);
+            let spent = self.cost(*total);
             return Err(EndpointError::Permanent(format!(
-                "the endpoint {} is not asked any more: {spent:.4} of the {most} that \
-                 `search.embedder.cost_max` allows is spent; raise it, or start the server again",
+                "requests to the endpoint {} have stopped: {spent:.4} of the limit {cost_max} in \
+                 `search.embedder.cost_max` is spent; raise it, or restart the server",
                 self.url
             )));
         }
-        *all += tokens;
+        *total += tokens;
         Ok(())
     }
 
     /// Replaces the estimate by the actual number of tokens.
-    fn settle_tokens(&self, guess: u64, tokens: u64) {
-        let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        *all = all.saturating_sub(guess).saturating_add(tokens);
+    fn settle_tokens(&self, estimate: u64, tokens: u64) {
+        let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        *total = total.saturating_sub(estimate).saturating_add(tokens);
     }
 
     fn cost(&self, tokens: u64) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "nobody pays for so many tokens")]
+        #[allow(clippy::cast_precision_loss, reason = "token counts stay far below 2^53")]
         let millions = tokens as f64 / 1e6;
         millions * self.price
     }
@@ -270,12 +273,12 @@ impl EmbeddingEndpoint {
         let url = &self.url;
         // The message is not shown, because it may quote the key.
         if matches!(status, 401 | 403) {
-            let way_out = match &self.key_env {
-                Some(name) => format!("look at the key in the environment variable `{name}`"),
-                None => "name the variable with its key in `search.embedder.key_env`".to_owned(),
+            let fix = match &self.key_env {
+                Some(name) => format!("check the key in the environment variable `{name}`"),
+                None => "set `search.embedder.key_env` to the variable with its key".to_owned(),
             };
             return EndpointError::Permanent(format!(
-                "the endpoint {url} refuses us ({status}); {way_out}"
+                "the endpoint {url} denies access ({status}); {fix}"
             ));
         }
         let why = format!("the endpoint {url} answers {status}{}", self.error_message(body));
@@ -304,17 +307,15 @@ impl EmbeddingEndpoint {
         let Ok(ErrorResponse { error }) = serde_json::from_slice(body) else {
             return String::new();
         };
-        let (ErrorDetail::Sentence(said) | ErrorDetail::Object { message: said }) = error;
-        let said: String = self.redact_key(&said).chars().take(ERROR_CHARS_MAX).collect();
-        format!(": {}", said.escape_debug())
+        let (ErrorDetail::Sentence(message) | ErrorDetail::Object { message }) = error;
+        let message: String = self.redact_key(&message).chars().take(ERROR_CHARS_MAX).collect();
+        format!(": {}", message.escape_debug())
     }
 
-    fn invalid_answer_error(&self, what: &str) -> EndpointError {
+    fn invalid_answer_error(&self, why: &str) -> EndpointError {
         let url = &self.url;
-        let what = self.redact_key(what);
-        EndpointError::Permanent(format!(
-            "the endpoint {url} answers what are no such vectors: {what}"
-        ))
+        let why = self.redact_key(why);
+        EndpointError::Permanent(format!("the endpoint {url} returned invalid vectors: {why}"))
     }
 
     fn redact_key(&self, text: &str) -> String {
@@ -365,14 +366,17 @@ fn parse_vectors(
     dimensions: usize,
 ) -> Result<Vec<Vec<f32>>, String> {
     if data.len() != count {
-        return Err(format!("{} vectors for {count} texts", data.len()));
+        let vectors = counted(data.len() as u64, "vector", "vectors");
+        return Err(format!("{vectors} for {}", counted(count as u64, "text", "texts")));
     }
     let mut vectors = vec![Vec::new(); count];
     for (at, ResponseVector { index, embedding }) in data.into_iter().enumerate() {
         let index = index.unwrap_or(at);
         let place = vectors.get_mut(index).filter(|place| place.is_empty());
         let Some(place) = place else {
-            return Err(format!("a vector for the text {index}, which is not there or has one"));
+            return Err(format!(
+                "a vector for text {index}, which does not exist or already has one"
+            ));
         };
         if embedding.len() != dimensions {
             let length = embedding.len();
@@ -382,7 +386,7 @@ fn parse_vectors(
         }
         let length = embedding.iter().map(|it| f64::from(*it) * f64::from(*it)).sum::<f64>().sqrt();
         if !length.is_normal() {
-            return Err("a vector of no direction, or with what is no number".to_owned());
+            return Err("a vector that is zero or contains a value that is not a number".to_owned());
         }
         #[allow(clippy::cast_possible_truncation, reason = "vectors are as exact as they are sent")]
         let unit = |number: f32| (f64::from(number) / length) as f32;

@@ -65,11 +65,11 @@ impl FolderModel {
     }
 
     async fn embed_texts(&self, texts: &[String], role: EmbeddingRole) -> EmbeddingResult {
-        let places = match role {
+        let semaphore = match role {
             EmbeddingRole::Query => &self.queries,
             EmbeddingRole::Chunk => &self.batches,
         };
-        let place = places
+        let permit = semaphore
             .clone()
             .acquire_owned()
             .await
@@ -81,35 +81,36 @@ impl FolderModel {
             slot: self.slot.clone(),
             space: self.space.get().cloned(),
         };
-        let (teller, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         // A thread of its own, because its priority cannot be raised again.
-        let begun = thread::Builder::new().name("embedding".to_owned()).spawn(move || {
-            let made = work.run(&|| teller.is_closed());
+        let started = thread::Builder::new().name("embedding".to_owned()).spawn(move || {
+            let vectors = work.run(&|| sender.is_closed());
             // The receiver may be gone.
-            let _ = teller.send(made);
-            drop(place);
+            let _ = sender.send(vectors);
+            drop(permit);
         });
-        begun.map_err(|err| {
-            EmbedderUnavailable(format!("no thread can be started to run the model: {err}"))
+        started.map_err(|err| {
+            EmbedderUnavailable(format!("cannot start a thread to run the model: {err}"))
         })?;
-        let made =
-            told.await.map_err(|_| EmbedderUnavailable("the model stopped half way".to_owned()))?;
+        let vectors = receiver
+            .await
+            .map_err(|_| EmbedderUnavailable("the model stopped unexpectedly".to_owned()))?;
         self.release_later();
-        Ok((made?, EmbeddingUsage::default()))
+        Ok((vectors?, EmbeddingUsage::default()))
     }
 
     /// Releases the model after the idle time.
     fn release_later(&self) {
-        let kept = Arc::downgrade(&self.slot);
+        let slot = Arc::downgrade(&self.slot);
         let idle = self.idle;
         let release = tokio::spawn(async move {
             tokio::time::sleep(idle).await;
-            let Some(kept) = kept.upgrade() else { return };
-            let model = lock(&kept).model.take();
+            let Some(slot) = slot.upgrade() else { return };
+            let model = lock(&slot).model.take();
             drop(model);
         });
-        if let Some(before) = lock(&self.slot).release.replace(release.abort_handle()) {
-            before.abort();
+        if let Some(previous) = lock(&self.slot).release.replace(release.abort_handle()) {
+            previous.abort();
         }
     }
 }
@@ -150,7 +151,7 @@ struct EmbeddingWork {
 }
 
 impl EmbeddingWork {
-    fn run(self, is_in_vain: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, EmbedderUnavailable> {
+    fn run(self, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, EmbedderUnavailable> {
         // The model is opened at normal priority, because a query may wait for it.
         let model = self.open_model()?;
         if self.role == EmbeddingRole::Chunk {
@@ -163,8 +164,8 @@ impl EmbeddingWork {
         };
         let mut vectors = Vec::with_capacity(self.texts.len());
         for texts in self.texts.chunks(STEP_TEXTS) {
-            if is_in_vain() {
-                return Err(EmbedderUnavailable("nobody waits for it any more".to_owned()));
+            if is_cancelled() {
+                return Err(EmbedderUnavailable("the request was cancelled".to_owned()));
             }
             let texts: Vec<_> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
             let texts: Vec<_> = texts.iter().map(String::as_str).collect();
@@ -176,27 +177,27 @@ impl EmbeddingWork {
 
     /// Returns the model, and opens it if needed. Concurrent calls wait meanwhile.
     fn open_model(&self) -> Result<Arc<EmbeddingModel>, EmbedderUnavailable> {
-        let mut kept = lock(&self.slot);
-        if let Some(model) = &kept.model {
+        let mut slot = lock(&self.slot);
+        if let Some(model) = &slot.model {
             return Ok(model.clone());
         }
         let model = self.folder.open().map_err(|why| EmbedderUnavailable(why.to_string()))?;
-        if let Some(before) = &self.space
-            && *before != to_search_space(model.space())
+        if let Some(first) = &self.space
+            && *first != to_search_space(model.space())
         {
             return Err(EmbedderUnavailable(format!(
-                "the model's folder holds another model than at the start (`{}`, not `{}`); start \
-                 the server again to use it",
+                "the model's folder contains another model than at the start (`{}`, not `{}`); \
+                 restart the server to use it",
                 model.space().model,
-                before.model
+                first.model
             )));
         }
-        Ok(kept.model.insert(Arc::new(model)).clone())
+        Ok(slot.model.insert(Arc::new(model)).clone())
     }
 }
 
-fn lock(kept: &Mutex<ModelSlot>) -> MutexGuard<'_, ModelSlot> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(slot: &Mutex<ModelSlot>) -> MutexGuard<'_, ModelSlot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn to_search_space(space: &toolgate_embed::ModelSpace) -> VectorSpace {
@@ -238,16 +239,16 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let (again, _) = embedder.embed(&texts[..1], EmbeddingRole::Query).await.unwrap();
-        let alike: f32 = again[0].iter().zip(&vectors[0]).map(|(a, b)| a * b).sum();
-        assert!(alike > 0.9999, "{alike}");
+        let similarity: f32 = again[0].iter().zip(&vectors[0]).map(|(a, b)| a * b).sum();
+        assert!(similarity > 0.9999, "{similarity}");
         assert_eq!(embedder.space(), &space);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_query_does_not_wait_for_batches_that_wait() {
+    async fn a_query_does_not_wait_for_batches() {
         let embedder = Arc::new(FolderModel::open(&minilm()).unwrap());
-        // Whoever has the place of batches keeps it until the query is answered.
-        let place = embedder.batches.clone().acquire_owned().await.unwrap();
+        // Batches have to wait until the query is answered.
+        let permit = embedder.batches.clone().acquire_owned().await.unwrap();
         let other = embedder.clone();
         let batch = tokio::spawn(async move {
             other
@@ -259,12 +260,12 @@ mod tests {
             embedder.embed(&["a query".to_owned()], EmbeddingRole::Query).await.unwrap();
         assert_eq!(vectors.len(), 1);
         assert!(!batch.is_finished());
-        drop(place);
+        drop(permit);
         assert_eq!(batch.await.unwrap(), Ok(1));
     }
 
     #[tokio::test]
-    async fn a_model_that_was_replaced_meanwhile_is_not_mixed_with_the_first() {
+    async fn a_model_that_replaces_another_in_its_folder_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["config.json", "model.safetensors", "tokenizer.json"] {
             std::fs::copy(minilm().join(name), folder.path().join(name)).unwrap();
@@ -281,12 +282,12 @@ mod tests {
         else {
             panic!("vectors of two models are mixed");
         };
-        let said = "the model's folder holds another model than at the start (`";
-        assert!(why.starts_with(said) && why.contains(&first), "{why}");
+        let expected = "the model's folder contains another model than at the start (`";
+        assert!(why.starts_with(expected) && why.contains(&first), "{why}");
     }
 
     #[test]
-    fn what_is_no_model_is_said_with_its_setting() {
+    fn an_error_about_a_folder_without_a_model_names_the_setting() {
         let folder = tempfile::tempdir().unwrap();
         let settings = super::super::EmbedderSettings {
             folder: Some("nothing".to_owned()),
@@ -295,9 +296,9 @@ mod tests {
         let fetch = toolgate_world::HttpFetcher::default();
         let why = super::super::open(&settings, folder.path(), &fetch).err().unwrap();
         let shown = folder.path().join("nothing").display().to_string();
-        let said = format!(
-            "`search.embedder.folder` is no model that can be used: there is no folder `{shown}`; name"
+        let expected = format!(
+            "`search.embedder.folder` is not a usable model: the folder `{shown}` does not exist; name"
         );
-        assert!(why.starts_with(&said), "{why}");
+        assert!(why.starts_with(&expected), "{why}");
     }
 }

@@ -116,9 +116,9 @@ impl EmbedderSettings {
     ///
     /// If a value is invalid, with the way to fix it.
     pub fn check(&self) -> Result<(), String> {
-        let wrong = |name: &str, why: &str| Err(format!("`search.embedder.{name}` {why}"));
+        let invalid = |name: &str, why: &str| Err(format!("`search.embedder.{name}` {why}"));
         if self.folder.as_ref().is_some_and(|folder| folder.trim().is_empty()) {
-            return wrong("folder", "is empty; name a folder with a model, or leave it out");
+            return invalid("folder", "is empty; set a folder with a model, or remove it");
         }
         if self.url.is_none() {
             let others = [
@@ -130,52 +130,52 @@ impl EmbedderSettings {
                 ("cost_max", self.cost_max.is_some()),
             ];
             return match others.into_iter().find(|(_, is_set)| *is_set) {
-                Some((name, _)) => wrong(name, "is of an endpoint; name it in `url`"),
+                Some((name, _)) => invalid(name, "requires an endpoint; set `url`"),
                 None => Ok(()),
             };
         }
         if self.folder.is_some() {
-            return wrong("folder", "and `search.embedder.url` are both there; leave one out");
+            return invalid("folder", "and `search.embedder.url` are both set; remove one");
         }
         let target = self.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
         if self.model.as_ref().is_none_or(|model| model.trim().is_empty()) {
-            return wrong("model", "is missing; say what the model is called at the endpoint");
+            return invalid("model", "is missing; set the model's name at the endpoint");
         }
         match self.dimensions {
             Some(1..=DIMENSIONS_MAX) => {}
             Some(other) => {
-                let why = format!("is {other}; it may be 1 to {DIMENSIONS_MAX}");
-                return wrong("dimensions", &why);
+                let why = format!("is {other}; it must be from 1 to {DIMENSIONS_MAX}");
+                return invalid("dimensions", &why);
             }
             None => {
-                return wrong("dimensions", "is missing; say how many numbers its vectors have");
+                return invalid("dimensions", "is missing; set how many numbers its vectors have");
             }
         }
         if let Some(name) = &self.key_env {
             if name.is_empty() || name.contains(['=', '\0']) {
-                return wrong("key_env", "is no name of an environment variable");
+                return invalid("key_env", "is not a valid name of an environment variable");
             }
             if !target.is_encrypted_or_loopback() {
                 let why = "would send the key unencrypted to another machine; give an `https` URL";
-                return wrong("url", why);
+                return invalid("url", why);
             }
         }
         if !(1..=BATCH_MAX).contains(&self.batch) {
-            return wrong("batch", &format!("is {}; it may be 1 to {BATCH_MAX}", self.batch));
+            let why = format!("is {}; it must be from 1 to {BATCH_MAX}", self.batch);
+            return invalid("batch", &why);
         }
         if !(100..=600_000).contains(&self.timeout_ms) {
-            return wrong(
-                "timeout_ms",
-                &format!("is {}; it may be 100 to 600000", self.timeout_ms),
-            );
+            let why = format!("is {}; it must be from 100 to 600000", self.timeout_ms);
+            return invalid("timeout_ms", &why);
         }
         for (name, money) in [("price", self.price), ("cost_max", self.cost_max)] {
             if money.is_some_and(|Money(amount)| !amount.is_finite() || amount < 0.0) {
-                return wrong(name, "is no amount; give a number that is not negative");
+                return invalid(name, "is not a valid amount; set a number of at least 0");
             }
         }
         if self.cost_max.is_some() && self.price.is_none() {
-            return wrong("cost_max", "needs `search.embedder.price`, what a million tokens cost");
+            let why = "requires `search.embedder.price`, the price of a million tokens";
+            return invalid("cost_max", why);
         }
         Ok(())
     }
@@ -199,67 +199,67 @@ mod tests {
     #[track_caller]
     fn check(toml: &str, expected: &str) {
         let settings: EmbedderSettings = toml::from_str(toml).unwrap();
-        assert_eq!(settings.check().err().as_deref().unwrap_or("right"), expected);
+        assert_eq!(settings.check().err().as_deref().unwrap_or("valid"), expected);
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_setting() {
+    fn an_invalid_value_is_an_error_that_names_its_setting() {
         const WHOLE: &str = "url = 'https://a.example/v1'\nmodel = 'm'\ndimensions = 4\n";
         let with = |more: &str| format!("{WHOLE}{more}");
-        check("", "right");
-        check("folder = '/models/minilm'", "right");
-        check(WHOLE, "right");
-        check(&with("key_env = 'A_KEY'\nprice = 0.02\ncost_max = 5"), "right");
+        check("", "valid");
+        check("folder = '/models/minilm'", "valid");
+        check(WHOLE, "valid");
+        check(&with("key_env = 'A_KEY'\nprice = 0.02\ncost_max = 5"), "valid");
         check(
             "folder = ' '",
-            "`search.embedder.folder` is empty; name a folder with a model, or leave it out",
+            "`search.embedder.folder` is empty; set a folder with a model, or remove it",
         );
         check(
             &with("folder = '/m'"),
-            "`search.embedder.folder` and `search.embedder.url` are both there; leave one out",
+            "`search.embedder.folder` and `search.embedder.url` are both set; remove one",
         );
-        check("model = 'm'", "`search.embedder.model` is of an endpoint; name it in `url`");
+        check("model = 'm'", "`search.embedder.model` requires an endpoint; set `url`");
         check(
             "url = 'ftp://x'",
-            "`search.embedder.url` begins neither with `http://` nor `https://`",
+            "`search.embedder.url` does not start with `http://` or `https://`",
         );
         check(
             "url = 'http://x'",
-            "`search.embedder.model` is missing; say what the model is called at the endpoint",
+            "`search.embedder.model` is missing; set the model's name at the endpoint",
         );
         check(
             "url = 'http://x'\nmodel = 'm'",
-            "`search.embedder.dimensions` is missing; say how many numbers its vectors have",
+            "`search.embedder.dimensions` is missing; set how many numbers its vectors have",
         );
         check(
             "url = 'http://x'\nmodel = 'm'\ndimensions = 0",
-            "`search.embedder.dimensions` is 0; it may be 1 to 16384",
+            "`search.embedder.dimensions` is 0; it must be from 1 to 16384",
         );
-        let open = "model = 'm'\ndimensions = 4\nkey_env = 'A_KEY'\nurl = ";
+        let with_key = "model = 'm'\ndimensions = 4\nkey_env = 'A_KEY'\nurl = ";
         check(
-            &format!("{open}'http://other.example'"),
+            &format!("{with_key}'http://other.example'"),
             "`search.embedder.url` would send the key unencrypted to another machine; give an `https` URL",
         );
-        for here in ["http://localhost:1/v1", "http://127.0.0.1:1", "http://[::1]:1"] {
-            check(&format!("{open}'{here}'"), "right");
+        for loopback in ["http://localhost:1/v1", "http://127.0.0.1:1", "http://[::1]:1"] {
+            check(&format!("{with_key}'{loopback}'"), "valid");
         }
-        check(&with("batch = 0"), "`search.embedder.batch` is 0; it may be 1 to 2048");
+        check(&with("batch = 0"), "`search.embedder.batch` is 0; it must be from 1 to 2048");
         check(
             &with("timeout_ms = 1"),
-            "`search.embedder.timeout_ms` is 1; it may be 100 to 600000",
+            "`search.embedder.timeout_ms` is 1; it must be from 100 to 600000",
         );
         check(
             &with("price = nan"),
-            "`search.embedder.price` is no amount; give a number that is not negative",
+            "`search.embedder.price` is not a valid amount; set a number of at least 0",
         );
         check(
             &with("cost_max = 1"),
-            "`search.embedder.cost_max` needs `search.embedder.price`, what a million tokens cost",
+            "`search.embedder.cost_max` requires `search.embedder.price`, the price of a million tokens",
         );
     }
 
     #[test]
-    fn the_key_is_read_from_its_variable_and_shown_nowhere() {
+    fn the_key_is_read_from_its_variable_and_never_shown() {
         let mut settings = EmbedderSettings { key_env: Some("A".to_owned()), ..Default::default() };
         settings.take_secrets(|name| (name == "A").then_some("sk-very-secret\n"));
         assert_eq!(settings.key.expose(), Some("sk-very-secret"));

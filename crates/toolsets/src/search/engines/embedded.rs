@@ -64,7 +64,7 @@ impl EmbeddedEngine {
         let index = self.index();
         Box::pin(async move {
             let index = index?;
-            blocking(move |wanted| work(&index, wanted)).await
+            blocking(move |is_wanted| work(&index, is_wanted)).await
         })
     }
 
@@ -72,7 +72,7 @@ impl EmbeddedEngine {
         &self,
         work: impl FnOnce(&IndexSnapshot, &dyn Fn() -> bool) -> Result<T, IndexError> + Send + 'static,
     ) -> EngineFuture<'e, T> {
-        self.blocking(|index, wanted| Ok(work(&index.snapshot()?, wanted)?))
+        self.blocking(|index, is_wanted| Ok(work(&index.snapshot()?, is_wanted)?))
     }
 }
 
@@ -87,21 +87,21 @@ async fn blocking<T: Send + 'static>(
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let left = CancelFlag(Arc::default());
-    let seen = left.0.clone();
-    let done = spawn_blocking(move || work(&|| !seen.load(Ordering::Relaxed))).await;
-    drop(left);
+    let flag = CancelFlag(Arc::default());
+    let cancelled = flag.0.clone();
+    let done = spawn_blocking(move || work(&|| !cancelled.load(Ordering::Relaxed))).await;
+    drop(flag);
     done.map_err(|err| EngineError::Failed(format!("the index failed: {err}")))?
 }
 
 impl From<IndexError> for EngineError {
     fn from(err: IndexError) -> Self {
-        let said = err.to_string();
+        let message = err.to_string();
         match err {
-            IndexError::Damaged(_) => Self::Damaged(said),
-            IndexError::Busy(_) => Self::Unavailable(said),
+            IndexError::Damaged(_) => Self::Damaged(message),
+            IndexError::Busy(_) => Self::Unavailable(message),
             IndexError::Refused(_) | IndexError::Canceled | IndexError::Failed(_) => {
-                Self::Failed(said)
+                Self::Failed(message)
             }
         }
     }
@@ -116,33 +116,33 @@ impl SearchEngine for EmbeddedEngine {
         let folder = self.folder.clone();
         let model = self.model.clone();
         let opened = self.opened.clone();
-        let kept = self.document_store.clone();
+        let store = self.document_store.clone();
         Box::pin(blocking(move |_| {
             // The lock is not held while the disk is busy, because searches take it.
             if opened.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
                 return Ok(IndexOpenOutcome::Existing);
             }
-            let (index, begun) = open(folder.as_deref(), model.as_ref())?;
-            kept.map_or(Ok(()), |kept| sync_documents(&index, &kept))?;
+            let (index, outcome) = open(folder.as_deref(), model.as_ref())?;
+            store.map_or(Ok(()), |store| sync_documents(&index, &store))?;
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
-            Ok(begun)
+            Ok(outcome)
         }))
     }
 
     fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
-        let kept = self.document_store.clone();
+        let store = self.document_store.clone();
         let folder = self.folder.clone();
         self.blocking(move |index, _| {
             let Some(writer) = index.writer()? else { return Ok(None) };
-            Ok(Some(Box::new(EmbeddedWriter::new(writer, kept, folder)) as Box<dyn EngineWriter>))
+            Ok(Some(Box::new(EmbeddedWriter::new(writer, store, folder)) as Box<dyn EngineWriter>))
         })
     }
 
     fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
         self.snapshot(|snapshot, _| {
-            let known =
+            let version =
                 |it: index::KnownDocument| StoredVersion { stamp: it.fingerprint, etag: it.etag };
-            Ok(snapshot.documents()?.into_iter().map(|(path, it)| (path, known(it))).collect())
+            Ok(snapshot.documents()?.into_iter().map(|(path, it)| (path, version(it))).collect())
         })
     }
 
@@ -155,18 +155,17 @@ impl SearchEngine for EmbeddedEngine {
         })
     }
 
-    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches> {
-        self.snapshot(move |snapshot, wanted| {
-            let EngineQuery { query, static_vector: near, model_vector: model, filter, limit } =
-                sought;
+    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches> {
+        self.snapshot(move |snapshot, is_wanted| {
+            let EngineQuery { query, static_vector, model_vector, filter, limit } = query;
             let question = query.map(|query| snapshot.weigh_question(&query)).transpose()?;
-            let sought = index::CandidateQuery {
-                static_vector: near.as_deref(),
-                model_vector: model.as_deref(),
+            let candidate_query = index::CandidateQuery {
+                static_vector: static_vector.as_deref(),
+                model_vector: model_vector.as_deref(),
                 filter: &filter,
                 limit,
             };
-            let found = snapshot.candidates(question.as_ref(), &sought, wanted)?;
+            let found = snapshot.candidates(question.as_ref(), &candidate_query, is_wanted)?;
             Ok(EngineMatches {
                 question,
                 averages: snapshot.statistics(),
@@ -186,13 +185,13 @@ impl SearchEngine for EmbeddedEngine {
         self.snapshot(move |snapshot, _| snapshot.find_named(&name, &filter, limit))
     }
 
-    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
         self.snapshot(move |snapshot, _| {
-            let of = |it: index::UnembeddedChunk| {
+            let pending = |it: index::UnembeddedChunk| {
                 let index::UnembeddedChunk { hash, path, first, last } = it;
                 PendingChunk { hash, path, first, last }
             };
-            Ok(snapshot.unembedded(most)?.into_iter().map(of).collect())
+            Ok(snapshot.unembedded(limit)?.into_iter().map(pending).collect())
         })
     }
 
@@ -201,25 +200,25 @@ impl SearchEngine for EmbeddedEngine {
     }
 
     fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
-        let kept = self.document_store.clone();
-        Box::pin(blocking(move |_| kept.map_or(Ok(None), |kept| kept.get(&path))))
+        let store = self.document_store.clone();
+        Box::pin(blocking(move |_| store.map_or(Ok(None), |store| store.get(&path))))
     }
 
     fn reset(&self) -> EngineFuture<'_, ()> {
         let folder = self.folder.clone();
         let model = self.model.clone();
         let opened = self.opened.clone();
-        let kept = self.document_store.clone();
+        let store = self.document_store.clone();
         Box::pin(blocking(move |_| {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            let place = folder.as_deref().map_or(IndexLocation::Memory, IndexLocation::Folder);
-            let (index, _) = match SearchIndex::remove(place) {
+            let location = folder.as_deref().map_or(IndexLocation::Memory, IndexLocation::Folder);
+            let (index, _) = match SearchIndex::remove(location) {
                 Ok(()) => open(folder.as_deref(), model.as_ref())?,
                 // Another process writes the index and may have rebuilt it.
-                Err(IndexError::Busy(_)) => SearchIndex::open(place, model.as_ref())?,
+                Err(IndexError::Busy(_)) => SearchIndex::open(location, model.as_ref())?,
                 Err(err) => return Err(err.into()),
             };
-            kept.map_or(Ok(()), |kept| sync_documents(&index, &kept))?;
+            store.map_or(Ok(()), |store| sync_documents(&index, &store))?;
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
             Ok(())
         }))
@@ -235,29 +234,30 @@ fn open(
     let Some(folder) = folder else { return Ok(SearchIndex::open(IndexLocation::Memory, model)?) };
     match SearchIndex::open(IndexLocation::Folder(folder), model) {
         Err(IndexError::Busy(why) | IndexError::Failed(why)) => {
-            tracing::warn!("what is searched is indexed in memory, for this server alone: {why}");
+            tracing::warn!("the search index is kept in memory, for this server alone: {why}");
             Ok(SearchIndex::open(IndexLocation::Memory, model)?)
         }
         opened => Ok(opened?),
     }
 }
 
-/// Makes `index` match the documents that are `kept`, because an earlier server may have died
-/// between the two writes.
-fn sync_documents(index: &SearchIndex, kept: &DocumentStore) -> Result<(), EngineError> {
+/// Makes `index` match the documents in `store`, because an earlier server may have died between
+/// the two writes.
+fn sync_documents(index: &SearchIndex, store: &DocumentStore) -> Result<(), EngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };
-    kept.undo()?;
-    let kept = kept.load()?;
-    let known = index.snapshot()?.documents()?;
-    let paths: BTreeSet<&str> = kept.iter().map(|put| put.path.as_str()).collect();
-    let gone = known.keys().filter(|path| !paths.contains(path.as_str()));
-    let is_new = |put: &&StoredDocument| known.get(&put.path).is_none_or(|it| it.etag != put.etag);
-    for path in gone {
+    store.undo()?;
+    let documents = store.load()?;
+    let indexed = index.snapshot()?.documents()?;
+    let paths: BTreeSet<&str> = documents.iter().map(|it| it.path.as_str()).collect();
+    let removed = indexed.keys().filter(|path| !paths.contains(path.as_str()));
+    let is_changed =
+        |it: &&StoredDocument| indexed.get(&it.path).is_none_or(|version| version.etag != it.etag);
+    for path in removed {
         writer.remove(path)?;
     }
-    for put in kept.iter().filter(is_new) {
-        writer.put(&put.as_document())?;
+    for document in documents.iter().filter(is_changed) {
+        writer.put(&document.as_document())?;
     }
     Ok(writer.commit()?)
 }
@@ -268,12 +268,12 @@ struct SnapshotVectors(IndexSnapshot);
 impl VectorLookup for SnapshotVectors {
     fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>> {
         let snapshot = self.0.clone();
-        let which = match by {
+        let source = match by {
             VectorOrigin::Static => VectorSource::Static,
             VectorOrigin::Model => VectorSource::Model,
         };
         Box::pin(blocking(move |_| {
-            Ok(keys.into_iter().map(|key| snapshot.vector(key, which)).collect())
+            Ok(keys.into_iter().map(|key| snapshot.vector(key, source)).collect())
         }))
     }
 }

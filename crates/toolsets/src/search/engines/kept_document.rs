@@ -21,9 +21,9 @@ pub(super) struct KeptDocument {
 }
 
 impl KeptDocument {
-    pub(super) fn from_stored(put: &StoredDocument) -> Self {
+    pub(super) fn from_stored(document: &StoredDocument) -> Self {
         let StoredDocument { path, stamp, etag, commit, lang, tags, text, metadata, chunks: _ } =
-            put.clone();
+            document.clone();
         Self { path, stamp, etag, commit, lang, tags, text, metadata }
     }
 

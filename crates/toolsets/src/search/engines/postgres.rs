@@ -97,8 +97,8 @@ impl PostgresServer {
         Box::pin(async move {
             let lent = self.connections.acquire().await?;
             let work = tables::document_namespaces(&lent.connection.client, &workspace);
-            let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
-            lent.give_back(came)
+            let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
+            lent.give_back(result)
         })
     }
 
@@ -124,8 +124,8 @@ struct PostgresEngine {
 impl PostgresEngine {
     /// Returns the tables, and opens the index on first use.
     async fn tables(&self) -> Result<Arc<NamespaceTables>, EngineError> {
-        let known = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match known {
+        let cached = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match cached {
             Some(tables) => Ok(tables),
             None => Ok(self.open_tables().await?.0),
         }
@@ -139,16 +139,16 @@ impl PostgresEngine {
             &self.identity,
             self.model.as_ref(),
         );
-        let came = self.connections.with_timeout(READY_TIMEOUT, work).await;
-        let (tables, begun) = lent.give_back(came)?;
+        let result = self.connections.with_timeout(READY_TIMEOUT, work).await;
+        let (tables, outcome) = lent.give_back(result)?;
         let tables = Arc::new(tables);
         *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = Some(tables.clone());
-        if matches!(begun, IndexOpenOutcome::Rebuilt(_))
+        if matches!(outcome, IndexOpenOutcome::Rebuilt(_))
             && self.identity.source == DocumentSource::Documents
         {
             self.restore_documents(&tables).await?;
         }
-        Ok((tables, begun))
+        Ok((tables, outcome))
     }
 
     /// Puts the kept documents into the index again.
@@ -162,11 +162,11 @@ impl PostgresEngine {
                 None => tokio::time::sleep(WRITER_GONE_MAX / 50).await,
             }
         };
-        let came =
+        let result =
             kept_documents::load_documents(&writer.connected.client, &writer.tables, None).await;
-        let kept = came.map_err(|trouble| self.connections.to_engine_error(&trouble))?;
-        if !kept.is_empty() {
-            writer.put_as(kept, RejectionPolicy::LeaveOut).await?;
+        let documents = result.map_err(|err| self.connections.to_engine_error(&err))?;
+        if !documents.is_empty() {
+            writer.put_as(documents, RejectionPolicy::LeaveOut).await?;
             writer.commit().await?;
         }
         Ok(())
@@ -181,15 +181,15 @@ impl PostgresEngine {
         let (class, key) = tables.lock_keys();
         let work = async {
             let sql = "select pg_try_advisory_lock($1, $2)";
-            let given = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
-            Ok(connected.client.query_typed_one(sql, &given).await?.get::<_, bool>(0))
+            let params = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
+            Ok(connected.client.query_typed_one(sql, &params).await?.get::<_, bool>(0))
         };
-        let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
-        let held = came.map_err(|trouble| self.connections.to_engine_error(&trouble))?;
+        let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
+        let is_locked = result.map_err(|err| self.connections.to_engine_error(&err))?;
         let connections = self.connections.clone();
         let source = self.identity.source;
         let upkeep = self.upkeep.clone();
-        Ok(held.then(|| PostgresWriter::new(connections, connected, tables, source, upkeep)))
+        Ok(is_locked.then(|| PostgresWriter::new(connections, connected, tables, source, upkeep)))
     }
 }
 
@@ -200,8 +200,9 @@ macro_rules! on_connection {
             let $tables = $self.tables().await?;
             let mut lent = $self.connections.acquire().await?;
             let $client = &mut lent.connection.client;
-            let came = $self.connections.with_timeout($self.connections.query_timeout, $work).await;
-            lent.give_back(came)
+            let result =
+                $self.connections.with_timeout($self.connections.query_timeout, $work).await;
+            lent.give_back(result)
         })
     };
 }
@@ -230,14 +231,14 @@ impl SearchEngine for PostgresEngine {
         on_connection!(self, |client, tables| find::status(client, &tables))
     }
 
-    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches> {
+    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches> {
         Box::pin(async move {
             let tables = self.tables().await?;
             let mut lent = self.connections.acquire().await?;
-            let work = find::candidates(&mut lent.connection.client, &tables, &sought);
-            let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
+            let work = find::candidates(&mut lent.connection.client, &tables, &query);
+            let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
             let find::PostgresCandidates { question, averages, candidates } =
-                lent.give_back(came)?;
+                lent.give_back(result)?;
             let connections = self.connections.clone();
             let vectors = Arc::new(PostgresVectors { connections, tables });
             Ok(EngineMatches { question, averages, candidates, total: None, vectors })
@@ -255,8 +256,8 @@ impl SearchEngine for PostgresEngine {
         ))
     }
 
-    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
-        on_connection!(self, |client, tables| find::pending_chunks(client, &tables, most))
+    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+        on_connection!(self, |client, tables| find::pending_chunks(client, &tables, limit))
     }
 
     fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
@@ -269,8 +270,8 @@ impl SearchEngine for PostgresEngine {
         Box::pin(async move {
             // The cached tables may have been dropped.
             *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            let (tables, begun) = self.open_tables().await?;
-            if begun == IndexOpenOutcome::Existing {
+            let (tables, outcome) = self.open_tables().await?;
+            if outcome == IndexOpenOutcome::Existing {
                 let mut lent = self.connections.acquire().await?;
                 let client = &mut lent.connection.client;
                 let work = async {
@@ -278,8 +279,8 @@ impl SearchEngine for PostgresEngine {
                     tables.recreate(&work).await?;
                     Ok(work.commit().await?)
                 };
-                let came = self.connections.with_timeout(READY_TIMEOUT, work).await;
-                lent.give_back(came)?;
+                let result = self.connections.with_timeout(READY_TIMEOUT, work).await;
+                lent.give_back(result)?;
                 if self.identity.source == DocumentSource::Documents {
                     self.restore_documents(&tables).await?;
                 }
@@ -300,8 +301,8 @@ impl VectorLookup for PostgresVectors {
         Box::pin(async move {
             let lent = self.connections.acquire().await?;
             let work = find::vectors(&lent.connection.client, &self.tables, &keys, by);
-            let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
-            lent.give_back(came)
+            let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
+            lent.give_back(result)
         })
     }
 }

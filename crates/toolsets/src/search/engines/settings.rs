@@ -101,12 +101,12 @@ impl PostgresSettings {
         }
         if !(1..=64).contains(connections) {
             return Err(format!(
-                "`search.engine.postgres.connections` is {connections}; it may be 1 to 64"
+                "`search.engine.postgres.connections` is {connections}; it must be from 1 to 64"
             ));
         }
         if !(100..=600_000).contains(timeout_ms) {
             return Err(format!(
-                "`search.engine.postgres.timeout_ms` is {timeout_ms}; it may be 100 to 600000"
+                "`search.engine.postgres.timeout_ms` is {timeout_ms}; it must be from 100 to 600000"
             ));
         }
         Ok(())
@@ -136,24 +136,24 @@ mod tests {
     #[track_caller]
     fn check(toml: &str, expected: &str) {
         let settings: EngineSettings = toml::from_str(toml).unwrap();
-        assert_eq!(settings.check().err().as_deref().unwrap_or("right"), expected);
+        assert_eq!(settings.check().err().as_deref().unwrap_or("valid"), expected);
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_setting() {
-        check("[postgres]\nurl = 'postgresql://u@db.example/d'", "right");
+    fn an_invalid_value_is_an_error_that_names_its_setting() {
+        check("[postgres]\nurl = 'postgresql://u@db.example/d'", "valid");
         check(
             "[postgres]\nurl = 'postgresql://u@db.example/d'\nconnections = 0",
-            "`search.engine.postgres.connections` is 0; it may be 1 to 64",
+            "`search.engine.postgres.connections` is 0; it must be from 1 to 64",
         );
         check(
             "[postgres]\nurl = 'postgresql://u@db.example/d'\ntimeout_ms = 1",
-            "`search.engine.postgres.timeout_ms` is 1; it may be 100 to 600000",
+            "`search.engine.postgres.timeout_ms` is 1; it must be from 100 to 600000",
         );
     }
 
     #[test]
-    fn a_password_is_read_from_its_variable_and_shown_nowhere() {
+    fn the_password_is_read_from_its_variable_and_never_shown() {
         let toml = "[postgres]\nurl = 'postgresql://u@db.example/d'\npassword_env = 'A'";
         let mut settings: EngineSettings = toml::from_str(toml).unwrap();
         settings.take_secrets(|name| (name == "A").then_some("very-secret"));

@@ -1,4 +1,4 @@
-//! What engines on servers are held to, whichever they are.
+//! Checks that all engines on servers have to pass.
 #![allow(clippy::disallowed_methods, reason = "a test reads its corpus itself")]
 #![allow(clippy::cast_precision_loss, reason = "few chunks")]
 
@@ -13,7 +13,7 @@ use toolgate_search::{DocumentFilter, static_model};
 
 use super::*;
 
-/// What people ask of the corpus, and the file that answers.
+/// Queries about the corpus, and the file that answers each.
 pub(super) const GOLD: [(&str, &str); 12] = [
     ("authentication middleware", "src/http/auth.rs"),
     ("gzip compress responses", "src/http/compress.rs"),
@@ -29,7 +29,7 @@ pub(super) const GOLD: [(&str, &str); 12] = [
     ("how to roll back a release", "docs/deployment.md"),
 ];
 
-/// A document at `path` that reads `text`.
+/// A document at `path` with `text`.
 pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> StoredDocument {
     StoredDocument {
         path: path.to_owned(),
@@ -44,29 +44,29 @@ pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> StoredDocument 
     }
 }
 
-/// The corpus that is searched in all tests of search, each file tagged by its folder.
+/// The corpus of all search tests. Each file is tagged with its folder.
 pub(super) fn corpus() -> Vec<StoredDocument> {
-    fn put(from: &Path, below: &Path, into: &mut Vec<StoredDocument>) {
-        for entry in fs::read_dir(from).unwrap() {
+    fn add(folder: &Path, root: &Path, documents: &mut Vec<StoredDocument>) {
+        for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                put(&path, below, into);
+                add(&path, root, documents);
             } else {
-                let name = path.strip_prefix(below).unwrap().to_str().unwrap();
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
                 let tag = name.split('/').next().unwrap();
-                into.push(document(name, &fs::read_to_string(&path).unwrap(), &[tag, "All"]));
+                documents.push(document(name, &fs::read_to_string(&path).unwrap(), &[tag, "All"]));
             }
         }
     }
-    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     let mut documents = Vec::new();
-    put(&from, &from, &mut documents);
+    add(&root, &root, &mut documents);
     assert!(documents.len() > 10);
     documents
 }
 
-/// What is sought by `query`, in words and by the built-in vectors.
-pub(super) fn sought(query: &str) -> EngineQuery {
+/// A search for `query`, by words and by the built-in vectors.
+pub(super) fn search_for(query: &str) -> EngineQuery {
     EngineQuery {
         query: Some(query.to_owned()),
         static_vector: static_model::embed_query(query),
@@ -87,29 +87,29 @@ pub(super) async fn fill(engine: &dyn SearchEngine, documents: Vec<StoredDocumen
     writer.commit().await.unwrap();
 }
 
-/// The next to write, once the server has seen that the last is gone.
+/// The right to write, once the server has noticed that the last writer is gone.
 pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn EngineWriter> {
-    let until = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         if let Some(writer) = engine.acquire_writer().await.unwrap() {
             return writer;
         }
-        assert!(Instant::now() < until, "the lock of a writer that is gone is held");
+        assert!(Instant::now() < deadline, "the last writer's lock was not released");
     }
 }
 
-/// What `sought` finds, the best first: paths and first lines.
-pub(super) async fn found(engine: &dyn SearchEngine, sought: EngineQuery) -> Vec<(String, u32)> {
-    let matched = engine.candidates(sought).await.unwrap();
+/// The matches of `query`, best first: paths and first lines.
+pub(super) async fn found(engine: &dyn SearchEngine, query: EngineQuery) -> Vec<(String, u32)> {
+    let matched = engine.candidates(query).await.unwrap();
     let question = matched.question.unwrap_or_else(|| WeighedQuestion::new("", 0, |_| 0));
     let ranked = rank(&question, &matched.averages, &matched.candidates, true, 20);
     let at = |at: usize| &matched.candidates[at].summary;
     ranked.iter().map(|it| (at(it.index).path.clone(), at(it.index).first)).collect()
 }
 
-/// Every question finds in `engine`, which holds the corpus, what ranking all of its chunks finds:
-/// counts, rarities, lengths and likeness are what they are.
-pub(super) async fn finds_what_is_best_of_all(engine: &dyn SearchEngine) {
+/// Checks that every query finds in `engine`, which contains the corpus, the same as a ranking of
+/// all chunks, with the same counts, rarities, lengths and similarities.
+pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
     let corpus = corpus();
     let all: Vec<_> = corpus
         .iter()
@@ -122,16 +122,16 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn SearchEngine) {
         .collect();
     assert!(all.len() <= 100, "{}: not all can be candidates", all.len());
     for (query, path) in GOLD {
-        let holding = |word: &str| {
-            let asks = WeighedQuestion::new(query, 0, |_| 0);
-            let at = asks.concept_index(word).unwrap();
-            let has = |texts: &[String; FIELDS]| {
+        let chunks_with = |word: &str| {
+            let question = WeighedQuestion::new(query, 0, |_| 0);
+            let at = question.concept_index(word).unwrap();
+            let has_word = |texts: &[String; FIELDS]| {
                 let texts = texts.each_ref().map(String::as_str);
-                count_words(&asks, &texts).0[at].iter().any(|it| *it > 0)
+                count_words(&question, &texts).0[at].iter().any(|it| *it > 0)
             };
-            all.iter().filter(|(_, _, texts)| has(texts)).count() as u64
+            all.iter().filter(|(_, _, texts)| has_word(texts)).count() as u64
         };
-        let question = WeighedQuestion::new(query, all.len() as u64, holding);
+        let question = WeighedQuestion::new(query, all.len() as u64, chunks_with);
         let near = static_model::embed_query(query);
         let cosine = |texts: &ChunkTexts<'_>| match (&near, static_model::embed_chunk(texts)) {
             (Some(a), Some(b)) => a.iter().zip(b).map(|(a, b)| a * b).sum(),
@@ -145,14 +145,14 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn SearchEngine) {
         )| {
             let texts = texts.each_ref().map(String::as_str);
             let (counts, lengths) = count_words(&question, &texts);
-            let shown = put.as_document().summary(chunk);
+            let summary = put.as_document().summary(chunk);
             Candidate {
                 key: key as u64,
                 counts,
                 lengths,
                 static_cosine: cosine(&texts),
                 model_cosine: None,
-                summary: shown,
+                summary,
             }
         };
         let candidates: Vec<Candidate> = all.iter().enumerate().map(candidate).collect();
@@ -161,42 +161,42 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn SearchEngine) {
                 *average += length as f32 / all.len() as f32;
             }
         }
-        let here = engine.candidates(sought(query)).await.unwrap();
-        for (ours, theirs) in here.averages.lengths.iter().zip(averages.lengths) {
-            assert!((ours - theirs).abs() < 0.01, "{:?} {averages:?}", here.averages);
+        let matched = engine.candidates(search_for(query)).await.unwrap();
+        for (found, expected) in matched.averages.lengths.iter().zip(averages.lengths) {
+            assert!((found - expected).abs() < 0.01, "{:?} {averages:?}", matched.averages);
         }
         let rarity = |it: &WeighedQuestion| -> Vec<(String, f32)> {
             it.concepts.iter().map(|it| (it.word.clone(), it.rarity)).collect()
         };
-        assert_eq!(rarity(here.question.as_ref().unwrap()), rarity(&question), "{query}");
-        for it in &here.candidates {
-            let same = |other: &&Candidate| {
+        assert_eq!(rarity(matched.question.as_ref().unwrap()), rarity(&question), "{query}");
+        for it in &matched.candidates {
+            let is_same = |other: &&Candidate| {
                 (&other.summary.path, other.summary.first) == (&it.summary.path, it.summary.first)
             };
-            let other = candidates.iter().find(same).unwrap();
+            let expected = candidates.iter().find(is_same).unwrap();
             assert_eq!(
                 (&it.summary, &it.counts, it.lengths),
-                (&other.summary, &other.counts, other.lengths)
+                (&expected.summary, &expected.counts, expected.lengths)
             );
             assert!(
-                (it.static_cosine - other.static_cosine).abs() < 1e-4,
+                (it.static_cosine - expected.static_cosine).abs() < 1e-4,
                 "{query}: {} {}",
                 it.static_cosine,
-                other.static_cosine
+                expected.static_cosine
             );
         }
         let ranked = rank(&question, &averages, &candidates, true, 20);
         let at = |at: usize| &candidates[at].summary;
         let expected: Vec<(String, u32)> =
             ranked.iter().map(|it| (at(it.index).path.clone(), at(it.index).first)).collect();
-        let found = found(engine, sought(query)).await;
+        let found = found(engine, search_for(query)).await;
         assert_eq!(found[..5], expected[..5], "{query}");
         assert!(found[..5].iter().any(|(it, _)| it == path), "{query}: {found:?}");
     }
 }
 
-/// A filter lets in all that fits and nothing else, however little that is.
-pub(super) async fn filters_exactly(engine: &dyn SearchEngine) {
+/// Checks that a filter passes all matching documents, even if they are few, and no others.
+pub(super) async fn check_filters(engine: &dyn SearchEngine) {
     for (prefixes, tags) in [
         (vec!["src/http/"], vec![]),
         (vec!["docs/", "db"], vec![]),
@@ -210,26 +210,23 @@ pub(super) async fn filters_exactly(engine: &dyn SearchEngine) {
             tags: tags.into_iter().map(str::to_owned).collect(),
         };
         let query = "authentication request token table release";
-        let wanted = EngineQuery { filter: filter.clone(), ..sought(query) };
-        let mut here: Vec<_> = found(engine, wanted).await;
+        let filtered = EngineQuery { filter: filter.clone(), ..search_for(query) };
+        let found: Vec<_> = found(engine, filtered).await;
         let mut all: Vec<(String, u32)> = Vec::new();
         for put in corpus() {
             if filter.matches(&put.path, &put.tags) {
                 all.extend(put.chunks.iter().map(|chunk| (put.path.clone(), chunk.first)));
             }
         }
-        here.sort();
-        all.sort();
-        let rest: Vec<_> = here.iter().filter(|it| !all.contains(it)).collect();
-        assert!(rest.is_empty(), "{filter:?}: {rest:?}");
-        // All have a vector, so all are near.
-        assert_eq!(here.len(), all.len().min(20), "{filter:?}");
+        let unexpected: Vec<_> = found.iter().filter(|it| !all.contains(it)).collect();
+        assert!(unexpected.is_empty(), "{filter:?}: {unexpected:?}");
+        // All chunks have a vector, so all are found by it.
+        assert_eq!(found.len(), all.len().min(20), "{filter:?}");
     }
 }
 
-/// What is put takes the place of what was there, and what is removed is found no more; neither
-/// before it is committed.
-pub(super) async fn holds_what_was_committed(engine: &dyn SearchEngine) {
+/// Checks that documents are replaced and removed, and that a commit makes this visible.
+pub(super) async fn check_commits(engine: &dyn SearchEngine) {
     let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     let first = document("a.rs", "/// Finds a quagga.\nfn quagga() {}\n", &["zoo"]);
     writer.put(vec![first, document("empty.rs", "", &[])]).await.unwrap();
@@ -237,19 +234,19 @@ pub(super) async fn holds_what_was_committed(engine: &dyn SearchEngine) {
     let paths =
         |documents: BTreeMap<String, StoredVersion>| documents.into_keys().collect::<Vec<_>>();
     assert_eq!(paths(engine.documents().await.unwrap()), ["a.rs", "empty.rs"]);
-    let known = engine.documents().await.unwrap();
-    assert_eq!(known["a.rs"].stamp, b"a.rs");
-    assert_eq!(found(engine, sought("quagga")).await[0].0, "a.rs");
+    let documents = engine.documents().await.unwrap();
+    assert_eq!(documents["a.rs"].stamp, b"a.rs");
+    assert_eq!(found(engine, search_for("quagga")).await[0].0, "a.rs");
 
     let second = document("a.rs", "/// Finds an okapi.\nfn okapi() {}\n", &["zoo"]);
     let text = "it's a \\ 'strange' one\0\u{1F984} naïve_Ünïcode x86_64";
     writer.put(vec![second, document("b/it's.rs", text, &["it's"])]).await.unwrap();
     writer.commit().await.unwrap();
-    let matched = engine.candidates(sought("quagga")).await.unwrap();
-    let said = |it: &Candidate| it.counts.iter().any(|it| it.iter().any(|it| *it > 0));
-    assert!(!matched.candidates.iter().any(said), "it is found by a word that is there no more");
-    assert_eq!(found(engine, sought("okapi")).await[0].0, "a.rs");
-    assert_eq!(found(engine, sought("naïve ünïcode")).await[0].0, "b/it's.rs");
+    let matched = engine.candidates(search_for("quagga")).await.unwrap();
+    let has_word = |it: &Candidate| it.counts.iter().any(|it| it.iter().any(|it| *it > 0));
+    assert!(!matched.candidates.iter().any(has_word), "it is found by a removed word");
+    assert_eq!(found(engine, search_for("okapi")).await[0].0, "a.rs");
+    assert_eq!(found(engine, search_for("naïve ünïcode")).await[0].0, "b/it's.rs");
     assert_eq!(engine.status().await.unwrap().documents, 3);
 
     writer.remove(vec!["a.rs".to_owned(), "never.rs".to_owned()]).await.unwrap();
@@ -260,11 +257,11 @@ pub(super) async fn holds_what_was_committed(engine: &dyn SearchEngine) {
     drop(writer);
     engine.reset().await.unwrap();
     assert_eq!(engine.status().await.unwrap().documents, 0);
-    assert!(found(engine, sought("strange")).await.is_empty());
+    assert!(found(engine, search_for("strange")).await.is_empty());
 }
 
-/// Definitions are found by what they are called, as the embedded index finds them.
-pub(super) async fn finds_by_name(engine: &dyn SearchEngine) {
+/// Checks that the same definitions are found by name as in the embedded index.
+pub(super) async fn check_names(engine: &dyn SearchEngine) {
     let text = |name: &str| format!("/// Some words.\nfn {name}() {{\n    work();\n}}\n");
     let names = ["parse_header", "ParseHeader", "parse_header_line", "render", "header_of_parse"];
     let documents: Vec<StoredDocument> =
@@ -293,50 +290,50 @@ pub(super) async fn finds_by_name(engine: &dyn SearchEngine) {
     );
 }
 
-/// Vectors by the model are found by hash, and by them chunks are.
-pub(super) async fn finds_by_the_model(engine: &dyn SearchEngine) {
+/// Checks that model vectors are stored by hash, and that chunks are found by them.
+pub(super) async fn check_model_vectors(engine: &dyn SearchEngine) {
     let documents: Vec<StoredDocument> = ["red", "green", "blue"]
         .iter()
         .map(|it| document(&format!("{it}.rs"), &format!("fn {it}() {{}}\n"), &[]))
         .collect();
     fill(engine, documents).await;
-    let wanting = engine.pending_chunks(10).await.unwrap();
-    assert_eq!(wanting.len(), 3);
+    let pending = engine.pending_chunks(10).await.unwrap();
+    assert_eq!(pending.len(), 3);
     let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     let vector = |path: &str| match path {
         "red.rs" => vec![1.0, 0.0, 0.0, 0.0],
         "green.rs" => vec![0.6, 0.8, 0.0, 0.0],
         _ => vec![0.0, 0.0, 0.0, 1.0],
     };
-    for wrong in [vec![1.0; 3], vec![f32::NAN, 0.0, 0.0, 1.0]] {
-        let refused = writer.put_vectors(vec![(wanting[0].hash, wrong)]).await.unwrap_err();
-        assert!(matches!(refused, EngineError::Failed(_)), "{refused}");
+    for invalid in [vec![1.0; 3], vec![f32::NAN, 0.0, 0.0, 1.0]] {
+        let err = writer.put_vectors(vec![(pending[0].hash, invalid)]).await.unwrap_err();
+        assert!(matches!(err, EngineError::Failed(_)), "{err}");
     }
-    let given = wanting.iter().map(|it| (it.hash, vector(&it.path))).collect();
-    writer.put_vectors(given).await.unwrap();
+    let vectors = pending.iter().map(|it| (it.hash, vector(&it.path))).collect();
+    writer.put_vectors(vectors).await.unwrap();
     writer.commit().await.unwrap();
     assert_eq!(engine.status().await.unwrap().with_vectors, 3);
     assert!(engine.pending_chunks(10).await.unwrap().is_empty());
-    let wanted = EngineQuery {
+    let query = EngineQuery {
         model_vector: Some(vec![0.8, 0.6, 0.0, 0.0]),
         limit: 2,
         ..EngineQuery::default()
     };
-    let matched = engine.candidates(wanted).await.unwrap();
-    let mut likeness: Vec<(String, f32)> = matched
+    let matched = engine.candidates(query).await.unwrap();
+    let mut cosines: Vec<(String, f32)> = matched
         .candidates
         .iter()
         .map(|it| (it.summary.path.clone(), it.model_cosine.unwrap()))
         .collect();
-    likeness.sort_by(|a, b| b.1.total_cmp(&a.1));
-    assert_eq!(likeness.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["green.rs", "red.rs"]);
-    assert!((likeness[0].1 - 0.96).abs() < 1e-3 && (likeness[1].1 - 0.8).abs() < 1e-3);
+    cosines.sort_by(|a, b| b.1.total_cmp(&a.1));
+    assert_eq!(cosines.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["green.rs", "red.rs"]);
+    assert!((cosines[0].1 - 0.96).abs() < 1e-3 && (cosines[1].1 - 0.8).abs() < 1e-3);
     let keys: Vec<u64> = matched.candidates.iter().map(|it| it.key).collect();
     let vectors = matched.vectors.load(keys, VectorOrigin::Model).await.unwrap();
     for (it, found) in matched.candidates.iter().zip(vectors) {
         assert_eq!(found.unwrap(), vector(&it.summary.path));
     }
-    // The same text keeps its vector wherever it goes.
+    // A text keeps its vector while its document is removed and put again.
     writer.remove(vec!["red.rs".to_owned()]).await.unwrap();
     writer.commit().await.unwrap();
     assert_eq!(engine.status().await.unwrap().with_vectors, 2);
@@ -345,8 +342,8 @@ pub(super) async fn finds_by_the_model(engine: &dyn SearchEngine) {
     assert_eq!(engine.status().await.unwrap().with_vectors, 3);
 }
 
-/// Documents that no file holds come back as they were put, and outlive a reset.
-pub(super) async fn keeps_documents(engine: &dyn SearchEngine) {
+/// Checks that documents without a file are returned as they were put, also after a reset.
+pub(super) async fn check_kept_documents(engine: &dyn SearchEngine) {
     let mut put = document("note 1", "An okapi is no quagga.\0 Really.", &["zoo"]);
     put.stamp = b"note.md".to_vec();
     put.chunks = chunks("note.md", &put.text);
@@ -356,7 +353,7 @@ pub(super) async fn keeps_documents(engine: &dyn SearchEngine) {
     assert_eq!(engine.kept_document("note 2".to_owned()).await.unwrap(), None);
     engine.reset().await.unwrap();
     assert_eq!(engine.kept_document("note 1".to_owned()).await.unwrap(), Some(put));
-    assert_eq!(found(engine, sought("okapi")).await[0].0, "note 1");
+    assert_eq!(found(engine, search_for("okapi")).await[0].0, "note 1");
     let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     writer.remove(vec!["note 1".to_owned()]).await.unwrap();
     writer.commit().await.unwrap();

@@ -69,34 +69,34 @@ impl FileDefinitions {
         };
         let etag = root.etag_of_content(&content, file.meta()).to_string();
         let Ok(text) = String::from_utf8(content) else { return Ok(None) };
-        let care = if text.len() <= *left {
+        let precision = if text.len() <= *left {
             SymbolPrecision::Grammar
         } else {
             SymbolPrecision::LineByLine
         };
         *left = left.saturating_sub(text.len());
-        Ok(Some(Self { symbols: list_symbols(path, &text, care), etag }))
+        Ok(Some(Self { symbols: list_symbols(path, &text, precision), etag }))
     }
 
     /// Returns the current state of the definition `named`, or `None` if it is gone.
     fn find(&self, named: NamedDefinition) -> Option<Definition> {
-        let is_as_it_was = named.summary.etag == self.etag;
-        let known = Definition::from_index(named);
-        let called_so = self.symbols.iter().filter(|it| it.name == known.name);
-        if is_as_it_was {
-            let first = known.line_start;
-            let last = known.line_end;
-            let mut there = called_so.filter(|it| it.first <= last && first <= it.last);
+        let is_unchanged = named.summary.etag == self.etag;
+        let indexed = Definition::from_index(named);
+        let same_name = self.symbols.iter().filter(|it| it.name == indexed.name);
+        if is_unchanged {
+            let first = indexed.line_start;
+            let last = indexed.line_end;
+            let mut overlapping = same_name.filter(|it| it.first <= last && first <= it.last);
             // The index is right about an unchanged file, even if a guess finds nothing here.
-            return Some(match there.next() {
-                Some(symbol) => known.move_to(symbol),
-                None => known,
+            return Some(match overlapping.next() {
+                Some(symbol) => indexed.move_to(symbol),
+                None => indexed,
             });
         }
-        let is_elsewhere = |it: &&Symbol| it.within != known.container;
+        let is_elsewhere = |it: &&Symbol| it.within != indexed.container;
         let symbol =
-            called_so.min_by_key(|it| (is_elsewhere(it), it.first.abs_diff(known.line_start)))?;
-        Some(Definition { etag: self.etag.clone(), ..known.move_to(symbol) })
+            same_name.min_by_key(|it| (is_elsewhere(it), it.first.abs_diff(indexed.line_start)))?;
+        Some(Definition { etag: self.etag.clone(), ..indexed.move_to(symbol) })
     }
 }
 
@@ -109,9 +109,9 @@ mod tests {
 
     use super::*;
 
-    /// A definition as the index knew it in a file that was another then.
-    fn known(name: &str, first: u32, within: &str) -> NamedDefinition {
-        let shown = ChunkSummary {
+    /// A definition from the index, of an earlier version of the file.
+    fn indexed(name: &str, first: u32, within: &str) -> NamedDefinition {
+        let summary = ChunkSummary {
             path: "a.py".into(),
             first,
             last: first + 3,
@@ -124,26 +124,25 @@ mod tests {
             etag: "another".into(),
             commit: None,
         };
-        NamedDefinition { summary: shown, name: name.into(), match_kind: NameMatchKind::Exact }
+        NamedDefinition { summary, name: name.into(), match_kind: NameMatchKind::Exact }
     }
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-    fn of_a_file_that_has_changed_what_is_gone_is_left_out_and_what_has_moved_is_told_where_it_is()
-    {
+    fn in_a_changed_file_moved_definitions_are_found_and_removed_ones_left_out() {
         let folder = TempDir::new().unwrap();
         let text = "import os\n\n\nclass A:\n    def go(self):\n        return 1\n\n\n\
             class B:\n    def go(self):\n        return 2\n";
         std::fs::write(folder.path().join("a.py"), text).unwrap();
         let root = Root::open(folder.path()).unwrap();
-        let page = vec![known("go", 2, "B"), known("gone", 4, "A"), known("go", 90, "C")];
-        let told = refresh_definitions(&root, page, &WorkMonitor::default()).unwrap();
+        let page = vec![indexed("go", 2, "B"), indexed("gone", 4, "A"), indexed("go", 90, "C")];
+        let definitions = refresh_definitions(&root, page, &WorkMonitor::default()).unwrap();
         let file = root.open_file("a.py").unwrap();
         let etag = root.etag_of_content(text.as_bytes(), file.meta()).to_string();
-        let told: Vec<_> = told
+        let summaries: Vec<_> = definitions
             .iter()
             .map(|it| (it.name.as_str(), it.container.join("."), it.line, it.etag == etag))
             .collect();
-        assert_eq!(told, [("go", "B".to_owned(), 10, true)]);
+        assert_eq!(summaries, [("go", "B".to_owned(), 10, true)]);
     }
 }

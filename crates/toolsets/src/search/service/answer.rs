@@ -121,18 +121,18 @@ impl SearchAttempt<'_> {
         ctx: &ToolContext,
         known: &mut Option<QueryVector>,
     ) -> Result<Option<SearchResult>, SearchFailure> {
-        let Self { query: asked, .. } = self;
-        let wanted = &asked.request;
-        let direction = match known {
-            Some(direction) => direction.clone(),
+        let Self { query, .. } = self;
+        let request = &query.request;
+        let query_vector = match known {
+            Some(query_vector) => query_vector.clone(),
             None => known.insert(self.embed_query(ctx).await).clone(),
         };
-        let own = asked.query.as_deref().and_then(static_model::embed_query);
-        let given = |by| asked.vector.as_ref().filter(|it| it.0 == by).map(|it| it.1.as_slice());
-        let near = combine(own, given(VectorOrigin::Static));
-        let model = combine(direction.vector, given(VectorOrigin::Model));
+        let built_in = query.query.as_deref().and_then(static_model::embed_query);
+        let given = |by| query.vector.as_ref().filter(|it| it.0 == by).map(|it| it.1.as_slice());
+        let near = combine(built_in, given(VectorOrigin::Static));
+        let model = combine(query_vector.vector, given(VectorOrigin::Model));
         let used_model = model.is_some();
-        let with_vectors = near.is_some() || wanted.with_vectors;
+        let with_vectors = near.is_some() || request.with_vectors;
         let mut found = SearchResult {
             hits: Vec::new(),
             total: 0,
@@ -141,56 +141,55 @@ impl SearchAttempt<'_> {
                 (false, true, _) | (true, _, None) => Some(static_model::space().model),
                 (false, false, _) => None,
             },
-            embed_time_ms: direction.ms,
-            rerank_model: (asked.query.is_some() && wanted.rerank).then_some(RERANK_METHOD),
-            note: direction.note,
+            embed_time_ms: query_vector.ms,
+            rerank_model: (query.query.is_some() && request.rerank).then_some(RERANK_METHOD),
+            note: query_vector.note,
             index: self.index.clone(),
         };
         // The index is not open yet, so it has no matches.
         let is_open = self.index.state != IndexState::Absent;
         let Some(filter) = self.filter.clone().filter(|_| is_open) else { return Ok(Some(found)) };
-        let sought = EngineQuery {
-            query: asked.query.clone(),
+        let engine_query = EngineQuery {
+            query: query.query.clone(),
             static_vector: near,
             model_vector: model,
             filter,
             limit: CANDIDATES_MAX,
         };
-        let matched = self.collection.engine.candidates(sought).await?;
+        let matched = self.collection.engine.candidates(engine_query).await?;
         let EngineMatches { question, averages, mut candidates, total, vectors } = matched;
         candidates.retain(is_related);
         // Some files may have changed, so more passages are ranked than requested.
-        let top = wanted.top_k.saturating_mul(2);
+        let top = request.top_k.saturating_mul(2);
         let ranked = match &question {
-            Some(question) => rank(question, &averages, &candidates, wanted.rerank, top),
+            Some(question) => rank(question, &averages, &candidates, request.rerank, top),
             None => rank_by_vectors(&candidates, top),
         };
         let ranked: Vec<RankedCandidate> = ranked.into_iter().filter(|it| it.score > 0.0).collect();
-        let shown = match self.read_hits(ctx, &ranked, &candidates).await? {
-            Ok(shown) => shown,
+        let hits = match self.read_hits(ctx, &ranked, &candidates).await? {
+            Ok(hits) => hits,
             Err(path) => {
                 self.collection.report_changed(path);
                 return Ok(None);
             }
         };
-        let of: HashMap<usize, Vec<f64>> = if wanted.with_vectors {
-            let keys = shown.iter().map(|(at, _)| candidates[*at].key).collect();
-            let by =
+        let mut hit_vectors: HashMap<usize, Vec<f64>> = if request.with_vectors {
+            let keys = hits.iter().map(|(at, _)| candidates[*at].key).collect();
+            let origin =
                 if self.embedder.is_some() { VectorOrigin::Model } else { VectorOrigin::Static };
-            let vectors = vectors.load(keys, by).await?;
+            let vectors = vectors.load(keys, origin).await?;
             let numbers = |it: Vec<f32>| it.into_iter().map(round_score).collect();
-            let of = shown.iter().zip(vectors).map(|((at, _), it)| Some((*at, numbers(it?))));
-            of.flatten().collect()
+            let by_index = hits.iter().zip(vectors).map(|((at, _), it)| Some((*at, numbers(it?))));
+            by_index.flatten().collect()
         } else {
             HashMap::new()
         };
-        let mut of = of;
-        found.hits = shown
+        found.hits = hits
             .into_iter()
-            .map(|(at, hit)| SearchHit { vector: of.remove(&at), ..hit })
+            .map(|(at, hit)| SearchHit { vector: hit_vectors.remove(&at), ..hit })
             .collect();
-        let all = total.unwrap_or(candidates.len() as u64);
-        found.total = all.max(found.hits.len() as u64);
+        let total = total.unwrap_or(candidates.len() as u64);
+        found.total = total.max(found.hits.len() as u64);
         Ok(Some(found))
     }
 
@@ -201,22 +200,23 @@ impl SearchAttempt<'_> {
         };
         if self.index.vectors.unwrap_or_default() == 0 {
             let note = self.index.note.clone().filter(|note| note.starts_with(NO_VECTORS));
-            let note = note.unwrap_or_else(|| "there are no vectors by the model yet".to_owned());
+            let note = note.unwrap_or_else(|| "there are no vectors of the model yet".to_owned());
             return QueryVector { note: Some(note), ..QueryVector::default() };
         }
-        let begun = Instant::now();
-        let most = VECTOR_WAIT_MAX.min(ctx.deadline.saturating_duration_since(begun) / 2);
+        let start = Instant::now();
+        let wait_max = VECTOR_WAIT_MAX.min(ctx.deadline.saturating_duration_since(start) / 2);
         let texts = [query.clone()];
-        let made = tokio::time::timeout(most, embedder.embed(&texts, EmbeddingRole::Query)).await;
-        let ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-        let away = |why: String| QueryVector {
+        let embedded =
+            tokio::time::timeout(wait_max, embedder.embed(&texts, EmbeddingRole::Query)).await;
+        let ms = Some(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let without_model = |why: String| QueryVector {
             ms,
-            note: Some(format!("answered by words, without the model: {why}")),
+            note: Some(format!("searched by words, without the model: {why}")),
             vector: None,
         };
-        match made {
-            Err(_) => away(format!("it took longer than {} ms", most.as_millis())),
-            Ok(Err(err)) => away(err.to_string()),
+        match embedded {
+            Err(_) => without_model(format!("it took longer than {} ms", wait_max.as_millis())),
+            Ok(Err(err)) => without_model(err.to_string()),
             Ok(Ok((vectors, _))) => match vectors.into_iter().next() {
                 Some(vector)
                     if vector.len() == embedder.space().dimensions
@@ -224,8 +224,11 @@ impl SearchAttempt<'_> {
                 {
                     QueryVector { vector: Some(vector), ms, note: None }
                 }
-                Some(vector) => away(format!("its vector of {} numbers is none", vector.len())),
-                None => away("it gave no vector".to_owned()),
+                Some(vector) => without_model(format!(
+                    "it returned an invalid vector of {} numbers",
+                    vector.len()
+                )),
+                None => without_model("it returned no vector".to_owned()),
             },
         }
     }
@@ -248,31 +251,31 @@ impl SearchAttempt<'_> {
             return Ok(Ok(self.read_documents(wanted).await?));
         };
         let checkout = self.collection.checkout().cloned();
-        let shown = root
+        let hits = root
             .run_blocking(ctx, move |root, watch| {
                 let checkout = checkout.and_then(|checkout| checkout.current(watch));
                 let mut reader = PassageReader { root, watch, checkout, files: BTreeMap::new() };
                 let mut hits = Vec::new();
-                for (at, score, shown) in wanted {
+                for (at, score, summary) in wanted {
                     if hits.len() >= top_k {
                         break;
                     }
                     watch.check_cancelled()?;
-                    match reader.read(&shown)? {
+                    match reader.read(&summary)? {
                         Some(CurrentFile { text, commit, title }) => {
                             let commit = commit.clone();
                             let title = title.clone();
-                            let hit = make_hit(score, shown, text, Map::new());
+                            let hit = make_hit(score, summary, text, Map::new());
                             hits.push((at, SearchHit { commit, title, ..hit }));
                         }
                         None if is_last => {}
-                        None => return Ok(Err(shown.path)),
+                        None => return Ok(Err(summary.path)),
                     }
                 }
                 Ok(Ok(hits))
             })
             .await?;
-        Ok(shown)
+        Ok(hits)
     }
 
     async fn read_documents(
@@ -281,22 +284,22 @@ impl SearchAttempt<'_> {
     ) -> Result<Vec<(usize, SearchHit)>, EngineError> {
         let mut known: BTreeMap<String, Option<(StoredDocument, Option<String>)>> = BTreeMap::new();
         let mut hits = Vec::new();
-        for (at, score, shown) in wanted {
+        for (at, score, summary) in wanted {
             if hits.len() >= self.query.request.top_k {
                 break;
             }
-            if !known.contains_key(&shown.path) {
-                let put = self.collection.engine.kept_document(shown.path.clone()).await?;
-                let put = put.filter(|put| put.etag == shown.etag);
-                let titled = put.map(|put| {
-                    let title = document_title(&put.path, &put.text);
-                    (put, title)
+            if !known.contains_key(&summary.path) {
+                let document = self.collection.engine.kept_document(summary.path.clone()).await?;
+                let document = document.filter(|it| it.etag == summary.etag);
+                let with_title = document.map(|document| {
+                    let title = document_title(&document.path, &document.text);
+                    (document, title)
                 });
-                known.insert(shown.path.clone(), titled);
+                known.insert(summary.path.clone(), with_title);
             }
             // The document may just have been removed or replaced.
-            if let Some(Some((put, title))) = known.get(&shown.path) {
-                let hit = make_hit(score, shown, &put.text, put.metadata.clone());
+            if let Some(Some((document, title))) = known.get(&summary.path) {
+                let hit = make_hit(score, summary, &document.text, document.metadata.clone());
                 hits.push((at, SearchHit { title: title.clone(), ..hit }));
             }
         }
@@ -305,12 +308,12 @@ impl SearchAttempt<'_> {
 }
 
 /// Adds two vectors and normalizes the sum. Returns the only one if the other is missing.
-fn combine(own: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
-    match (own, given) {
-        (Some(own), Some(given)) => {
-            Some(normalize(own.iter().zip(given).map(|(a, b)| a + b).collect()))
+fn combine(computed: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
+    match (computed, given) {
+        (Some(computed), Some(given)) => {
+            Some(normalize(computed.iter().zip(given).map(|(a, b)| a + b).collect()))
         }
-        (own, given) => own.or_else(|| given.map(<[f32]>::to_vec)),
+        (computed, given) => computed.or_else(|| given.map(<[f32]>::to_vec)),
     }
 }
 
@@ -329,11 +332,11 @@ fn rank_by_vectors(candidates: &[Candidate], top: usize) -> Vec<RankedCandidate>
         .enumerate()
         .map(|(at, it)| RankedCandidate { index: at, score: score(it) });
     let mut ranked: Vec<RankedCandidate> = scored.collect();
-    let place = |it: &RankedCandidate| {
+    let position = |it: &RankedCandidate| {
         let ChunkSummary { path, first, .. } = &candidates[it.index].summary;
         (path, *first)
     };
-    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| place(a).cmp(&place(b))));
+    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| position(a).cmp(&position(b))));
     ranked.truncate(top);
     ranked
 }
@@ -355,9 +358,9 @@ struct CurrentFile {
 }
 
 impl PassageReader<'_> {
-    /// Reads the file of `shown`. Returns `None` if it has changed since it was indexed.
-    fn read(&mut self, shown: &ChunkSummary) -> Result<Option<&CurrentFile>, ToolError> {
-        let path = &shown.path;
+    /// Reads the file of `summary`. Returns `None` if it has changed since it was indexed.
+    fn read(&mut self, summary: &ChunkSummary) -> Result<Option<&CurrentFile>, ToolError> {
+        let path = &summary.path;
         if !self.files.contains_key(path) {
             let Ok(file) = self.root.open_walked(Path::new(path)) else { return Ok(None) };
             let content = match file.read(0, file.meta().size(), self.watch) {
@@ -365,7 +368,7 @@ impl PassageReader<'_> {
                 Err(err) if err.fault == ToolFault::Canceled => return Err(err),
                 Err(_) => return Ok(None),
             };
-            if self.root.etag_of_content(&content, file.meta()).as_str() != shown.etag {
+            if self.root.etag_of_content(&content, file.meta()).as_str() != summary.etag {
                 return Ok(None);
             }
             let Ok(text) = String::from_utf8(content) else { return Ok(None) };
@@ -381,14 +384,14 @@ impl PassageReader<'_> {
 
 fn make_hit(
     score: f32,
-    shown: ChunkSummary,
-    read: &str,
+    summary: ChunkSummary,
+    text: &str,
     metadata: Map<String, Value>,
 ) -> SearchHit {
-    let ChunkSummary { path, first, last, kind, names, lang, tags, etag, commit, .. } = shown;
+    let ChunkSummary { path, first, last, kind, names, lang, tags, etag, commit, .. } = summary;
     let lines = (last as usize + 1).saturating_sub(first as usize);
     let skipped = (first as usize).saturating_sub(1);
-    let mut snippet: String = read.split_inclusive('\n').skip(skipped).take(lines).collect();
+    let mut snippet: String = text.split_inclusive('\n').skip(skipped).take(lines).collect();
     if snippet.ends_with('\n') {
         snippet.pop();
         if snippet.ends_with('\r') {

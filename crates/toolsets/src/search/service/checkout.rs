@@ -82,23 +82,23 @@ impl CheckoutReader {
     /// Git replaces its index first and moves `HEAD` later, without a lock in between. So a new
     /// index is read again until `HEAD` has had time to move.
     pub(super) fn current(&self, watch: &WorkMonitor) -> Option<CheckoutState> {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let commit = self.head_commit(watch)?;
-            let (added, is_new) = self.read_index(commit.len() / 2, watch)?;
+            let (index, is_new) = self.read_index(commit.len() / 2, watch)?;
             let is_free = |path: &str| matches!(self.root.kind_at(path), Ok(None));
             let is_locked = !is_free(".git/index.lock") || !is_free(".git/HEAD.lock");
             if is_locked || self.head_commit(watch)? != commit {
                 return None;
             }
             if !is_new {
-                return Some(CheckoutState { commit, index: added });
+                return Some(CheckoutState { commit, index });
             }
-            if begun.elapsed() > HEAD_MOVE_MAX {
+            if start.elapsed() > HEAD_MOVE_MAX {
                 return None;
             }
             watch.check_cancelled().ok()?;
-            #[allow(clippy::disallowed_methods, reason = "git tells nobody when it is done")]
+            #[allow(clippy::disallowed_methods, reason = "git does not report when it is done")]
             sleep(HEAD_CHECK_PAUSE);
         }
     }
@@ -111,25 +111,25 @@ impl CheckoutReader {
         // The clock of another machine may be ahead.
         let age = Duration::try_from(Timestamp::now().duration_since(file.meta().mtime()));
         let is_new = age.is_ok_and(|age| age < HEAD_MOVE_MAX);
-        let mut known = self.cached_index.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((before, added)) = &*known
-            && *before == stamp
+        let mut cached = self.cached_index.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((cached_stamp, index)) = &*cached
+            && *cached_stamp == stamp
         {
-            return Some((added.clone(), is_new));
+            return Some((index.clone(), is_new));
         }
         let written = GitFileStat::from_meta(file.meta())?.modified;
-        let added =
+        let index =
             GitIndex::parse(&read_file(&file, INDEX_BYTES_MAX, watch)?, name_bytes, written)?;
-        let added = Arc::new(added);
-        *known = Some((stamp, added.clone()));
-        Some((added, is_new))
+        let index = Arc::new(index);
+        *cached = Some((stamp, index.clone()));
+        Some((index, is_new))
     }
 
     /// Returns the name of the commit at `HEAD`.
     fn head_commit(&self, watch: &WorkMonitor) -> Option<String> {
-        let text = |path: &str, most: u64| {
+        let text = |path: &str, bytes_max: u64| {
             let file = self.root.open_file(path).ok()?;
-            String::from_utf8(read_file(&file, most, watch)?).ok()
+            String::from_utf8(read_file(&file, bytes_max, watch)?).ok()
         };
         let head = text(".git/HEAD", HEAD_BYTES_MAX)?;
         let Some(name) = head.strip_prefix("ref: ") else { return parse_object_name(&head) };
@@ -142,16 +142,18 @@ impl CheckoutReader {
         }
         let packed = text(".git/packed-refs", REFS_BYTES_MAX)?;
         let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(_, named)| *named == name).and_then(|(commit, _)| parse_object_name(commit))
+        lines
+            .find(|(_, ref_name)| *ref_name == name)
+            .and_then(|(commit, _)| parse_object_name(commit))
     }
 }
 
 impl CheckoutState {
     /// Returns the commit if it has the file at `path`, with this `meta` and `content`, unchanged.
     pub(super) fn commit_of(&self, path: &str, meta: &EntryMeta, content: &[u8]) -> Option<String> {
-        let seen = self.index.0.get(&hash_path(path.as_bytes()))?;
-        let is_untouched = !seen.is_racy && GitFileStat::from_meta(meta)? == seen.stat;
-        let is_same = is_untouched || object_name(content, self.commit.len()) == seen.name;
+        let entry = self.index.0.get(&hash_path(path.as_bytes()))?;
+        let is_untouched = !entry.is_racy && GitFileStat::from_meta(meta)? == entry.stat;
+        let is_same = is_untouched || object_name(content, self.commit.len()) == entry.name;
         is_same.then(|| self.commit.clone())
     }
 }
@@ -165,19 +167,19 @@ impl GitIndex {
         if !head.starts_with(b"DIRC") || !(2..=4).contains(&version) {
             return None;
         }
-        let mut added = HashMap::new();
+        let mut entries = HashMap::new();
         let mut path = Vec::new();
         for _ in 0..read_u32(head, 8)? {
-            let flags = 40 + name_bytes;
-            let (entry, after) = rest.split_at_checked(flags + 2)?;
-            let said = u16::from_be_bytes(entry[flags..].try_into().ok()?);
-            let is_extended = version > 2 && said & 0x4000 != 0;
-            let more = if is_extended { 2 } else { 0 };
-            let name = after.get(more..)?;
+            let flags_at = 40 + name_bytes;
+            let (entry, after) = rest.split_at_checked(flags_at + 2)?;
+            let flags = u16::from_be_bytes(entry[flags_at..].try_into().ok()?);
+            let is_extended = version > 2 && flags & 0x4000 != 0;
+            let extra = if is_extended { 2 } else { 0 };
+            let name = after.get(extra..)?;
             if version == 4 {
                 // Version 4 compresses a path to the part that differs from the previous path.
-                let (gone, name) = read_varint(name)?;
-                path.truncate(path.len().checked_sub(gone)?);
+                let (removed, name) = read_varint(name)?;
+                path.truncate(path.len().checked_sub(removed)?);
                 let end = memchr::memchr(0, name)?;
                 path.extend_from_slice(&name[..end]);
                 rest = &name[end + 1..];
@@ -187,25 +189,25 @@ impl GitIndex {
                 path.extend_from_slice(&name[..end]);
                 // An entry with its path is padded with NULs to a multiple of eight bytes, with one
                 // NUL at least.
-                let padded = (entry.len() + more + end + 8) & !7;
+                let padded = (entry.len() + extra + end + 8) & !7;
                 rest = rest.get(padded..)?;
             }
             let modified = (read_u32(entry, 8)?, read_u32(entry, 12)?);
             let mode = read_u32(entry, 24)?;
             let size = read_u32(entry, 36)?;
-            let is_merged = said & 0x3000 == 0;
+            let is_merged = flags & 0x3000 == 0;
             if is_merged && mode >> 12 == 0o10 {
                 let name = entry.get(40..40 + NAME_BYTES)?.try_into().ok()?;
                 // A file that was modified while the index was written may have changed again after
                 // that.
                 let is_racy = modified >= written;
-                added.insert(
+                entries.insert(
                     hash_path(&path),
                     GitIndexEntry { stat: GitFileStat { modified, size }, name, is_racy },
                 );
             }
         }
-        Some(Self(added))
+        Some(Self(entries))
     }
 }
 
@@ -233,9 +235,9 @@ fn object_name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
     name
 }
 
-fn read_file(file: &WorkspaceFile, most: u64, watch: &WorkMonitor) -> Option<Vec<u8>> {
+fn read_file(file: &WorkspaceFile, bytes_max: u64, watch: &WorkMonitor) -> Option<Vec<u8>> {
     let size = file.meta().size();
-    if size > most { None } else { file.read(0, size, watch).ok() }
+    if size > bytes_max { None } else { file.read(0, size, watch).ok() }
 }
 
 /// Returns `text` if it is the name of an object.

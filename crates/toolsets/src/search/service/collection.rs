@@ -20,6 +20,7 @@ use super::files::{IndexLimits, excluded_folders};
 use super::keeper::{self, IndexKeeper, KeeperMemory};
 use super::progress::{IndexProgress, IndexReport, IndexState};
 use super::{SearchService, not_current_message};
+use crate::counted::counted;
 use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
 use toolgate_world::Root;
 use toolgate_world::root::Etag;
@@ -64,8 +65,8 @@ impl SearchCollection {
         kept_in: &[&Path],
         service: &SearchService,
     ) -> Self {
-        let (told, progress) = watch::channel(IndexProgress::default());
-        let (asks, asked) = mpsc::channel(REQUESTS_MAX);
+        let (publisher, progress) = watch::channel(IndexProgress::default());
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
         let embedding = VectorMaker::new(service.embedder.clone(), Some(&root), &cancel);
         let keeper = IndexKeeper {
@@ -77,8 +78,8 @@ impl SearchCollection {
             },
             excluded: excluded_folders(&root, kept_in),
             embedding,
-            progress: told,
-            requests: asked,
+            progress: publisher,
+            requests,
             waiting: Vec::new(),
             reported: BTreeSet::new(),
             commits: 0,
@@ -88,7 +89,7 @@ impl SearchCollection {
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
         let checkout = Some(Arc::new(CheckoutReader::new(&root)));
         let root = Some(root);
-        let requests = KeeperChannel::Files(asks);
+        let requests = KeeperChannel::Files(sender);
         Self { engine, root, checkout, progress, requests, _keeper: keeper }
     }
 
@@ -97,22 +98,22 @@ impl SearchCollection {
         engine: Arc<dyn SearchEngine>,
         embedder: Option<Arc<dyn Embedder>>,
     ) -> Self {
-        let (told, progress) = watch::channel(IndexProgress::default());
-        let (asks, asked) = mpsc::channel(REQUESTS_MAX);
+        let (publisher, progress) = watch::channel(IndexProgress::default());
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
         let embedding = VectorMaker::new(embedder, None, &cancel);
-        let librarian = DocumentKeeper {
+        let keeper = DocumentKeeper {
             engine: engine.clone(),
             embedding,
-            progress: told,
-            requests: asked,
+            progress: publisher,
+            requests,
             cancel,
             waiting: Vec::new(),
             interrupted: None,
             rebuilt: None,
         };
-        let keeper = AbortOnDropHandle::new(tokio::spawn(librarian.run_until_closed()));
-        let requests = KeeperChannel::Documents(asks);
+        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
+        let requests = KeeperChannel::Documents(sender);
         Self { engine, root: None, checkout: None, progress, requests, _keeper: keeper }
     }
 
@@ -155,17 +156,17 @@ impl SearchCollection {
     ) -> Result<IndexReport, ToolError> {
         let (done, mut caught_up) = oneshot::channel();
         // If too many wait already, this search uses the index as it is.
-        let asked = match &self.requests {
-            KeeperChannel::Files(asks) => {
-                asks.try_send(keeper::KeeperRequest::CatchUp(done)).is_ok()
+        let was_sent = match &self.requests {
+            KeeperChannel::Files(sender) => {
+                sender.try_send(keeper::KeeperRequest::CatchUp(done)).is_ok()
             }
-            KeeperChannel::Documents(asks) => {
-                asks.try_send(documents::DocumentKeeperRequest::CatchUp(done)).is_ok()
+            KeeperChannel::Documents(sender) => {
+                sender.try_send(documents::DocumentKeeperRequest::CatchUp(done)).is_ok()
             }
         };
         let mut progress = self.progress.clone();
         loop {
-            if !asked {
+            if !was_sent {
                 break;
             }
             tokio::select! {
@@ -176,10 +177,11 @@ impl SearchCollection {
                     }
                     let IndexProgress { state, files, total, .. } = progress.borrow_and_update().clone();
                     if state.is_building() {
-                        #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-                        let part = files as f64;
-                        let whole = total.map(|total| total as f64);
-                        ctx.report_progress(part, whole, Some(format!("{files} files indexed")));
+                        let message = format!("{} indexed", counted(files, "file", "files"));
+                        #[allow(clippy::cast_precision_loss, reason = "progress is approximate")]
+                        let done = files as f64;
+                        let total = total.map(|total| total as f64);
+                        ctx.report_progress(done, total, Some(message));
                     }
                 }
                 () = tokio::time::sleep_until(until.into()) => break,
@@ -192,7 +194,7 @@ impl SearchCollection {
         let progress = self.progress.borrow();
         match progress.state {
             IndexState::Away => {
-                let why = progress.note.as_deref().unwrap_or("it is away");
+                let why = progress.note.as_deref().unwrap_or("it is unavailable");
                 let message = format!("{}: {why}", not_current_message(name));
                 Err(ToolError::new(ToolFault::Unavailable, message))
             }
@@ -206,9 +208,9 @@ impl SearchCollection {
 
     /// Asks the keeper to read the file at `path`, which changed without an event.
     pub(super) fn report_changed(&self, path: String) {
-        if let KeeperChannel::Files(asks) = &self.requests {
+        if let KeeperChannel::Files(sender) = &self.requests {
             // If the queue is full, the next search reports the file again.
-            let _ = asks.try_send(keeper::KeeperRequest::Changed(path));
+            let _ = sender.try_send(keeper::KeeperRequest::Changed(path));
         }
     }
 
@@ -221,11 +223,11 @@ impl SearchCollection {
         match err {
             EngineError::Damaged(why) => {
                 match &self.requests {
-                    KeeperChannel::Files(asks) => {
-                        drop(asks.send(keeper::KeeperRequest::Damaged(why)).await);
+                    KeeperChannel::Files(sender) => {
+                        drop(sender.send(keeper::KeeperRequest::Damaged(why)).await);
                     }
-                    KeeperChannel::Documents(asks) => {
-                        drop(asks.send(documents::DocumentKeeperRequest::Damaged(why)).await);
+                    KeeperChannel::Documents(sender) => {
+                        drop(sender.send(documents::DocumentKeeperRequest::Damaged(why)).await);
                     }
                 }
                 Ok(())
@@ -247,18 +249,19 @@ impl SearchCollection {
         remove: Vec<String>,
         documents_max: u64,
     ) -> Result<Result<ChangeSummary, EngineError>, ToolError> {
-        let ended = || ToolError::failed("the index has ended");
-        let KeeperChannel::Documents(asks) = &self.requests else {
-            return Err(ToolError::invalid("/namespace", "it has files, which are not put"));
+        let stopped = || ToolError::failed("the index has stopped");
+        let KeeperChannel::Documents(sender) = &self.requests else {
+            return Err(ToolError::invalid("/namespace", "it has files, not documents"));
         };
-        let made = move || put.into_iter().map(NewDocument::into_stored).collect::<Vec<_>>();
-        let put = tokio::task::spawn_blocking(made)
-            .await
-            .map_err(|err| ToolError::with_cause("taking documents apart failed", err))?;
+        let split = move || put.into_iter().map(NewDocument::into_stored).collect::<Vec<_>>();
+        let put = tokio::task::spawn_blocking(split).await.map_err(|err| {
+            ToolError::with_cause("splitting documents into passages failed", err)
+        })?;
         let (done, changed) = oneshot::channel();
         let change = DocumentChange { put, remove, documents_max, done };
-        asks.send(documents::DocumentKeeperRequest::Change(change)).await.map_err(|_| ended())?;
-        changed.await.map_err(|_| ended())
+        let request = documents::DocumentKeeperRequest::Change(change);
+        sender.send(request).await.map_err(|_| stopped())?;
+        changed.await.map_err(|_| stopped())
     }
 }
 
@@ -267,10 +270,10 @@ impl NewDocument {
         let Self { id, text, sort, tags, metadata } = self;
         let etag = Etag::from_content(text.as_bytes()).to_string();
         // The etag covers the tags and metadata, too.
-        let beside = serde_json::to_string(&(&sort, &tags, &metadata)).unwrap_or_default();
+        let other_fields = serde_json::to_string(&(&sort, &tags, &metadata)).unwrap_or_default();
         let etag = match tags.is_empty() && metadata.is_empty() {
             true => etag,
-            false => Etag::from_content(format!("{etag} {beside}").as_bytes()).to_string(),
+            false => Etag::from_content(format!("{etag} {other_fields}").as_bytes()).to_string(),
         };
         StoredDocument {
             chunks: chunks(&sort, &text),

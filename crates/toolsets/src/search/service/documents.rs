@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::embedding::{EmbeddedBatch, VectorMaker};
 use super::progress::{IndexProgress, IndexState};
+use crate::counted::counted;
 use crate::search::engines::{
     EngineError, EngineStatus, EngineWriter, IndexOpenOutcome, SearchEngine, StoredDocument,
 };
@@ -66,16 +67,16 @@ pub(super) struct DocumentKeeper {
 }
 
 impl DocumentKeeper {
-    /// Keeps the index until nobody can ask for it.
+    /// Keeps the index until no requests can arrive any more.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         loop {
-            let begun = Instant::now();
+            let start = Instant::now();
             let why = match self.run_once().await {
                 Ok(never) => match never {},
                 Err(None) => return,
                 Err(Some(EngineError::Damaged(why))) => {
-                    tracing::warn!("an index of documents is built anew: {why}");
+                    tracing::warn!("an index of documents is being rebuilt: {why}");
                     let rebuilding =
                         IndexProgress { state: IndexState::Rebuilding, ..IndexProgress::default() };
                     self.progress.send_replace(rebuilding);
@@ -90,7 +91,7 @@ impl DocumentKeeper {
                 }
                 Err(Some(EngineError::Unavailable(why) | EngineError::Failed(why))) => why,
             };
-            tracing::warn!("an index of documents is not kept now: {why}");
+            tracing::warn!("an index of documents is unavailable now: {why}");
             self.progress.send_modify(|it| {
                 it.state = IndexState::Away;
                 it.note = Some(why.clone());
@@ -100,7 +101,7 @@ impl DocumentKeeper {
                 drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
             }
             // The first request after a failure gets its reason. The cause may be gone by then.
-            let again = begun + RETRY_PAUSE;
+            let retry_at = start + RETRY_PAUSE;
             loop {
                 match self.requests.recv().await {
                     None => return,
@@ -110,7 +111,7 @@ impl DocumentKeeper {
                         drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
                     }
                 }
-                if Instant::now() >= again {
+                if Instant::now() >= retry_at {
                     break;
                 }
             }
@@ -125,7 +126,7 @@ impl DocumentKeeper {
 
     async fn run_once(&mut self) -> Result<Infallible, Option<EngineError>> {
         let rebuilt = match self.engine.open_index().await? {
-            IndexOpenOutcome::Rebuilt(why) => Some(format!("built anew: {why}")),
+            IndexOpenOutcome::Rebuilt(why) => Some(format!("rebuilt: {why}")),
             IndexOpenOutcome::Created | IndexOpenOutcome::Existing => None,
         };
         self.publish_ready(rebuilt).await?;
@@ -139,8 +140,8 @@ impl DocumentKeeper {
             }
             let next = tokio::select! {
                 biased;
-                ask = self.requests.recv() => DocumentKeeperEvent::Request(ask),
-                made = self.embedding.next_batch(&self.engine) => DocumentKeeperEvent::Embedded(made),
+                request = self.requests.recv() => DocumentKeeperEvent::Request(request),
+                batch = self.embedding.next_batch(&self.engine) => DocumentKeeperEvent::Embedded(batch),
             };
             match next {
                 DocumentKeeperEvent::Request(None) => return Err(None),
@@ -202,20 +203,21 @@ impl DocumentKeeper {
         let added = put.len() as u64 - replaced;
         let documents = known.len() as u64 - removed + added;
         if added > 0 && documents > documents_max {
+            let documents = counted(documents, "document", "documents");
             return Err(EngineError::Failed(format!(
-                "there would be {documents} documents in the namespace; `search.documents_max` is \
-                 {documents_max}: remove some first"
+                "the namespace would have {documents}; `search.documents_max` is {documents_max}: \
+                 remove some first"
             )));
         }
         writer.remove(remove).await?;
         writer.put(put).await?;
         if let Some((put, why)) = writer.take_rejected().pop() {
-            return Err(EngineError::Failed(format!("`{}` cannot be put: {why}", put.path)));
+            return Err(EngineError::Failed(format!("`{}` cannot be stored: {why}", put.path)));
         }
         writer.commit().await?;
         // The change is committed, even if releasing resources fails.
         if let Err(err) = writer.release_resources().await {
-            tracing::warn!("an index of documents does not come to rest: {err}");
+            tracing::warn!("releasing resources of an index of documents failed: {err}");
         }
         Ok(ChangeSummary { added, replaced, removed, documents })
     }
@@ -244,10 +246,10 @@ impl DocumentKeeper {
 
     async fn publish_ready(&mut self, note: Option<String>) -> Result<(), EngineError> {
         let EngineStatus { documents, chunks, with_vectors, .. } = self.engine.status().await?;
-        let trouble = self.embedding.failure_note();
+        let failure = self.embedding.failure_note();
         let vectors = self.embedding.is_configured().then_some(with_vectors);
         self.progress.send_modify(|it| {
-            let rebuilt = note.or_else(|| it.note.take().filter(|it| it.starts_with("built anew")));
+            let rebuilt = note.or_else(|| it.note.take().filter(|it| it.starts_with("rebuilt: ")));
             *it = IndexProgress {
                 state: IndexState::Ready,
                 files: documents,
@@ -255,7 +257,7 @@ impl DocumentKeeper {
                 chunks,
                 vectors,
                 complete: true,
-                note: trouble.or(rebuilt),
+                note: failure.or(rebuilt),
                 write_failed: false,
             };
         });

@@ -16,6 +16,7 @@ use toolgate_search::document::borrow_texts;
 use toolgate_search::embedder::{EmbeddingRole, embedding_text};
 use toolgate_search::{ChunkHash, Embedder, IndexDocument};
 
+use crate::counted::counted;
 use crate::search::engines::{EngineError, PendingChunk, SearchEngine};
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
@@ -26,7 +27,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// The prefix of a note that there are no vectors.
-pub(super) const NO_VECTORS: &str = "no vectors by the model now: ";
+pub(super) const NO_VECTORS: &str = "no vectors of the model now: ";
 
 /// Vectors by the hash of their chunk.
 type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
@@ -100,12 +101,12 @@ impl VectorMaker {
         let embedder = embedder.clone();
         let root = self.root.clone();
         let cancel = &self.cancel;
-        let making = self.task.get_or_insert_with(|| {
+        let task = self.task.get_or_insert_with(|| {
             Box::pin(embed_batch(engine.clone(), embedder, root, cancel.clone()))
         });
-        let made = making.await;
+        let result = task.await;
         self.task = None;
-        match made {
+        match result {
             Ok(Some(vectors)) => {
                 (self.pause, self.failure) = (PAUSE_MIN, None);
                 EmbeddedBatch { vectors: Some(vectors) }
@@ -116,7 +117,7 @@ impl VectorMaker {
             }
             Err(why) => {
                 if self.failure.as_ref() != Some(&why) {
-                    tracing::warn!("vectors for searching are not made now: {why}");
+                    tracing::warn!("the model makes no vectors for the search index now: {why}");
                 }
                 self.failure = Some(why);
                 self.not_before = Some(Instant::now() + self.pause);
@@ -134,17 +135,17 @@ async fn embed_batch(
     root: Option<Root>,
     cancel: CancellationToken,
 ) -> Result<Option<HashedVectors>, String> {
-    let said = |err: EngineError| err.to_string();
-    let most = embedder.batch_max().max(1);
+    let message = |err: EngineError| err.to_string();
+    let batch_max = embedder.batch_max().max(1);
     // More than one batch is requested, because some chunks may have changed.
-    let waiting = engine.pending_chunks(most.saturating_mul(4)).await.map_err(said)?;
+    let waiting = engine.pending_chunks(batch_max.saturating_mul(4)).await.map_err(message)?;
     let (hashes, texts) = match root {
         Some(root) => {
             let watch = WorkMonitor::silent(cancel);
-            let read = spawn_blocking(move || read_texts(&root, &waiting, most, &watch)).await;
+            let read = spawn_blocking(move || read_texts(&root, &waiting, batch_max, &watch)).await;
             read.map_err(|err| format!("reading the workspace failed: {err}"))?
         }
-        None => kept_texts(&*engine, &waiting, most).await.map_err(said)?,
+        None => kept_texts(&*engine, &waiting, batch_max).await.map_err(message)?,
     };
     if texts.is_empty() {
         return Ok(None);
@@ -152,14 +153,14 @@ async fn embed_batch(
     let (vectors, _) =
         embedder.embed(&texts, EmbeddingRole::Chunk).await.map_err(|err| err.to_string())?;
     if vectors.len() != hashes.len() {
-        let got = vectors.len();
-        let asked = hashes.len();
-        return Err(format!("the model gave {got} vectors for {asked} texts"));
+        let vectors = counted(vectors.len() as u64, "vector", "vectors");
+        let texts = counted(hashes.len() as u64, "text", "texts");
+        return Err(format!("the model returned {vectors} for {texts}"));
     }
     let space = embedder.space();
     for vector in &vectors {
         check_vector(vector, space.dimensions)
-            .map_err(|why| format!("the model's vector {why}"))?;
+            .map_err(|why| format!("a vector of the model {why}"))?;
     }
     Ok(Some(hashes.into_iter().zip(vectors).collect()))
 }
@@ -179,37 +180,37 @@ fn check_vector(vector: &[f32], dimensions: usize) -> Result<(), String> {
 fn read_texts(
     root: &Root,
     waiting: &[PendingChunk],
-    most: usize,
+    batch_max: usize,
     watch: &WorkMonitor,
 ) -> (Vec<ChunkHash>, Vec<String>) {
-    let mut told = EmbeddingTexts::new(waiting);
-    for path in told.paths() {
-        if told.hashes.len() >= most || watch.check_cancelled().is_err() {
+    let mut batch = EmbeddingTexts::new(waiting);
+    for path in batch.paths() {
+        if batch.hashes.len() >= batch_max || watch.check_cancelled().is_err() {
             break;
         }
         let Ok(file) = root.open_walked(Path::new(&path)) else { continue };
         let Ok(content) = file.read(0, file.meta().size(), watch) else { continue };
         let Ok(text) = String::from_utf8(content) else { continue };
-        told.add_document(&path, &text, &chunks(&path, &text), most);
+        batch.add_document(&path, &text, &chunks(&path, &text), batch_max);
     }
-    (told.hashes, told.texts)
+    (batch.hashes, batch.texts)
 }
 
 async fn kept_texts(
     engine: &dyn SearchEngine,
     waiting: &[PendingChunk],
-    most: usize,
+    batch_max: usize,
 ) -> Result<(Vec<ChunkHash>, Vec<String>), EngineError> {
-    let mut told = EmbeddingTexts::new(waiting);
-    for path in told.paths() {
-        if told.hashes.len() >= most {
+    let mut batch = EmbeddingTexts::new(waiting);
+    for path in batch.paths() {
+        if batch.hashes.len() >= batch_max {
             break;
         }
-        if let Some(put) = engine.kept_document(path.clone()).await? {
-            told.add_document(&path, &put.text, &put.chunks, most);
+        if let Some(document) = engine.kept_document(path.clone()).await? {
+            batch.add_document(&path, &document.text, &document.chunks, batch_max);
         }
     }
-    Ok((told.hashes, told.texts))
+    Ok((batch.hashes, batch.texts))
 }
 
 /// Texts for the model, collected document by document.
@@ -239,7 +240,7 @@ impl EmbeddingTexts {
         path: &str,
         text: &str,
         chunks: &[toolgate_chunks::TextChunk],
-        most: usize,
+        batch_max: usize,
     ) {
         let document = IndexDocument {
             path,
@@ -255,7 +256,7 @@ impl EmbeddingTexts {
             let texts = document.texts(chunk);
             let texts = borrow_texts(&texts);
             let hash = ChunkHash::for_texts(&texts);
-            if self.hashes.len() < most && self.wanted.remove(&hash) {
+            if self.hashes.len() < batch_max && self.wanted.remove(&hash) {
                 self.hashes.push(hash);
                 self.texts.push(embedding_text(&texts));
             }

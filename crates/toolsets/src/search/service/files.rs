@@ -69,31 +69,28 @@ impl TrackedFiles {
         root: &Root,
         (tracker, first): (FileTracker, FolderUpdate),
         documents: BTreeMap<String, engines::StoredVersion>,
-        bounds: IndexLimits,
+        limits: IndexLimits,
         watch: &WorkMonitor,
     ) -> Result<(Self, IndexWork), ToolError> {
-        let texts = documents.len();
-        let known = documents.into_iter().map(|(path, it)| {
+        let documents_count = documents.len();
+        let tracked = documents.into_iter().map(|(path, it)| {
             let engines::StoredVersion { stamp, etag } = it;
-            let known = TrackedFile { stamp: stamp.into(), etag: Some(etag.into()), bytes: 0 };
-            (path, known)
+            let file = TrackedFile { stamp: stamp.into(), etag: Some(etag.into()), bytes: 0 };
+            (path, file)
         });
-        let known = known.collect();
-        let root = root.clone();
-        let cut = BTreeMap::new();
         let mut files = Self {
-            root,
+            root: root.clone(),
             tracker,
-            tracked: known,
-            limits: bounds,
-            text_count: texts,
+            tracked: tracked.collect(),
+            limits,
+            text_count: documents_count,
             bytes: 0,
-            left_out: cut,
+            left_out: BTreeMap::new(),
         };
-        let mut todo = IndexWork::default();
-        files.compare(first, &mut todo, watch)?;
-        files.drop_excess(&mut todo);
-        Ok((files, todo))
+        let mut work = IndexWork::default();
+        files.compare(first, &mut work, watch)?;
+        files.drop_excess(&mut work);
+        Ok((files, work))
     }
 
     /// Returns the number of files with text.
@@ -118,14 +115,14 @@ impl TrackedFiles {
     ) -> Result<IndexWork, ToolError> {
         // The kernel does not report the removal of a folder that is held open.
         if self.root.is_deleted() {
-            let why = "the workspace is not there any more";
+            let why = "the workspace no longer exists";
             return Err(ToolError::new(ToolFault::Unavailable, why));
         }
-        let mut todo = IndexWork::default();
+        let mut work = IndexWork::default();
         match self.tracker.read_changes() {
             FileChanges::Everything => {
-                let looked = self.tracker.rescan(watch)?;
-                self.compare(looked, &mut todo, watch)?;
+                let update = self.tracker.rescan(watch)?;
+                self.compare(update, &mut work, watch)?;
             }
             FileChanges::Entries(mut folders) => {
                 for path in changed {
@@ -136,13 +133,13 @@ impl TrackedFiles {
                     }
                 }
                 for (folder, names) in folders {
-                    let looked = self.tracker.rescan_folder(&folder, &names, watch)?;
-                    self.compare(looked, &mut todo, watch)?;
+                    let update = self.tracker.rescan_folder(&folder, &names, watch)?;
+                    self.compare(update, &mut work, watch)?;
                 }
             }
         }
-        self.restore_left_out(&mut todo);
-        Ok(todo)
+        self.restore_left_out(&mut work);
+        Ok(work)
     }
 
     /// Returns true if another text file of `bytes` fits the limits.
@@ -150,69 +147,69 @@ impl TrackedFiles {
         self.text_count < self.limits.files_max && self.bytes + bytes <= self.limits.bytes_max
     }
 
-    /// Adds files to `todo` that were left out and fit the limits now.
-    fn restore_left_out(&mut self, todo: &mut IndexWork) {
+    /// Adds files to `work` that were left out and fit the limits now.
+    fn restore_left_out(&mut self, work: &mut IndexWork) {
         if self.left_out.is_empty() {
             return;
         }
         let IndexLimits { files_max, bytes_max } = self.limits;
         let mut texts = self.text_count;
         let mut bytes = self.bytes;
-        let leaves = todo.gone.iter().filter_map(|path| self.tracked.get(path));
-        for known in leaves.filter(|known| known.etag.is_some()) {
-            (texts, bytes) = (texts - 1, bytes - known.bytes);
+        let removed = work.gone.iter().filter_map(|path| self.tracked.get(path));
+        for file in removed.filter(|file| file.etag.is_some()) {
+            (texts, bytes) = (texts - 1, bytes - file.bytes);
         }
-        let mut back = Vec::new();
+        let mut restored = Vec::new();
         for (path, size) in &self.left_out {
             if texts >= files_max {
                 break;
             }
             if bytes + size <= bytes_max {
                 (texts, bytes) = (texts + 1, bytes + size);
-                back.push(StaleFile { path: path.clone(), etag: None, size: *size });
+                restored.push(StaleFile { path: path.clone(), etag: None, size: *size });
             }
         }
-        for stale in &back {
+        for stale in &restored {
             self.left_out.remove(&stale.path);
         }
-        todo.read.extend(back);
+        work.read.extend(restored);
     }
 
     /// Removes files that exceed the limits, which may be lower than before.
-    fn drop_excess(&mut self, todo: &mut IndexWork) {
+    fn drop_excess(&mut self, work: &mut IndexWork) {
         let mut texts = self.text_count;
         let mut bytes = self.bytes;
-        let in_it = self.tracked.iter().rev().filter(|(_, known)| known.etag.is_some());
-        for (path, known) in in_it {
+        let indexed = self.tracked.iter().rev().filter(|(_, file)| file.etag.is_some());
+        for (path, file) in indexed {
             if texts <= self.limits.files_max && bytes <= self.limits.bytes_max {
                 break;
             }
-            (texts, bytes) = (texts - 1, bytes - known.bytes);
-            todo.read.retain(|stale| stale.path != *path);
-            todo.gone.push(path.clone());
-            self.left_out.insert(path.clone(), known.bytes);
+            (texts, bytes) = (texts - 1, bytes - file.bytes);
+            work.read.retain(|stale| stale.path != *path);
+            work.gone.push(path.clone());
+            self.left_out.insert(path.clone(), file.bytes);
         }
     }
 
     fn compare(
         &mut self,
-        looked: FolderUpdate,
-        todo: &mut IndexWork,
+        update: FolderUpdate,
+        work: &mut IndexWork,
         watch: &WorkMonitor,
     ) -> Result<(), ToolError> {
-        let FolderUpdate { files, complete_folders: whole, removed: gone } = looked;
+        let FolderUpdate { files, complete_folders, removed } = update;
         // Paths that are not UTF-8 cannot be shown to callers.
         let named = |(path, meta): (PathBuf, EntryMeta)| {
             Some((path.into_os_string().into_string().ok()?, meta))
         };
         let files: BTreeMap<String, EntryMeta> = files.into_iter().filter_map(named).collect();
-        for folder in &whole {
-            todo.gone.extend(
+        for folder in &complete_folders {
+            work.gone.extend(
                 self.paths_beneath(folder).filter(|path| !files.contains_key(*path)).cloned(),
             );
         }
-        for path in &gone {
-            todo.gone.extend(
+        for path in &removed {
+            work.gone.extend(
                 self.paths_beneath(path).filter(|path| !files.contains_key(*path)).cloned(),
             );
         }
@@ -221,24 +218,24 @@ impl TrackedFiles {
             let stamp = meta.stamp().to_bytes();
             let size = meta.size();
             match self.tracked.get_mut(&path) {
-                Some(known) if *known.stamp == stamp => {
-                    if known.etag.is_some() {
-                        self.bytes = self.bytes + size - known.bytes;
-                        known.bytes = size;
+                Some(file) if *file.stamp == stamp => {
+                    if file.etag.is_some() {
+                        self.bytes = self.bytes + size - file.bytes;
+                        file.bytes = size;
                     }
                 }
-                known => {
-                    let etag = known.and_then(|it| it.etag.as_deref()).map(str::to_owned);
+                file => {
+                    let etag = file.and_then(|it| it.etag.as_deref()).map(str::to_owned);
                     self.left_out.remove(&path);
                     if etag.is_none() && !self.has_room(size) {
                         self.mark_left_out(path, stamp.into(), size);
                     } else {
-                        todo.read.push(StaleFile { path, etag, size });
+                        work.read.push(StaleFile { path, etag, size });
                     }
                 }
             }
         }
-        for path in &todo.gone {
+        for path in &work.gone {
             self.left_out.remove(path);
             if !self.tracked.contains_key(path) {
                 continue;
@@ -247,8 +244,8 @@ impl TrackedFiles {
                 self.tracked.remove(path);
             }
         }
-        let known = &self.tracked;
-        todo.gone.retain(|path| known.contains_key(path));
+        let tracked = &self.tracked;
+        work.gone.retain(|path| tracked.contains_key(path));
         Ok(())
     }
 
@@ -264,25 +261,25 @@ impl TrackedFiles {
     }
 
     /// Updates the known files after reading, and returns the changes for the index.
-    pub(super) fn record_read(&mut self, taken: Vec<FileReading>) -> IndexBatch {
+    pub(super) fn record_read(&mut self, readings: Vec<FileReading>) -> IndexBatch {
         let mut batch = IndexBatch::default();
-        for FileReading { path, stamp, content: what } in taken {
+        for FileReading { path, stamp, content } in readings {
             let stamp = stamp.into_boxed_slice();
-            match what {
+            match content {
                 IndexableContent::Text(put) => {
                     let bytes = put.text.len() as u64;
-                    let was = self.tracked.get(&path).filter(|it| it.etag.is_some());
-                    let (texts, before) = was.map_or((0, 0), |it| (1, it.bytes));
-                    let all = self.bytes - before + bytes;
+                    let previous = self.tracked.get(&path).filter(|it| it.etag.is_some());
+                    let (texts, previous_bytes) = previous.map_or((0, 0), |it| (1, it.bytes));
+                    let total_bytes = self.bytes - previous_bytes + bytes;
                     if self.text_count - texts >= self.limits.files_max
-                        || all > self.limits.bytes_max
+                        || total_bytes > self.limits.bytes_max
                     {
                         self.forget(path.clone(), &mut batch);
                         self.mark_left_out(path, stamp, bytes);
                         continue;
                     }
                     self.text_count += 1 - texts;
-                    self.bytes = all;
+                    self.bytes = total_bytes;
                     let etag = Some(put.etag.as_str().into());
                     self.tracked.insert(path, TrackedFile { stamp, etag, bytes });
                     batch.put.push(*put);

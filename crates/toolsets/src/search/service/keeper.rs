@@ -100,7 +100,7 @@ enum KeeperStop {
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
     Root(ToolError),
-    /// Nobody can send messages any more.
+    /// No requests can arrive any more.
     Closed,
 }
 
@@ -117,15 +117,15 @@ impl From<ToolError> for KeeperStop {
 }
 
 impl IndexKeeper {
-    /// Keeps the index until nobody can ask for it.
+    /// Keeps the index until no requests can arrive any more.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         let mut failures = 0;
         let mut failed = Instant::now();
         loop {
-            let begun = Instant::now();
+            let start = Instant::now();
             let Err(stopped) = self.run_once().await;
-            let unwritten = matches!(stopped, KeeperStop::WriteFailed(_));
+            let write_failed = matches!(stopped, KeeperStop::WriteFailed(_));
             let why = match stopped {
                 KeeperStop::Closed => return,
                 KeeperStop::WriteFailed(why) | KeeperStop::Engine(EngineError::Failed(why)) => {
@@ -134,7 +134,7 @@ impl IndexKeeper {
                     failed = Instant::now();
                     if failures <= RETRIES_MAX {
                         // A scan finds again all that was not committed.
-                        tracing::warn!("an index for searching is looked through again: {why}");
+                        tracing::warn!("a search index was not written, retrying: {why}");
                         continue;
                     }
                     why
@@ -154,23 +154,23 @@ impl IndexKeeper {
                 KeeperStop::Engine(EngineError::Unavailable(why)) => why,
                 KeeperStop::Root(err) => err.message,
             };
-            tracing::warn!("an index for searching is not kept now: {why}");
+            tracing::warn!("a search index is not updated now: {why}");
             self.progress.send_modify(|it| {
                 // The keeper tries again by itself. Until then searches use the earlier content.
-                it.state = if unwritten { IndexState::Building } else { IndexState::Away };
+                it.state = if write_failed { IndexState::Building } else { IndexState::Away };
                 it.complete = false;
-                it.write_failed = unwritten;
+                it.write_failed = write_failed;
                 it.note = Some(why);
             });
-            if self.pause(begun).await.is_none() {
+            if self.pause(start).await.is_none() {
                 return;
             }
         }
     }
 
     fn report_rebuild(&self, why: &str) {
-        tracing::warn!("an index for searching is built anew: {why}");
-        let note = Some(format!("built anew: {why}"));
+        tracing::warn!("a search index is being rebuilt: {why}");
+        let note = Some(format!("rebuilt: {why}"));
         self.progress.send_replace(IndexProgress {
             state: IndexState::Rebuilding,
             note,
@@ -184,18 +184,19 @@ impl IndexKeeper {
         self.memory.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE_ASKED)
     }
 
-    /// Pauses after a failure. Returns `None` if nobody can ask any more.
-    async fn pause(&mut self, begun: Instant) -> Option<()> {
-        let asked = begun + RETRY_PAUSE_ASKED;
-        let unasked = Instant::now() + RETRY_PAUSE;
+    /// Pauses after a failure of the attempt that began at `start`. Returns `None` if no requests
+    /// can arrive any more.
+    async fn pause(&mut self, start: Instant) -> Option<()> {
+        let retry_if_asked = start + RETRY_PAUSE_ASKED;
+        let retry_at = Instant::now() + RETRY_PAUSE;
         self.release_waiting();
         loop {
-            let ask = tokio::select! {
-                ask = self.requests.recv() => ask?,
-                () = sleep_until(unasked) => return Some(()),
+            let request = tokio::select! {
+                request = self.requests.recv() => request?,
+                () = sleep_until(retry_at) => return Some(()),
             };
-            self.accept(ask);
-            if Instant::now() >= asked {
+            self.accept(request);
+            if Instant::now() >= retry_if_asked {
                 return Some(());
             }
             self.release_waiting();
@@ -207,8 +208,9 @@ impl IndexKeeper {
         release(take(&mut self.waiting));
     }
 
-    fn accept(&mut self, ask: KeeperRequest) -> Option<String> {
-        match ask {
+    /// Records `request`. Returns the reason if the index must be rebuilt.
+    fn accept(&mut self, request: KeeperRequest) -> Option<String> {
+        match request {
             KeeperRequest::CatchUp(one) => {
                 self.waiting.push(one);
                 None
@@ -249,14 +251,14 @@ impl IndexKeeper {
         let documents = self.engine.documents().await?;
         let first = flatten_join(first.task.await)?;
         let root = self.root.clone();
-        let bounds = self.bounds;
-        let (files, todo) = self
-            .run_blocking(move |watch| TrackedFiles::new(&root, first, documents, bounds, watch))
+        let limits = self.bounds;
+        let (files, work) = self
+            .run_blocking(move |watch| TrackedFiles::new(&root, first, documents, limits, watch))
             .await?;
-        let mut files = self.index_changes(files, todo, &mut *writer).await?;
+        let mut files = self.index_changes(files, work, &mut *writer).await?;
         self.publish_ready(&files, &mut *writer).await?;
         let queue = files.tracker.queue().map_err(|err| {
-            KeeperStop::Root(ToolError::with_cause("changes of files cannot be heard of", err))
+            KeeperStop::Root(ToolError::with_cause("watching files for changes failed", err))
         })?;
         let mut due: Option<Instant> = None;
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
@@ -270,27 +272,27 @@ impl IndexKeeper {
             }
             let next = tokio::select! {
                 biased;
-                ask = self.requests.recv() => KeeperEvent::Request(ask),
+                request = self.requests.recv() => KeeperEvent::Request(request),
                 () = wait_until(due) => KeeperEvent::ReadDue,
                 () = wait_for_event(queue.as_ref()), if due.is_none() => KeeperEvent::FilesChanged,
                 () = wait_until(quiet_at) => KeeperEvent::Idle,
-                made = self.embedding.next_batch(&self.engine) => KeeperEvent::Embedded(made),
+                batch = self.embedding.next_batch(&self.engine) => KeeperEvent::Embedded(batch),
             };
-            let wrote = self.commits;
+            let commits_before = self.commits;
             match next {
                 KeeperEvent::Request(None) => return Err(KeeperStop::Closed),
-                KeeperEvent::Request(Some(ask)) => {
-                    if let Some(why) = self.accept(ask) {
+                KeeperEvent::Request(Some(request)) => {
+                    if let Some(why) = self.accept(request) {
                         return Err(KeeperStop::Engine(EngineError::Damaged(why)));
                     }
                     due = None;
                     files = self.catch_up(files, &mut *writer).await?;
                 }
                 KeeperEvent::ReadDue => {
-                    let begun = Instant::now();
+                    let start = Instant::now();
                     files = self.catch_up(files, &mut *writer).await?;
                     // This pause bounds the cost, however often files are written.
-                    due = Some(begun.elapsed() * PAUSE_FACTOR)
+                    due = Some(start.elapsed() * PAUSE_FACTOR)
                         .filter(|rest| *rest > GATHER_TIME)
                         .map(|rest| Instant::now() + rest.min(PAUSE_MAX));
                 }
@@ -299,8 +301,8 @@ impl IndexKeeper {
                     map_write_error(writer.release_resources().await)?;
                     quiet_at = None;
                 }
-                KeeperEvent::Embedded(made) => {
-                    if let Some(vectors) = made.vectors {
+                KeeperEvent::Embedded(batch) => {
+                    if let Some(vectors) = batch.vectors {
                         map_write_error(writer.put_vectors(vectors).await)?;
                         map_write_error(writer.commit().await)?;
                         self.commits += 1;
@@ -308,7 +310,7 @@ impl IndexKeeper {
                     self.publish_ready(&files, &mut *writer).await?;
                 }
             }
-            if self.commits != wrote {
+            if self.commits != commits_before {
                 quiet_at = Some(Instant::now() + IDLE_AFTER);
             }
         }
@@ -320,31 +322,31 @@ impl IndexKeeper {
         mut files: TrackedFiles,
         writer: &mut dyn EngineWriter,
     ) -> Result<TrackedFiles, KeeperStop> {
-        while let Ok(ask) = self.requests.try_recv() {
-            if let Some(why) = self.accept(ask) {
+        while let Ok(request) = self.requests.try_recv() {
+            if let Some(why) = self.accept(request) {
                 return Err(KeeperStop::Engine(EngineError::Damaged(why)));
             }
         }
         // Later requests wait for the next scan, because this one may have passed their files
         // already.
-        let asked = take(&mut self.waiting);
+        let waiting = take(&mut self.waiting);
         let changed = take(&mut self.reported);
-        let looked = self.run_blocking(move |watch| {
-            let todo = files.find_changes(changed, watch)?;
-            Ok((files, todo))
+        let scan = self.run_blocking(move |watch| {
+            let work = files.find_changes(changed, watch)?;
+            Ok((files, work))
         });
-        let outcome = match looked.await {
-            Ok((files, todo)) if todo.read.is_empty() && todo.gone.is_empty() => Ok(files),
-            Ok((files, todo)) => match self.index_changes(files, todo, writer).await {
+        let outcome = match scan.await {
+            Ok((files, work)) if work.read.is_empty() && work.gone.is_empty() => Ok(files),
+            Ok((files, work)) => match self.index_changes(files, work, writer).await {
                 Ok(files) => self.publish_ready(&files, writer).await.map(|()| files),
                 Err(err) => Err(err),
             },
             Err(err) => Err(err),
         };
         match &outcome {
-            Ok(_) => release(asked),
+            Ok(_) => release(waiting),
             // They are released after the reason has been published.
-            Err(_) => self.waiting.extend(asked),
+            Err(_) => self.waiting.extend(waiting),
         }
         outcome
     }

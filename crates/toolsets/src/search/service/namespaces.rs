@@ -68,7 +68,7 @@ impl SearchService {
             let path = folder.clone();
             let real = tokio::task::spawn_blocking(move || real_folder(&root, &path)).await;
             let real =
-                real.map_err(|err| ToolError::with_cause("looking for a folder failed", err))?;
+                real.map_err(|err| ToolError::with_cause("resolving a folder failed", err))?;
             let folder = real.map_err(|err| {
                 let message = format!("{}: {}", not_current_message(name), err.message);
                 ToolError { fault: ToolFault::Unavailable, message, cause: err.cause }
@@ -81,14 +81,14 @@ impl SearchService {
                 folder: String::new(),
             });
         }
-        let mut of_documents = self.document_names().await;
+        let mut document_names = self.document_names().await;
         if let Some(server) = &self.server
-            && !of_documents.iter().any(|known| known == name)
+            && !document_names.iter().any(|known| known == name)
         {
-            let there = server.document_namespaces(self.root.path()).await;
-            of_documents = there.map_err(|err| unavailable_error(name, &err))?;
+            let on_server = server.document_namespaces(self.root.path()).await;
+            document_names = on_server.map_err(|err| unavailable_error(name, &err))?;
         }
-        if of_documents.iter().any(|known| known == name) {
+        if document_names.iter().any(|known| known == name) {
             return Ok(NamespacePlace {
                 key: CollectionKey::Documents(name.to_owned()),
                 folder: String::new(),
@@ -102,7 +102,7 @@ impl SearchService {
         let names = self.namespace_names().await.join(", ");
         ToolError::invalid(
             "/namespace",
-            format!("no namespace is named `{name}`; there are {names}"),
+            format!("unknown namespace `{name}`; known namespaces: {names}"),
         )
     }
 
@@ -128,8 +128,8 @@ impl SearchService {
             collections.keys().filter_map(named).collect()
         };
         if let Some(folder) = self.folders.documents.clone() {
-            let kept = tokio::task::spawn_blocking(move || folder_names(&folder)).await;
-            names.extend(kept.unwrap_or_default());
+            let stored = tokio::task::spawn_blocking(move || folder_names(&folder)).await;
+            names.extend(stored.unwrap_or_default());
         }
         names.sort_unstable();
         names.dedup();
@@ -138,14 +138,14 @@ impl SearchService {
 
     /// Checks that `name` is valid for a namespace of documents.
     pub(super) fn check_name(&self, name: &str) -> Result<(), ToolError> {
-        let is_sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+        let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
         let Settings { namespaces, roots, .. } = &self.settings;
         if name == WORKSPACE || namespaces.contains_key(name) || roots.contains_key(name) {
-            let message = format!("`{name}` has files; name another for documents, e.g. `notes`");
+            let message = format!("`{name}` has files; use another for documents, e.g. `notes`");
             return Err(ToolError::invalid("/namespace", message));
         }
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_sound) {
-            let message = "it may be small letters, digits, `_` and `-`, at most 64 of them";
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_valid) {
+            let message = "it must be 1 to 64 lower-case letters, digits, `_` and `-`";
             return Err(ToolError::invalid("/namespace", message));
         }
         Ok(())

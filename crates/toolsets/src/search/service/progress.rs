@@ -75,7 +75,7 @@ impl Default for IndexProgress {
 impl IndexProgress {
     /// Returns true if the index was rebuilt after damage and the note reports it.
     pub(super) fn is_rebuilt(&self) -> bool {
-        self.note.as_ref().is_some_and(|note| note.starts_with("built anew"))
+        self.note.as_ref().is_some_and(|note| note.starts_with("rebuilt: "))
     }
 
     /// Returns the progress in the form for callers.

@@ -46,26 +46,26 @@ pub(super) struct SearchQuery {
 }
 
 impl SearchQuery {
-    /// Validates `wanted`. `model` is the vector space of the configured model.
+    /// Validates `request`. `model` is the vector space of the configured model.
     pub(super) fn new(
-        wanted: SearchRequest,
+        request: SearchRequest,
         model: Option<&VectorSpace>,
     ) -> Result<Self, ToolError> {
-        let SearchRequest { query, embedding, .. } = &wanted;
+        let SearchRequest { query, embedding, .. } = &request;
         if let Some(len) = query.as_ref().map(String::len).filter(|len| *len > QUERY_BYTES_MAX) {
             let message = format!("it has {len} bytes; at most {QUERY_BYTES_MAX} are allowed");
             return Err(ToolError::invalid("/query", message));
         }
-        let given = embedding.as_deref().map(|numbers| parse_vector(numbers, model)).transpose();
-        let given = given.map_err(|why| ToolError::invalid("/embedding", why))?;
+        let vector = embedding.as_deref().map(|numbers| parse_vector(numbers, model)).transpose();
+        let vector = vector.map_err(|why| ToolError::invalid("/embedding", why))?;
         let query = query.clone().filter(|query| !concepts(query).is_empty());
-        if query.is_none() && given.is_none() {
+        if query.is_none() && vector.is_none() {
             return Err(ToolError::invalid(
                 "/query",
-                "it is missing or has no words in it; say what is looked for, or pass an embedding",
+                "it is missing or has no words; pass the words to search for, or an embedding",
             ));
         }
-        Ok(Self { request: wanted, query, vector: given })
+        Ok(Self { request, query, vector })
     }
 }
 
@@ -74,19 +74,19 @@ fn parse_vector(
     numbers: &[f64],
     model: Option<&VectorSpace>,
 ) -> Result<(VectorOrigin, Vec<f32>), String> {
-    let own = static_model::space();
+    let built_in = static_model::space();
     let len = numbers.len();
-    let by = match model {
+    let origin = match model {
         Some(model) if model.dimensions == len => VectorOrigin::Model,
-        Some(_) | None if own.dimensions == len => VectorOrigin::Static,
+        Some(_) | None if built_in.dimensions == len => VectorOrigin::Static,
         Some(VectorSpace { model, dimensions }) => {
             return Err(format!(
-                "it has {len} numbers; vectors of {model} have {dimensions}, those of {} {}",
-                own.model, own.dimensions
+                "it has {len} numbers; vectors of {model} have {dimensions}, and of {} {}",
+                built_in.model, built_in.dimensions
             ));
         }
         None => {
-            let VectorSpace { model, dimensions } = own;
+            let VectorSpace { model, dimensions } = built_in;
             return Err(format!("it has {len} numbers; vectors of {model} have {dimensions}"));
         }
     };
@@ -95,12 +95,12 @@ fn parse_vector(
     }
     let largest = numbers.iter().fold(0.0_f64, |most, it| most.max(it.abs()));
     if largest == 0.0 {
-        return Err("all of its numbers are 0, which is no direction".to_owned());
+        return Err("all of its numbers are 0; at least one must differ from 0".to_owned());
     }
     // The numbers are scaled first, because the squares of the largest ones would overflow.
     #[allow(clippy::cast_possible_truncation, reason = "it is at most 1")]
     let scaled: Vec<f32> = numbers.iter().map(|it| (it / largest) as f32).collect();
-    Ok((by, normalize(scaled)))
+    Ok((origin, normalize(scaled)))
 }
 
 /// Scales the vector to length 1.
@@ -114,14 +114,14 @@ pub(super) fn normalize(mut vector: Vec<f32>) -> Vec<f32> {
 
 /// Returns the tags that a caller passed at `pointer` without repetitions, which ignore case.
 pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<String>, ToolError> {
-    let mut known = HashSet::new();
+    let mut seen = HashSet::new();
     let mut tags = Vec::new();
     for tag in given {
-        if !known.insert(tag.to_ascii_lowercase()) {
+        if !seen.insert(tag.to_ascii_lowercase()) {
             continue;
         }
         if tags.len() == TAGS_MAX {
-            let message = format!("it has more than {TAGS_MAX} different tags; name fewer");
+            let message = format!("it has more than {TAGS_MAX} different tags; pass fewer");
             return Err(ToolError::invalid(pointer, message));
         }
         tags.push(tag);
@@ -145,7 +145,7 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
                  `rust` or `python`, and `{}`",
                 TAGS.join("`, `")
             ),
-            false => format!("no language is called `{given}`; there are `rust`, `python`, …"),
+            false => format!("unknown language `{given}`; use a name such as `rust` or `python`"),
         };
         ToolError::invalid(pointer, message)
     })
@@ -159,8 +159,8 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
 pub(crate) fn resolve_prefix(root: &Root, prefix: &str) -> Result<String, ToolError> {
     let outside = || {
         let message = format!(
-            "no path begins with `{prefix}`, which is not in {}; pass how paths begin there, e.g. \
-             `src/`, and leave it out for all",
+            "no path begins with `{prefix}`, which is not in {}; pass the beginning of a relative \
+             path, e.g. `src/`, or omit it for all paths",
             root.path().display()
         );
         ToolError::invalid("/path_prefix", message)

@@ -80,10 +80,10 @@ fn read_file(
     let gone = |path| FileReading { path, stamp: Vec::new(), content: IndexableContent::Gone };
     for again in (0..ATTEMPTS_MAX).rev() {
         watch.check_cancelled()?;
-        let begun = FileTime::now();
+        let start = FileTime::now();
         let Ok(file) = root.open_walked(Path::new(&path)) else { return Ok(gone(path)) };
         let stamp = file.meta().stamp();
-        let settled = !file.meta().has_changed_since(begun);
+        let settled = !file.meta().has_changed_since(start);
         let content = match read_text(&path, &file, watch) {
             Ok(content) => content,
             Err(err) if err.fault == ToolFault::Canceled => return Err(err),
@@ -103,17 +103,19 @@ fn read_file(
             return Ok(FileReading { path, stamp, content: IndexableContent::Unchanged });
         }
         // A file that makes the chunker panic must not affect others.
-        let put =
+        let document =
             catch_unwind(AssertUnwindSafe(|| make_document(&path, content, &stamp, &now, cut)));
-        let what = match put {
-            Ok(put) if !put.chunks.is_empty() => IndexableContent::Text(Box::new(put)),
+        let content = match document {
+            Ok(document) if !document.chunks.is_empty() => {
+                IndexableContent::Text(Box::new(document))
+            }
             Ok(_) => IndexableContent::Unsearched,
             Err(_) => {
-                tracing::error!("`{path}` is not searched: cutting it into passages broke off");
+                tracing::error!("`{path}` is not searched: splitting it into passages failed");
                 IndexableContent::Unsearched
             }
         };
-        return Ok(FileReading { path, stamp, content: what });
+        return Ok(FileReading { path, stamp, content });
     }
     Ok(gone(path))
 }
@@ -178,22 +180,22 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-    fn a_file_over_which_cutting_panics_is_left_out_alone_and_known_again() {
+    fn a_file_on_which_the_chunker_panics_is_left_out_and_others_are_not() {
         let folder = TempDir::new().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let cut = |path: &str, text: &str| {
             assert!(path != "bad.rs", "a fault in a parser");
             chunks(path, text)
         };
-        let take = |path: &str| {
+        let read = |path: &str| {
             std::fs::write(folder.path().join(path), "fn okapi() {}\n").unwrap();
-            // Its time is in no doubt any more.
+            // Afterwards its modification time identifies this version.
             sleep(Duration::from_millis(50));
             let stale = StaleFile { path: path.to_owned(), etag: None, size: 14 };
             read_file(&root, stale, &WorkMonitor::default(), cut).unwrap()
         };
-        let bad = take("bad.rs");
-        let good = take("good.rs");
+        let bad = read("bad.rs");
+        let good = read("good.rs");
         assert!(
             matches!(bad.content, IndexableContent::Unsearched) && !bad.stamp.is_empty(),
             "{bad:?}"
@@ -203,23 +205,23 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-    fn a_file_written_in_this_very_tick_is_read_again_however_it_looks() {
+    fn the_stamp_of_a_file_written_in_the_current_clock_tick_is_empty() {
         let folder = TempDir::new().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let stamp = || {
             let stale = StaleFile { path: "a.rs".to_owned(), etag: None, size: 10 };
-            let mut taken = read_all(&root, vec![stale], &WorkMonitor::default()).unwrap();
-            let FileReading { stamp, content: what, .. } = taken.remove(0);
-            assert!(matches!(what, IndexableContent::Text(_)), "{what:?}");
+            let mut readings = read_all(&root, vec![stale], &WorkMonitor::default()).unwrap();
+            let FileReading { stamp, content, .. } = readings.remove(0);
+            assert!(matches!(content, IndexableContent::Text(_)), "{content:?}");
             stamp
         };
-        // The clock may have ticked between, now and then.
-        let unsure = (0..100).filter(|round| {
+        // Sometimes the clock ticks between writing and reading.
+        let without_stamp = (0..100).filter(|round| {
             std::fs::write(folder.path().join("a.rs"), format!("fn a{round:03}() {{}}\n")).unwrap();
             stamp().is_empty()
         });
-        assert!(unsure.count() > 0, "a change in the same tick would be missed");
+        assert!(without_stamp.count() > 0, "a change in the same tick would be missed");
         sleep(Duration::from_millis(50));
-        assert!(!stamp().is_empty(), "it would be read again and again");
+        assert!(!stamp().is_empty(), "the file would be read again and again");
     }
 }

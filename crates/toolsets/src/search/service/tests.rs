@@ -1,4 +1,4 @@
-//! An index whose engine does not always do what it is asked.
+//! Tests of an index whose engine fails or is slow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,24 +24,28 @@ use crate::search::engines::{
 };
 use toolgate_world::{HttpFetcher, Root};
 
-/// An engine that fails to commit so many times, and does something else before it tells what it
-/// has.
+/// An engine whose next commits fail, and which calls a function between a search and its answer.
 struct Flaky {
     inner: EmbeddedEngine,
-    fails: Arc<AtomicUsize>,
-    meanwhile: Box<dyn Fn() + Send + Sync>,
+    /// The number of commits that still fail.
+    failures: Arc<AtomicUsize>,
+    after_search: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Flaky {
-    fn new(fails: &Arc<AtomicUsize>, meanwhile: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+    fn new(
+        failures: &Arc<AtomicUsize>,
+        after_search: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let inner = EmbeddedEngine::new(None, None::<VectorSpace>, DocumentSource::Files, None);
-        Arc::new(Self { inner, fails: fails.clone(), meanwhile: Box::new(meanwhile) })
+        let after_search = Box::new(after_search);
+        Arc::new(Self { inner, failures: failures.clone(), after_search })
     }
 }
 
-struct Pen {
+struct FlakyWriter {
     inner: Box<dyn EngineWriter>,
-    fails: Arc<AtomicUsize>,
+    failures: Arc<AtomicUsize>,
 }
 
 impl SearchEngine for Flaky {
@@ -54,9 +58,11 @@ impl SearchEngine for Flaky {
     }
 
     fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
-        let pen =
-            |inner| Box::new(Pen { inner, fails: self.fails.clone() }) as Box<dyn EngineWriter>;
-        Box::pin(async move { Ok(self.inner.acquire_writer().await?.map(pen)) })
+        let wrap = |inner| {
+            let failures = self.failures.clone();
+            Box::new(FlakyWriter { inner, failures }) as Box<dyn EngineWriter>
+        };
+        Box::pin(async move { Ok(self.inner.acquire_writer().await?.map(wrap)) })
     }
 
     fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
@@ -67,10 +73,10 @@ impl SearchEngine for Flaky {
         self.inner.status()
     }
 
-    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches> {
+    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches> {
         Box::pin(async move {
-            let matched = self.inner.candidates(sought).await;
-            (self.meanwhile)();
+            let matched = self.inner.candidates(query).await;
+            (self.after_search)();
             matched
         })
     }
@@ -84,8 +90,8 @@ impl SearchEngine for Flaky {
         self.inner.find_definitions(name, filter, limit)
     }
 
-    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
-        self.inner.pending_chunks(most)
+    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+        self.inner.pending_chunks(limit)
     }
 
     fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
@@ -97,7 +103,7 @@ impl SearchEngine for Flaky {
     }
 }
 
-impl EngineWriter for Pen {
+impl EngineWriter for FlakyWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         self.inner.put(documents)
     }
@@ -111,9 +117,10 @@ impl EngineWriter for Pen {
     }
 
     fn commit(&mut self) -> EngineFuture<'_, ()> {
-        let left =
-            self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1));
-        match left {
+        let before = self
+            .failures
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1));
+        match before {
             Ok(_) => Box::pin(async { Err(EngineError::Failed("the disk hiccups".to_owned())) }),
             Err(_) => self.inner.commit(),
         }
@@ -139,79 +146,73 @@ fn service(root: &Root) -> Arc<SearchService> {
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-async fn what_could_not_be_written_is_tried_again_at_once_and_then_said() {
+async fn failed_commits_are_retried_at_once_and_reported_if_they_keep_failing() {
     let folder = TempDir::new().unwrap();
     let root = Root::open(folder.path()).unwrap();
     let service = service(&root);
-    let fails = Arc::new(AtomicUsize::new(0));
-    let engine = Flaky::new(&fails, || {});
+    let failures = Arc::new(AtomicUsize::new(0));
+    let engine = Flaky::new(&failures, || {});
     let collection = SearchCollection::for_files(root, engine.clone(), &[], &service);
     let put = |name: &str| {
         let text = format!("fn {name}() {{}}\n");
         fs::write(folder.path().join(format!("{name}.rs")), text).unwrap();
     };
-    let fresh = async || -> Result<IndexReport, ToolError> {
+    let catch_up = async || -> Result<IndexReport, ToolError> {
         let until = Instant::now() + Duration::from_secs(20);
         let ctx = ToolContext::detached(Caller::local(), until);
         collection.catch_up(&ctx, "workspace", until).await
     };
     put("okapi");
-    assert_eq!(fresh().await.unwrap().files, 1);
+    assert_eq!(catch_up().await.unwrap().files, 1);
     put("gnu");
-    fails.store(1, Ordering::Relaxed);
-    let indexed = fresh().await.unwrap();
-    assert_eq!((indexed.state, indexed.files, indexed.complete), (IndexState::Ready, 2, true));
+    failures.store(1, Ordering::Relaxed);
+    let report = catch_up().await.unwrap();
+    assert_eq!((report.state, report.files, report.complete), (IndexState::Ready, 2, true));
     assert!(engine.documents().await.unwrap().contains_key("gnu.rs"));
-    // So often in a row is not chance.
+    // So many failures in a row are reported.
     put("kudu");
-    fails.store(5, Ordering::Relaxed);
-    let indexed = fresh().await.unwrap();
-    assert_eq!((indexed.files, indexed.complete), (2, false), "{indexed:?}");
-    assert_eq!(indexed.note.as_deref(), Some("the disk hiccups"));
+    failures.store(5, Ordering::Relaxed);
+    let report = catch_up().await.unwrap();
+    assert_eq!((report.files, report.complete), (2, false), "{report:?}");
+    assert_eq!(report.note.as_deref(), Some("the disk hiccups"));
     assert!(!engine.documents().await.unwrap().contains_key("kudu.rs"));
-    let begun = Instant::now();
-    let indexed = loop {
-        match fresh().await {
-            Ok(indexed) if indexed.complete => break indexed,
-            other => assert!(begun.elapsed() < Duration::from_secs(10), "{other:?}"),
+    let start = Instant::now();
+    let report = loop {
+        match catch_up().await {
+            Ok(report) if report.complete => break report,
+            other => assert!(start.elapsed() < Duration::from_secs(10), "{other:?}"),
         }
         sleep(Duration::from_millis(50)).await;
     };
-    assert_eq!((indexed.state, indexed.files), (IndexState::Ready, 3));
+    assert_eq!((report.state, report.files), (IndexState::Ready, 3));
 }
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-async fn a_file_that_changes_while_it_is_searched_is_never_shown_as_it_was() {
+async fn a_file_that_changes_during_a_search_is_never_shown_with_old_text() {
     let folder = TempDir::new().unwrap();
     let root = Root::open(folder.path()).unwrap();
     let path = folder.path().join("a.rs");
     fs::write(&path, "fn okapi() {}\n").unwrap();
     let service = service(&root);
-    let changed = path.clone();
-    let meanwhile = move || fs::write(&changed, "fn other() {}\n").unwrap();
-    let engine = Flaky::new(&Arc::default(), meanwhile);
+    let file = path.clone();
+    let change_file = move || fs::write(&file, "fn other() {}\n").unwrap();
+    let engine = Flaky::new(&Arc::default(), change_file);
     let collection = SearchCollection::for_files(root, engine, &[], &service);
     let until = Instant::now() + Duration::from_secs(20);
     let ctx = ToolContext::detached(Caller::local(), until);
-    let wanted =
+    let request =
         SearchRequest { query: Some("okapi".to_owned()), top_k: 5, ..SearchRequest::default() };
-    let asked = SearchQuery::new(wanted, None).unwrap();
-    // It is begun again while that may help, and left out when it does not.
+    let query = SearchQuery::new(request, None).unwrap();
+    // The search starts again, except for the last attempt, which leaves the file out.
     for (is_last, expected) in [(false, None), (true, Some(0))] {
         fs::write(&path, "fn okapi() {}\n").unwrap();
-        let indexed = collection.catch_up(&ctx, "workspace", until).await.unwrap();
+        let index = collection.catch_up(&ctx, "workspace", until).await.unwrap();
         let filter = Some(DocumentFilter::default());
         let collection = &collection;
-        let answer = SearchAttempt {
-            collection,
-            embedder: None,
-            query: &asked,
-            filter,
-            index: indexed,
-            is_last,
-        };
-        let Ok(found) = answer.run(&ctx, &mut None).await else { panic!("it fails") };
+        let attempt =
+            SearchAttempt { collection, embedder: None, query: &query, filter, index, is_last };
+        let Ok(found) = attempt.run(&ctx, &mut None).await else { panic!("the search failed") };
         assert_eq!(found.map(|found| found.hits.len()), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What is found in a small corpus of many languages.
+//! Tests of search in a small corpus of many languages.
 
 #[path = "../../../../../tests/search-gold.rs"]
 mod gold;
@@ -20,11 +20,11 @@ fn paths(found: &SearchResult) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn every_question_of_the_gold_set_is_answered_among_the_first_five() {
+async fn every_query_of_the_gold_set_has_its_answer_in_the_first_five_hits() {
     let service = corpus();
     let mut ranks = Vec::new();
     for (query, path) in GOLD {
-        let found = search(&service, wanted(query)).await;
+        let found = search(&service, request(query)).await;
         ranks.push((query, paths(&found).iter().position(|it| *it == path)));
     }
     let first = ranks.iter().filter(|(_, rank)| *rank == Some(0)).count();
@@ -33,8 +33,8 @@ async fn every_question_of_the_gold_set_is_answered_among_the_first_five() {
 }
 
 #[tokio::test]
-async fn the_middleware_that_authenticates_comes_before_its_tests_and_its_documents() {
-    let found = search(&corpus(), wanted("authentication middleware")).await;
+async fn source_code_comes_before_its_tests_and_documents() {
+    let found = search(&corpus(), request("authentication middleware")).await;
     let first = &found.hits[0];
     assert_eq!(first.path, "src/http/auth.rs");
     assert!(first.snippet.contains("pub struct AuthMiddleware"), "{}", first.snippet);
@@ -42,12 +42,12 @@ async fn the_middleware_that_authenticates_comes_before_its_tests_and_its_docume
 }
 
 #[tokio::test]
-async fn what_is_found_is_in_order_and_as_the_file_has_it() {
+async fn hits_are_sorted_and_have_the_current_lines_and_etag() {
     let service = corpus();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     let root = Root::open(&root).unwrap();
     for (query, _) in GOLD {
-        let found = search(&service, SearchRequest { top_k: 50, ..wanted(query) }).await;
+        let found = search(&service, SearchRequest { top_k: 50, ..request(query) }).await;
         assert!(found.hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
         assert!(found.hits.iter().all(|hit| hit.score > 0.0 && hit.score <= 1.0));
         for hit in &found.hits {
@@ -68,12 +68,12 @@ async fn what_is_found_is_in_order_and_as_the_file_has_it() {
 }
 
 #[tokio::test]
-async fn filters_leave_in_what_they_name_and_nothing_else() {
+async fn filters_pass_matching_files_only() {
     let service = corpus();
-    let all = |wanted: SearchRequest| SearchRequest { top_k: 50, ..wanted };
+    let all = |request: SearchRequest| SearchRequest { top_k: 50, ..request };
     let under = |prefix: &str| SearchRequest {
         path_prefix: Some(prefix.to_owned()),
-        ..all(wanted("request token"))
+        ..all(request("request token"))
     };
     for prefix in ["src/", "src/http", "./src", "cmd/proxy/lim"] {
         let found = search(&service, under(prefix)).await;
@@ -86,7 +86,7 @@ async fn filters_leave_in_what_they_name_and_nothing_else() {
     }
     let tagged = |tags: &[&str]| SearchRequest {
         tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
-        ..all(wanted("authentication token"))
+        ..all(request("authentication token"))
     };
     let tests = search(&service, tagged(&["python", "Test"])).await;
     assert!(tests.hits.iter().all(|hit| hit.path == "tests/auth_test.py") && tests.total > 0);
@@ -96,27 +96,27 @@ async fn filters_leave_in_what_they_name_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_a_folder_by_itself() {
+async fn a_namespace_limits_the_search_to_its_folder() {
     let service = corpus();
     let within = |name: &str, query: &str| SearchRequest {
         namespace: Some(name.to_owned()),
-        ..wanted(query)
+        ..request(query)
     };
     let docs = search(&service, within("docs", "authentication")).await;
     assert_eq!(paths(&docs), ["docs/security.md"]);
     assert_eq!((docs.index.state, docs.index.complete), (IndexState::Ready, true));
     assert_eq!(search(&service, within("web", "authentication")).await.total, 0);
-    let (fault, message) = refusal(&service, within("other", "x1 y")).await;
+    let (fault, message) = search_error(&service, within("other", "x1 y")).await;
     assert_eq!(fault, ToolFault::Invalid { pointer: "/namespace".into() });
     assert!(message.contains("docs, gone, web, workspace"), "{message}");
-    let (fault, message) = refusal(&service, within("gone", "authentication")).await;
+    let (fault, message) = search_error(&service, within("gone", "authentication")).await;
     assert_eq!(fault, ToolFault::Unavailable, "{message}");
 }
 
 #[tokio::test]
-async fn a_vector_finds_the_passage_it_is_of_and_what_is_like_it() {
+async fn a_vector_finds_its_own_passage_and_similar_ones() {
     let service = corpus();
-    let query = SearchRequest { with_vectors: true, ..wanted("token bucket") };
+    let query = SearchRequest { with_vectors: true, ..request("token bucket") };
     let found = search(&service, query).await;
     let space = toolgate_search::static_model::space();
     assert_eq!(found.embedding_model.as_ref(), Some(&space.model));
@@ -127,13 +127,13 @@ async fn a_vector_finds_the_passage_it_is_of_and_what_is_like_it() {
     assert!((length - 1.0).abs() < 1e-4, "{length}");
     // Only its direction counts.
     let embedding = Some(vector.iter().map(|it| it * 1e200).collect());
-    let like = SearchRequest { embedding, query: None, ..wanted("") };
-    let like = search(&service, like).await;
-    assert_eq!(like.hits[0].id, first.id);
-    assert!((like.hits[0].score - 1.0).abs() < 1e-3, "{}", like.hits[0].score);
-    assert!(like.hits[1].score < 0.95 && like.rerank_model.is_none());
-    assert!(like.hits.iter().all(|hit| hit.vector.is_none()));
-    let both = SearchRequest { embedding: Some(vector), ..wanted("evict cache") };
+    let similar = SearchRequest { embedding, query: None, ..request("") };
+    let similar = search(&service, similar).await;
+    assert_eq!(similar.hits[0].id, first.id);
+    assert!((similar.hits[0].score - 1.0).abs() < 1e-3, "{}", similar.hits[0].score);
+    assert!(similar.hits[1].score < 0.95 && similar.rerank_model.is_none());
+    assert!(similar.hits.iter().all(|hit| hit.vector.is_none()));
+    let both = SearchRequest { embedding: Some(vector), ..request("evict cache") };
     let both = search(&service, both).await;
     assert!(
         paths(&both).contains(&"cache/lru.js") && paths(&both).contains(&"cmd/proxy/limiter.go")
@@ -141,61 +141,61 @@ async fn a_vector_finds_the_passage_it_is_of_and_what_is_like_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_searched_for_is_refused_with_its_place() {
+async fn an_invalid_query_or_vector_is_rejected_with_its_pointer() {
     let service = corpus();
     for query in [None, Some(""), Some(" \n"), Some("?!")] {
-        let none = SearchRequest { query: query.map(str::to_owned), ..wanted("") };
-        let (fault, _) = refusal(&service, none).await;
+        let none = SearchRequest { query: query.map(str::to_owned), ..request("") };
+        let (fault, _) = search_error(&service, none).await;
         assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{query:?}");
     }
     let len = toolgate_search::static_model::space().dimensions;
     let mut nan = vec![0.5; len];
     nan[7] = f64::NAN;
     for embedding in [vec![], vec![1.0; 3], vec![1.0; len + 1], vec![0.0; len], nan] {
-        let bad = SearchRequest { embedding: Some(embedding), ..wanted("token") };
-        let (fault, message) = refusal(&service, bad).await;
+        let bad = SearchRequest { embedding: Some(embedding), ..request("token") };
+        let (fault, message) = search_error(&service, bad).await;
         assert_eq!(fault, ToolFault::Invalid { pointer: "/embedding".into() }, "{message}");
     }
-    let (fault, message) = refusal(&service, wanted(&"x".repeat(5000))).await;
+    let (fault, message) = search_error(&service, request(&"x".repeat(5000))).await;
     assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{message}");
 }
 
 #[tokio::test]
-async fn without_a_closer_look_none_is_named_and_words_alone_decide() {
+async fn without_reranking_no_reranker_is_reported_and_words_decide() {
     let service = corpus();
     let plain =
-        search(&service, SearchRequest { rerank: false, ..wanted("authentication middleware") });
+        search(&service, SearchRequest { rerank: false, ..request("authentication middleware") });
     let plain = plain.await;
     assert_eq!(plain.rerank_model, None);
-    // The test says both words; the code is found by what its type is called.
+    // The test contains both words. The code matches by the name of its type.
     assert_eq!(plain.hits[0].path, "tests/auth_test.py");
-    let closer = search(&service, wanted("authentication middleware")).await;
-    assert_eq!(closer.rerank_model, Some(toolgate_search::rank::RERANK_METHOD));
+    let reranked = search(&service, request("authentication middleware")).await;
+    assert_eq!(reranked.rerank_model, Some(toolgate_search::rank::RERANK_METHOD));
 }
 
 #[tokio::test]
-async fn a_question_that_is_too_long_is_refused_at_once() {
+async fn a_query_that_is_too_long_is_rejected_at_once() {
     let service = corpus();
     let words: Vec<String> = (0..30_000).map(|at| format!("w{at}x")).collect();
-    let begun = Instant::now();
-    let (fault, message) = refusal(&service, wanted(&words.join(" "))).await;
+    let start = Instant::now();
+    let (fault, message) = search_error(&service, request(&words.join(" "))).await;
     assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() });
     assert!(message.ends_with("bytes; at most 4096 are allowed"), "{message}");
-    let (_, message) = refusal(&service, wanted(&" ".repeat(5_000))).await;
+    let (_, message) = search_error(&service, request(&" ".repeat(5_000))).await;
     assert!(message.starts_with("it has 5000 bytes"), "{message}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn a_caller_names_each_tag_once_and_few() {
-    let tags = |many: usize| (0..many).map(|at| format!("t{at}")).collect::<Vec<_>>();
-    let pointer = |given| distinct_tags(given, "/tags").unwrap_err().fault;
+async fn repeated_tags_count_once_and_their_number_is_limited() {
+    let tags = |count: usize| (0..count).map(|at| format!("t{at}")).collect::<Vec<_>>();
+    let fault = |tags| distinct_tags(tags, "/tags").unwrap_err().fault;
     assert_eq!(distinct_tags(tags(32), "/tags").unwrap(), tags(32));
-    assert_eq!(pointer(tags(33)), ToolFault::Invalid { pointer: "/tags".into() });
-    let again = ["docs", "Docs"].repeat(50).into_iter().map(str::to_owned).collect();
-    assert_eq!(distinct_tags(again, "/tags").unwrap(), ["docs"]);
+    assert_eq!(fault(tags(33)), ToolFault::Invalid { pointer: "/tags".into() });
+    let repeated = ["docs", "Docs"].repeat(50).into_iter().map(str::to_owned).collect();
+    assert_eq!(distinct_tags(repeated, "/tags").unwrap(), ["docs"]);
     let tool = crate::search::tools(&corpus()).remove(0);
     let input = serde_json::json!({ "query": "token", "tags": tags(33) });
-    let err = tool.run(&ctx(), input).await.expect_err("a refusal");
+    let err = tool.run(&ctx(), input).await.expect_err("an error");
     assert_eq!(err.fault, ToolFault::Invalid { pointer: "/tags".into() });
 }

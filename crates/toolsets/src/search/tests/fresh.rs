@@ -1,4 +1,4 @@
-//! How fresh an index is, what stays out of it, and what bounds it.
+//! Tests of the freshness of an index, the files that it skips, and its limits.
 
 use std::fs;
 use std::io::Write;
@@ -15,21 +15,21 @@ fn put(folder: &TempDir, path: &str, content: impl AsRef<[u8]>) {
 }
 
 async fn found(service: &SearchService, query: &str) -> Vec<String> {
-    let found = search(service, SearchRequest { top_k: 50, ..wanted(query) }).await;
+    let found = search(service, SearchRequest { top_k: 50, ..request(query) }).await;
     found.hits.into_iter().map(|hit| hit.path).collect()
 }
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-async fn what_was_written_changed_or_removed_just_now_is_found_as_it_is() {
+async fn a_search_sees_files_that_were_just_written_changed_or_removed() {
     let folder = TempDir::new().unwrap();
     let service = service(folder.path(), &Settings::default());
     assert!(found(&service, "zebra").await.is_empty());
     for round in 0..20 {
-        // As long as before, and within one tick of the clock.
+        // The size stays the same, and the change is within one clock tick.
         put(&folder, "a.rs", format!("fn zebra_{round:02}() {{}}\n"));
         assert_eq!(found(&service, &format!("zebra {round:02}")).await, ["a.rs"]);
-        let first = &search(&service, wanted("zebra")).await.hits[0].snippet;
+        let first = &search(&service, request("zebra")).await.hits[0].snippet;
         assert_eq!(*first, format!("fn zebra_{round:02}() {{}}"));
     }
     put(&folder, "b/c.py", "def zebra():\n    pass\n");
@@ -38,12 +38,12 @@ async fn what_was_written_changed_or_removed_just_now_is_found_as_it_is() {
     fs::remove_file(folder.path().join("a.rs")).unwrap();
     assert_eq!(found(&service, "zebra").await, ["d/c.py"]);
     fs::remove_dir_all(folder.path().join("d")).unwrap();
-    let none = search(&service, wanted("zebra")).await;
+    let none = search(&service, request("zebra")).await;
     assert_eq!((none.total, none.index.files, none.index.chunks), (0, 0, 0));
 }
 
 #[tokio::test]
-async fn what_is_no_text_to_be_read_stays_out() {
+async fn binary_generated_ignored_and_too_large_files_are_not_indexed() {
     let folder = TempDir::new().unwrap();
     put(&folder, "in.rs", "fn zebra() {}\n");
     put(&folder, "crlf.md", "# Zebra\r\n\r\nstripes\r\n");
@@ -63,22 +63,22 @@ async fn what_is_no_text_to_be_read_stays_out() {
     paths.sort();
     assert_eq!(paths, [".github/in.yml", "crlf.md", "in.rs"]);
     let crlf =
-        search(&service, SearchRequest { tags: vec!["docs".into()], ..wanted("zebra") }).await;
+        search(&service, SearchRequest { tags: vec!["docs".into()], ..request("zebra") }).await;
     assert_eq!(crlf.hits[0].snippet, "# Zebra\r\n\r\nstripes");
 }
 
 #[tokio::test]
-async fn an_index_that_lies_in_the_workspace_is_no_part_of_it() {
+async fn an_index_folder_in_the_workspace_is_not_searched() {
     let folder = TempDir::new().unwrap();
     put(&folder, "a.rs", "fn zebra() {}\n");
     let folders = IndexFolders {
         cache: Some(folder.path().join("built/cache")),
         documents: Some(folder.path().join("documents")),
     };
-    let service = kept(folder.path(), &Settings::default(), folders);
+    let service = service_in(folder.path(), &Settings::default(), folders);
     put(&folder, "documents/a.md", "zebra\n");
     for _ in 0..3 {
-        let found = search(&service, wanted("zebra")).await;
+        let found = search(&service, request("zebra")).await;
         assert_eq!((found.total, found.index.files), (1, 1));
     }
     put(&folder, "built/b.rs", "fn zebra() {}\n");
@@ -87,7 +87,7 @@ async fn an_index_that_lies_in_the_workspace_is_no_part_of_it() {
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-async fn an_index_that_is_full_says_so_and_takes_in_others_once_there_is_room() {
+async fn a_full_index_is_incomplete_and_adds_files_once_there_is_room() {
     for settings in [
         Settings { files_max: 4, ..Settings::default() },
         Settings { text_bytes_max: 4 * 14, ..Settings::default() },
@@ -97,63 +97,62 @@ async fn an_index_that_is_full_says_so_and_takes_in_others_once_there_is_room() 
             put(&folder, &format!("{at}.rs"), "fn zebra() {}\n");
         }
         let service = service(folder.path(), &settings);
-        let found = search(&service, wanted("zebra")).await;
+        let found = search(&service, request("zebra")).await;
         assert_eq!((found.total, found.index.files, found.index.complete), (4, 4, false));
         fs::remove_file(folder.path().join("0.rs")).unwrap();
-        let found = search(&service, wanted("zebra")).await;
+        let found = search(&service, request("zebra")).await;
         assert_eq!((found.total, found.index.files, found.index.complete), (4, 4, false));
-        // One that is left out may go, too.
+        // Also remove a file that was left out.
         for at in [1, 5] {
             fs::remove_file(folder.path().join(format!("{at}.rs"))).unwrap();
         }
-        let found = search(&service, wanted("zebra")).await;
+        let found = search(&service, request("zebra")).await;
         assert_eq!((found.total, found.index.files, found.index.complete), (3, 3, true));
     }
 }
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-async fn a_change_that_nothing_was_heard_of_is_taken_in_once_it_is_seen() {
+async fn a_change_without_an_event_is_indexed_once_a_search_notices_it() {
     let folder = TempDir::new().unwrap();
     let elsewhere = TempDir::new().unwrap();
     put(&elsewhere, "a.rs", "fn zebra() {}\n");
     fs::hard_link(elsewhere.path().join("a.rs"), folder.path().join("a.rs")).unwrap();
     let service = service(folder.path(), &Settings::default());
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
-    let mut there =
-        fs::OpenOptions::new().append(true).open(elsewhere.path().join("a.rs")).unwrap();
-    there.write_all(b"fn okapi() {}\n").unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(elsewhere.path().join("a.rs")).unwrap();
+    file.write_all(b"fn okapi() {}\n").unwrap();
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
     assert_eq!(found(&service, "okapi").await, ["a.rs"]);
 }
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
-async fn a_folder_that_is_gone_makes_the_search_unavailable() {
+async fn a_deleted_workspace_makes_the_search_unavailable() {
     let folder = TempDir::new().unwrap();
     put(&folder, "a.rs", "fn zebra() {}\n");
     let service = service(folder.path(), &Settings::default());
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
     fs::remove_dir_all(folder.path()).unwrap();
-    let (fault, message) = refusal(&service, wanted("zebra")).await;
+    let (fault, message) = search_error(&service, request("zebra")).await;
     assert_eq!(fault, ToolFault::Unavailable, "{message}");
     assert!(message.starts_with("the index of `workspace` cannot be brought up to date"));
 }
 
 #[tokio::test]
-async fn a_search_that_nobody_wants_any_more_ends() {
+async fn a_canceled_search_ends() {
     let folder = TempDir::new().unwrap();
     put(&folder, "a.rs", "fn zebra() {}\n");
     let service = service(folder.path(), &Settings::default());
     let ctx = ctx();
     ctx.cancel.cancel();
-    let err = service.search(&ctx, wanted("zebra")).await.err().unwrap();
+    let err = service.search(&ctx, request("zebra")).await.err().unwrap();
     assert_eq!(err.fault, ToolFault::Canceled);
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
 }
 
 #[tokio::test]
-async fn searches_at_once_find_the_same() {
+async fn concurrent_searches_find_the_same() {
     let folder = TempDir::new().unwrap();
     for at in 0..50 {
         put(&folder, &format!("{at}.rs"), format!("fn zebra_{at}() {{ run(); }}\n"));

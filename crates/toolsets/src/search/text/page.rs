@@ -93,7 +93,7 @@ fn check_in_namespace(
     if inside {
         return Ok(());
     }
-    let message = format!("it is not in the namespace `{name}`, which is the folder `{folder}`");
+    let message = format!("it is outside the namespace `{name}`, which is the folder `{folder}`");
     Err(ToolError::invalid("/path", message))
 }
 
@@ -119,11 +119,11 @@ fn count_matches<'q>(
             Ok(counted)
         }
         WalkStart::Folder(folder) => {
-            let sight =
+            let filter =
                 WalkFilter { include_ignored: input.include_ignored, include_hidden: input.hidden };
-            let wanted = |path: &Path| query.covers(path);
+            let covers = |path: &Path| query.covers(path);
             let progress = AtomicUsize::new(0);
-            let swept = sweep(root, folder, sight, watch, wanted, new, |counted, path, file| {
+            let swept = sweep(root, folder, filter, watch, covers, new, |counted, path, file| {
                 counted.count_file(path, file, watch);
                 let done = progress.fetch_add(1, Ordering::Relaxed) as u64 + 1;
                 watch.report_progress(done, None, "files searched");
@@ -157,12 +157,12 @@ impl TextPage<'_> {
             room = room.saturating_sub(taken);
             fits
         });
-        let meant = &ranked[..fits.count()];
-        let mut files = self.read_all(meant)?;
+        let candidates = &ranked[..fits.count()];
+        let mut files = self.read_all(candidates)?;
         let mut shown = Vec::new();
         let mut last = 0;
         let mut bytes = 0;
-        for at in 0..meant.len() {
+        for at in 0..candidates.len() {
             // Files that are gone or have no match any more are skipped.
             if let Some(mut file) = files.remove(&at) {
                 if shown.is_empty() {
@@ -183,37 +183,37 @@ impl TextPage<'_> {
         usize::try_from(rank.count()).unwrap_or(usize::MAX).min(self.per_file)
     }
 
-    /// Reads the files `meant`, on several threads.
-    fn read_all(&self, meant: &[FileRank]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
+    /// Reads the files `ranks`, on several threads.
+    fn read_all(&self, ranks: &[FileRank]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
         if self.input.counts_only {
             let counted = |(at, rank): (usize, &FileRank)| {
                 (at, FileMatches::new(&rank.path, rank.count(), Vec::new()))
             };
-            return Ok(meant.iter().enumerate().map(counted).collect());
+            return Ok(ranks.iter().enumerate().map(counted).collect());
         }
         let next = AtomicUsize::new(0);
-        let cares = self.choose_care(meant);
+        let precisions = self.choose_precisions(ranks);
         let work = || {
             let mut scanner = FileScanner::with_line_numbers(self.input.context, self.query.span);
             let mut files = Vec::new();
             while self.watch.check_cancelled().is_ok() {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(rank) = meant.get(at) else { break };
-                let file = self.read_file(&mut scanner, &rank.path, cares[at]);
+                let Some(rank) = ranks.get(at) else { break };
+                let file = self.read_file(&mut scanner, &rank.path, precisions[at]);
                 files.extend(file.map(|file| (at, file)));
             }
             files
         };
-        let read = SearchThreads::reserve(meant.len()).run_on_each(work);
+        let read = SearchThreads::reserve(ranks.len()).run_on_each(work);
         self.watch.check_cancelled()?;
         Ok(read.into_iter().flatten().collect())
     }
 
     /// Decides which files are parsed. The result depends on the files alone, not on the load of
     /// the machine.
-    fn choose_care(&self, meant: &[FileRank]) -> Vec<SymbolPrecision> {
+    fn choose_precisions(&self, ranks: &[FileRank]) -> Vec<SymbolPrecision> {
         let mut left = PARSED_BYTES_MAX;
-        let care = |rank: &FileRank| {
+        let precision = |rank: &FileRank| {
             let bytes = self.root.open_walked(&rank.path).map_or(0, |file| file.meta().size());
             if bytes > left {
                 return SymbolPrecision::LineByLine;
@@ -221,14 +221,14 @@ impl TextPage<'_> {
             left -= bytes;
             SymbolPrecision::Grammar
         };
-        meant.iter().map(care).collect()
+        ranks.iter().map(precision).collect()
     }
 
     fn read_file(
         &self,
         scanner: &mut FileScanner,
         path: &Path,
-        care: SymbolPrecision,
+        precision: SymbolPrecision,
     ) -> Option<FileMatches> {
         let file = self.root.open_walked(path).ok()?;
         let is_code = FileClass::for_path(&path.to_string_lossy()).kind == FileKind::Code;
@@ -243,7 +243,7 @@ impl TextPage<'_> {
             return None;
         }
         let text = std::str::from_utf8(scanner.text()).unwrap_or_default();
-        let symbols = list_symbols(&path.to_string_lossy(), text, care);
+        let symbols = list_symbols(&path.to_string_lossy(), text, precision);
         for found in &mut matches {
             found.symbol = innermost_symbol(&symbols, found.line).map(EnclosingSymbol::from_symbol);
         }
@@ -271,9 +271,9 @@ impl<'q> ShownMatches<'q> {
         Self { query, is_code, count: 0, by_role, per_role_max, before, last_role: None }
     }
 
-    /// Returns up to `most` matches in line order, preferring definitions.
-    fn select(self, most: usize) -> Vec<TextMatch> {
-        let mut chosen: Vec<TextMatch> = self.by_role.into_values().flatten().take(most).collect();
+    /// Returns up to `limit` matches in line order, preferring definitions.
+    fn select(self, limit: usize) -> Vec<TextMatch> {
+        let mut chosen: Vec<TextMatch> = self.by_role.into_values().flatten().take(limit).collect();
         chosen.sort_by_key(|found| found.line);
         chosen
     }
@@ -287,17 +287,17 @@ impl Sink for ShownMatches<'_> {
         let before = std::mem::take(&mut self.before);
         let matcher = &self.query.matcher;
         let bytes = found.bytes();
-        let is_told = self.is_code && self.count <= ROLES_MAX;
-        let role = if is_told { line_role(matcher, bytes) } else { LineRole::Mentions };
-        let kept = self.by_role.entry(role).or_default();
-        self.last_role = (kept.len() < self.per_role_max).then_some(role);
+        let has_role = self.is_code && self.count <= ROLES_MAX;
+        let role = if has_role { line_role(matcher, bytes) } else { LineRole::Mentions };
+        let matches = self.by_role.entry(role).or_default();
+        self.last_role = (matches.len() < self.per_role_max).then_some(role);
         if self.last_role.is_none() {
             return Ok(true);
         }
         let line = found.line_number().unwrap_or(0);
         let lines: Vec<&[u8]> = found.lines().collect();
         let at = find_span(matcher, bytes).map_or(0, |(at, _)| at);
-        let many = lines.len() > 1;
+        let spans_lines = lines.len() > 1;
         let text = match lines[..] {
             [line] => clip(line, at),
             _ => {
@@ -305,9 +305,9 @@ impl Sink for ShownMatches<'_> {
                 shown.collect::<Vec<_>>().join("\n")
             }
         };
-        kept.push(TextMatch {
+        matches.push(TextMatch {
             line,
-            line_end: many.then(|| line + lines.len() as u64 - 1),
+            line_end: spans_lines.then(|| line + lines.len() as u64 - 1),
             column: at as u64 + 1,
             text,
             definition: role < LineRole::Mentions,
@@ -318,11 +318,11 @@ impl Sink for ShownMatches<'_> {
         Ok(true)
     }
 
-    fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
-        let line = clip(around.bytes(), 0);
-        match (around.kind(), self.last_role) {
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        let line = clip(context.bytes(), 0);
+        match (context.kind(), self.last_role) {
             (SinkContextKind::After, Some(role)) => {
-                let last = self.by_role.get_mut(&role).and_then(|kept| kept.last_mut());
+                let last = self.by_role.get_mut(&role).and_then(|matches| matches.last_mut());
                 last.into_iter().for_each(|last| last.after.push(line.clone()));
             }
             (SinkContextKind::Before, _) => self.before.push(line),
@@ -335,15 +335,15 @@ impl Sink for ShownMatches<'_> {
 /// Returns the innermost definition that contains `line`.
 fn innermost_symbol(symbols: &[Symbol], line: u64) -> Option<&Symbol> {
     let line = u32::try_from(line).ok()?;
-    let holds = |it: &&Symbol| it.first <= line && line <= it.last;
-    symbols.iter().filter(holds).min_by_key(|it| it.last - it.first)
+    let contains_line = |it: &&Symbol| it.first <= line && line <= it.last;
+    symbols.iter().filter(contains_line).min_by_key(|it| it.last - it.first)
 }
 
 impl FileMatches {
     fn new(path: &Path, count: u64, matches: Vec<TextMatch>) -> Self {
         let path = path.to_string_lossy().into_owned();
-        let sort = FileClass::for_path(&path);
-        Self { lang: sort.lang, tags: sort.tags(), path, count, matches }
+        let class = FileClass::for_path(&path);
+        Self { lang: class.lang, tags: class.tags(), path, count, matches }
     }
 
     /// Returns the size in an answer, in bytes.
@@ -363,10 +363,10 @@ impl FileMatches {
 
 impl TextMatch {
     fn answer_bytes(&self) -> usize {
-        let around = self.before.iter().chain(&self.after);
+        let context = self.before.iter().chain(&self.after);
         2 * LINE_OVERHEAD_BYTES
             + self.text.len()
-            + around.map(|line| LINE_OVERHEAD_BYTES + line.len()).sum::<usize>()
+            + context.map(|line| LINE_OVERHEAD_BYTES + line.len()).sum::<usize>()
     }
 }
 

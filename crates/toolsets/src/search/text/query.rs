@@ -41,21 +41,22 @@ impl TextQuery {
         let SearchTextInput { text, literal, word, case, multiline, globs, langs, tags, .. } =
             input;
         if text.is_empty() {
-            return Err(ToolError::invalid("/text", "it is empty; say what is looked for"));
+            return Err(ToolError::invalid("/text", "it is empty; pass the text to search for"));
         }
         if globs.len() > GLOBS_MAX {
-            return Err(ToolError::invalid("/globs", format!("there are more than {GLOBS_MAX}")));
+            let message = format!("there are more than {GLOBS_MAX}; pass fewer");
+            return Err(ToolError::invalid("/globs", message));
         }
-        let question = input.cursor_key();
+        let cursor_key = input.cursor_key();
         let after = match &input.cursor {
-            Some(given) => Some(FileRank::decode(&cursor::decode_cursor(&question, given)?)),
+            Some(given) => Some(FileRank::decode(&cursor::decode_cursor(&cursor_key, given)?)),
             None => None,
         };
-        let reach = if *multiline { MatchSpan::MultiLine } else { MatchSpan::SingleLine };
+        let span = if *multiline { MatchSpan::MultiLine } else { MatchSpan::SingleLine };
         let literal = *literal;
         let word = *word;
         let case = *case;
-        let matcher = TextPattern { text, literal, word, case, span: reach }.compile()?;
+        let matcher = TextPattern { text, literal, word, case, span }.compile()?;
         let glob =
             |(at, glob): (usize, &String)| FileGlob::parse(glob, root, &format!("/globs/{at}"));
         let globs = globs.iter().enumerate().map(glob).collect::<Result<_, _>>()?;
@@ -65,18 +66,8 @@ impl TextQuery {
         let tags = distinct_tags(tags.clone(), "/tags")?;
         let tags =
             tags.iter().map(|it| resolve_tag(it, true, "/tags")).collect::<Result<_, _>>()?;
-        let secrets = input.include_ignored || is_secret(&start.to_string_lossy());
-        Ok(Self {
-            matcher,
-            span: reach,
-            start,
-            after,
-            globs,
-            langs,
-            tags,
-            include_secrets: secrets,
-            cursor_key: question,
-        })
+        let include_secrets = input.include_ignored || is_secret(&start.to_string_lossy());
+        Ok(Self { matcher, span, start, after, globs, langs, tags, include_secrets, cursor_key })
     }
 
     /// Returns true if this search covers the file at `path`.
@@ -84,19 +75,20 @@ impl TextQuery {
         if !self.include_secrets && is_secret(&path.to_string_lossy()) {
             return false;
         }
-        let (outs, ins): (Vec<&FileGlob>, Vec<&FileGlob>) =
+        let (excluding, including): (Vec<&FileGlob>, Vec<&FileGlob>) =
             self.globs.iter().partition(|glob| glob.negated);
         let matches = |glob: &&FileGlob| glob.matches(path, &self.start);
-        if !(ins.is_empty() || ins.iter().any(matches)) || outs.iter().any(matches) {
+        let is_included = including.is_empty() || including.iter().any(matches);
+        if !is_included || excluding.iter().any(matches) {
             return false;
         }
         if self.langs.is_empty() && self.tags.is_empty() {
             return true;
         }
-        let sort = FileClass::for_path(&path.to_string_lossy());
-        let is = |lang: &String| sort.lang.is_some_and(|it| it.eq_ignore_ascii_case(lang));
-        let has = |tag: &String| sort.tags().iter().any(|it| it.eq_ignore_ascii_case(tag));
-        (self.langs.is_empty() || self.langs.iter().any(is)) && self.tags.iter().all(has)
+        let class = FileClass::for_path(&path.to_string_lossy());
+        let is_in = |lang: &String| class.lang.is_some_and(|it| it.eq_ignore_ascii_case(lang));
+        let has_tag = |tag: &String| class.tags().iter().any(|it| it.eq_ignore_ascii_case(tag));
+        (self.langs.is_empty() || self.langs.iter().any(is_in)) && self.tags.iter().all(has_tag)
     }
 
     /// Returns the cursor for the page after `last`.

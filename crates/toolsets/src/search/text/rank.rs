@@ -68,10 +68,9 @@ impl FileRank {
 
     /// Encodes the rank for a cursor.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let Self { category: shelf, role, name_differs: unnamed, inverse_count: fewer, path } =
-            self;
-        let mut bytes = vec![*shelf as u8, *role as u8, u8::from(*unnamed)];
-        bytes.extend_from_slice(&fewer.to_le_bytes());
+        let Self { category, role, name_differs, inverse_count, path } = self;
+        let mut bytes = vec![*category as u8, *role as u8, u8::from(*name_differs)];
+        bytes.extend_from_slice(&inverse_count.to_le_bytes());
         bytes.extend_from_slice(path.as_os_str().as_bytes());
         bytes
     }
@@ -79,7 +78,7 @@ impl FileRank {
     /// Decodes the output of [`FileRank::encode`].
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let (head, rest) = bytes.split_first_chunk().unwrap_or((&[0; 3], b""));
-        let (fewer, path) = rest.split_first_chunk().unwrap_or((&[0; 8], b""));
+        let (inverse_count, path) = rest.split_first_chunk().unwrap_or((&[0; 8], b""));
         let category = match head[0] {
             0 => FileCategory::Source,
             1 => FileCategory::Tests,
@@ -89,22 +88,22 @@ impl FileRank {
         let role = match head[1] {
             0 => LineRole::Defines,
             1 => LineRole::OverlapsName,
-            _says => LineRole::Mentions,
+            _mentions => LineRole::Mentions,
         };
         let name_differs = head[2] != 0;
-        let inverse_count = u64::from_le_bytes(*fewer);
+        let inverse_count = u64::from_le_bytes(*inverse_count);
         Self { category, role, name_differs, inverse_count, path: OsStr::from_bytes(path).into() }
     }
 }
 
 impl FileCategory {
     fn from_path(path: &str) -> Self {
-        let sort = FileClass::for_path(path);
+        let class = FileClass::for_path(path);
         if is_generated(path) || is_vendored(path) {
             return Self::Foreign;
         }
-        match sort.kind {
-            FilePurpose::Code if sort.is_test || sort.is_example => Self::Tests,
+        match class.kind {
+            FilePurpose::Code if class.is_test || class.is_example => Self::Tests,
             FilePurpose::Code | FilePurpose::Config | FilePurpose::Other => Self::Source,
             FilePurpose::Docs => Self::Docs,
         }
@@ -147,12 +146,12 @@ mod tests {
 
     fn matcher(text: &str) -> RegexMatcher {
         let case = CaseSensitivity::Smart;
-        let reach = MatchSpan::SingleLine;
-        TextPattern { text, literal: false, word: false, case, span: reach }.compile().unwrap()
+        let span = MatchSpan::SingleLine;
+        TextPattern { text, literal: false, word: false, case, span }.compile().unwrap()
     }
 
     #[test]
-    fn a_line_that_defines_what_matches_is_told_from_one_that_says_it() {
+    fn a_line_that_defines_a_match_differs_from_one_that_mentions_it() {
         for (text, line, expected) in [
             ("open", "pub fn open(path: &Path) -> File {\n", LineRole::Defines),
             ("open", "    async def open_all(self):", LineRole::OverlapsName),
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn work_comes_first_then_what_defines_then_what_has_most() {
+    fn files_are_ranked_by_category_then_role_then_count() {
         let rank =
             |path: &str, role, count| FileRank::new(path.as_ref(), &matcher("cache"), role, count);
         let ranks = [

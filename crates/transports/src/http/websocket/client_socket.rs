@@ -90,18 +90,10 @@ impl ClientSocket {
             .max_frame_size(Some(message_bytes_max));
         let role = Role::Server;
         let socket = WebSocketStream::from_partially_read(stream, early, role, Some(config)).await;
-        let pulse = KeepAlive::new(bounds.keep_alive);
-        let rest = None;
-        let unflushed = false;
-        Self {
-            socket,
-            inbound,
-            outbound,
-            unsent_text: rest,
-            needs_flush: unflushed,
-            keep_alive: pulse,
-            message_bytes_max,
-        }
+        let keep_alive = KeepAlive::new(bounds.keep_alive);
+        let unsent_text = None;
+        let needs_flush = false;
+        Self { socket, inbound, outbound, unsent_text, needs_flush, keep_alive, message_bytes_max }
     }
 
     /// Transfers messages in both directions until the conversation ends.
@@ -204,7 +196,7 @@ impl ClientSocket {
             if let Err(err) = ready!(Pin::new(&mut self.socket).poll_ready(cx)) {
                 return Poll::Ready(self.end_for_error(&err));
             }
-            let said = match self.poll_frame(cx) {
+            let message = match self.poll_frame(cx) {
                 Poll::Ready(Some(frame)) => {
                     if let Err(err) = self.write(Message::Frame(frame)) {
                         return Poll::Ready(self.end_for_error(&err));
@@ -220,7 +212,7 @@ impl ClientSocket {
                 }
                 self.needs_flush = false;
             }
-            return said;
+            return message;
         }
     }
 
@@ -248,8 +240,8 @@ impl ClientSocket {
     fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
         loop {
             ready!(self.keep_alive.timer.as_mut().poll(cx));
-            let heard = self.socket.get_ref().last_read();
-            match self.keep_alive.next_action(heard, Instant::now()) {
+            let last_read = self.socket.get_ref().last_read();
+            match self.keep_alive.next_action(last_read, Instant::now()) {
                 KeepAliveAction::Nothing => {}
                 KeepAliveAction::GiveUp => {
                     tracing::debug!("a client was silent for too long");
@@ -281,12 +273,12 @@ impl ClientSocket {
             }
             Error::Capacity(_) => {
                 let max = self.message_bytes_max;
-                let reason = format!("a message may have {max} bytes");
+                let reason = format!("a message may have at most {max} bytes");
                 SocketEnd::Closing(CloseReason::too_large(reason))
             }
             Error::Utf8(_) => SocketEnd::Closing(CloseReason::not_text("this is not UTF-8")),
             err => {
-                tracing::debug!("a conversation broke off: {err}");
+                tracing::debug!("a conversation broke: {err}");
                 SocketEnd::Lost
             }
         }
@@ -326,9 +318,9 @@ impl KeepAlive {
     }
 
     /// Returns the action that is due `now`, and sets the timer for the next check.
-    fn next_action(&mut self, heard: Instant, now: Instant) -> KeepAliveAction {
-        let silent_since = self.reading_since.map(|listening| listening.max(heard));
-        let next = heard.max(self.last_ping) + self.interval;
+    fn next_action(&mut self, last_read: Instant, now: Instant) -> KeepAliveAction {
+        let silent_since = self.reading_since.map(|listening| listening.max(last_read));
+        let next = last_read.max(self.last_ping) + self.interval;
         if silent_since.is_some_and(|since| now >= since + self.interval * SILENT_INTERVALS_MAX) {
             KeepAliveAction::GiveUp
         } else if now >= next {

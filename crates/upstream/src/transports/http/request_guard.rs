@@ -18,22 +18,24 @@ impl Drop for HttpRequestGuard {
     fn drop(&mut self) {
         let id = self.id;
         let endpoint = self.endpoint.clone();
-        let says = self.cancellable && !endpoint.is_stateless();
-        match says {
+        let sends_cancellation = self.cancellable && !endpoint.is_stateless();
+        match sends_cancellation {
             true => endpoint.in_flight.abandon(id),
             false => endpoint.in_flight.remove(id),
         };
-        let Some(runtime) = tokio::runtime::Handle::try_current().ok().filter(|_| says) else {
+        let Some(runtime) =
+            tokio::runtime::Handle::try_current().ok().filter(|_| sends_cancellation)
+        else {
             return;
         };
         runtime.spawn(async move {
-            let reason = "nobody waits for the answer any more";
+            let reason = "the caller no longer waits for the answer";
             let params = serde_json::json!({ "requestId": id, "reason": reason });
             let method = "notifications/cancelled".to_owned();
             let body = message::encode_message(None, &method, &params);
-            let said =
+            let cancellation =
                 OutgoingMessage { id: None, method, target: None, header_params: Vec::new(), body };
-            let _ = tokio::time::timeout(NOTIFY_TIMEOUT, endpoint.post(&said)).await;
+            let _ = tokio::time::timeout(NOTIFY_TIMEOUT, endpoint.post(&cancellation)).await;
             endpoint.in_flight.forget_abandoned(id);
         });
     }

@@ -35,13 +35,13 @@ impl HttpEndpoint {
                     was_open = true;
                     let begun = Instant::now();
                     let nothing = u64::MAX;
-                    let hears: Arc<dyn MessageReceiver> = self.in_flight.clone();
-                    if let Ok(StreamOutcome::Ended(new, said)) =
-                        self.read_stream(response, None, nothing, &hears).await
+                    let receiver: Arc<dyn MessageReceiver> = self.in_flight.clone();
+                    if let Ok(StreamOutcome::Ended(new, retry)) =
+                        self.read_stream(response, None, nothing, &receiver).await
                     {
                         if begun.elapsed() > STABLE_AFTER || (new.is_some() && new != last) {
                             pause = RESUME_PAUSE;
-                            wait = said.map(Duration::from_millis);
+                            wait = retry.map(Duration::from_millis);
                         }
                         last = new.or(last);
                     }
@@ -56,16 +56,17 @@ impl HttpEndpoint {
                     let body = body.unwrap_or_else(|_| Ok(Bytes::new())).unwrap_or_default();
                     let error = error_in(&body, 0);
                     // A stream that never opened may be refused for another reason.
-                    let is_told = was_open || names_session(&String::from_utf8_lossy(&body));
-                    if is_told && is_session_unknown(status, error.as_ref(), &body) {
+                    let is_about_session =
+                        was_open || names_session(&String::from_utf8_lossy(&body));
+                    if is_about_session && is_session_unknown(status, error.as_ref(), &body) {
                         return self.gone.cancel();
                     }
-                    let comes_later = status.is_server_error()
+                    let is_temporary = status.is_server_error()
                         || matches!(
                             status,
                             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
                         );
-                    if !comes_later {
+                    if !is_temporary {
                         // The stream is optional in the protocol.
                         return self.receiver.record_unheard();
                     }

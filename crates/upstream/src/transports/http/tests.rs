@@ -1,4 +1,4 @@
-//! Sessions that end over there, streams that break off, and what must have a bound.
+//! Tests of sessions that the server ends, streams that break, and limits.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,13 +9,13 @@ use crate::transports::scripted::{
     ScriptedAnswer, ScriptedRequest, ScriptedServer, event, new_request, no_receiver, result, until,
 };
 
-/// How `server-everything` and the SDK in Python say that they know no session.
+/// The answer of `server-everything` and the Python SDK to an unknown session.
 const UNKNOWN: &str = r#"{"jsonrpc":"2.0","id":null,
     "error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#;
 
-/// One that has begun its session.
-async fn begun(server: &Arc<ScriptedServer>) -> HttpTransport {
-    let http = HttpTransport::new(server.site(), no_receiver()).expect("a wire");
+/// Opens a transport with a session.
+async fn with_session(server: &Arc<ScriptedServer>) -> HttpTransport {
+    let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
     http
 }
@@ -25,7 +25,7 @@ fn answers(request: &ScriptedRequest) -> ScriptedAnswer {
 }
 
 #[test]
-fn a_session_is_gone_where_a_refusal_names_it_and_nowhere_else() {
+fn a_refusal_ends_the_session_only_if_it_is_about_the_session() {
     let error = |code, message: &str| RpcError::new(code, message);
     let gone = |status, error: Option<&RpcError>, body: &str| {
         is_session_unknown(StatusCode::from_u16(status).expect("a status"), error, body.as_bytes())
@@ -40,31 +40,31 @@ fn a_session_is_gone_where_a_refusal_names_it_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_refused_with_400_is_gone() {
+async fn a_session_that_is_refused_with_400_has_ended() {
     let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
         Some("initialize") => answers(request),
         _ => ScriptedAnswer::Whole(400, UNKNOWN.to_owned()),
     });
-    let http = begun(&server).await;
-    let asked = http.request(new_request(3, "tools/list"), no_receiver()).await;
-    assert!(matches!(asked, Err(RequestFailure::SessionGone)), "{asked:?}");
+    let http = with_session(&server).await;
+    let listed = http.request(new_request(3, "tools/list"), no_receiver()).await;
+    assert!(matches!(listed, Err(RequestFailure::SessionGone)), "{listed:?}");
     assert!(http.closed().is_cancelled());
 }
 
 #[tokio::test]
-async fn a_stream_of_a_session_that_is_not_known_any_more_ends_the_session() {
+async fn a_stream_refused_for_an_unknown_session_ends_the_session() {
     let opened = AtomicUsize::new(0);
     let server = ScriptedServer::new(move |_, request| match &*request.method {
         "GET" if opened.fetch_add(1, Ordering::AcqRel) == 0 => ScriptedAnswer::Short(String::new()),
         "GET" => ScriptedAnswer::Whole(400, UNKNOWN.to_owned()),
         _ => answers(request),
     });
-    let http = begun(&server).await;
+    let http = with_session(&server).await;
     http.start_listening();
     until("the session is gone", || http.closed().is_cancelled()).await;
 }
 
-/// Counts what may have been missed.
+/// Counts the reports of missed notifications.
 #[derive(Default)]
 struct Counts(AtomicUsize);
 
@@ -85,7 +85,7 @@ impl MessageReceiver for Counts {
 }
 
 #[tokio::test]
-async fn a_stream_of_a_session_that_ends_is_opened_again_also_where_that_fails() {
+async fn a_session_stream_that_ends_is_opened_again_after_failures() {
     let opened = AtomicUsize::new(0);
     let server = ScriptedServer::new(move |_, request| match &*request.method {
         "GET" => match opened.fetch_add(1, Ordering::AcqRel) {
@@ -96,7 +96,7 @@ async fn a_stream_of_a_session_that_ends_is_opened_again_also_where_that_fails()
         _ => answers(request),
     });
     let counts = Arc::new(Counts::default());
-    let http = HttpTransport::new(server.site(), counts.clone()).expect("a wire");
+    let http = HttpTransport::new(server.site(), counts.clone()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
     http.start_listening();
     until("it is open again", || counts.0.load(Ordering::Acquire) == 1).await;
@@ -104,13 +104,13 @@ async fn a_stream_of_a_session_that_ends_is_opened_again_also_where_that_fails()
 }
 
 #[tokio::test]
-async fn a_cancellation_that_nobody_takes_is_waited_for_no_longer_than_a_moment() {
-    // What holds the endpoint then is the wire and this test.
+async fn a_cancellation_without_an_answer_is_waited_for_briefly() {
+    // Only the transport and this test hold the endpoint then.
     let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
         Some("initialize") => answers(request),
         _ => ScriptedAnswer::Silence,
     });
-    let http = begun(&server).await;
+    let http = with_session(&server).await;
     let call = http.request(new_request(3, "tools/call"), no_receiver());
     tokio::select! {
         _ = call => unreachable!("it is never answered"),
@@ -118,11 +118,11 @@ async fn a_cancellation_that_nobody_takes_is_waited_for_no_longer_than_a_moment(
     }
     until("it is cancelled", || server.times("notifications/cancelled") == 1).await;
     let endpoint = http.0.clone();
-    until("nobody waits", || Arc::strong_count(&endpoint) == 2).await;
+    until("the cancellation is given up", || Arc::strong_count(&endpoint) == 2).await;
 }
 
 #[tokio::test]
-async fn what_is_asked_beyond_a_bound_is_refused() {
+async fn server_requests_beyond_the_limit_are_refused() {
     let asked = AtomicBool::new(false);
     let server = ScriptedServer::new(move |_, request| match request.body["method"].as_str() {
         Some("tools/call") if !asked.swap(true, Ordering::AcqRel) => {
@@ -131,9 +131,9 @@ async fn what_is_asked_beyond_a_bound_is_refused() {
         }
         _ => answers(request),
     });
-    /// Never answers.
-    struct Thinks;
-    impl MessageReceiver for Thinks {
+    /// Receiver that never answers.
+    struct NeverAnswers;
+    impl MessageReceiver for NeverAnswers {
         fn notify(&self, _: &str, _: &Value) {}
 
         fn answer_request(
@@ -144,22 +144,22 @@ async fn what_is_asked_beyond_a_bound_is_refused() {
             Box::pin(std::future::pending())
         }
     }
-    let http = begun(&server).await;
-    let call = http.request(new_request(3, "tools/call"), Arc::new(Thinks));
+    let http = with_session(&server).await;
+    let call = http.request(new_request(3, "tools/call"), Arc::new(NeverAnswers));
     let refused = || {
-        let came = server.requests();
-        came.iter().filter(|one| one.body["error"]["code"] == -32603).count()
+        let requests = server.requests();
+        requests.iter().filter(|one| one.body["error"]["code"] == -32603).count()
     };
     tokio::select! {
         _ = call => unreachable!("it is never answered"),
-        () = until("what is too much is refused", || refused() > 0) => {}
+        () = until("further requests are refused", || refused() > 0) => {}
     }
     assert!(http.0.questions.available_permits() == 0);
     assert!(refused() <= 200 - QUESTIONS_MAX);
 }
 
 #[test]
-fn what_no_header_can_say_is_said_in_base64() {
+fn text_that_a_header_cannot_hold_is_base64() {
     assert_eq!(header_text("plain text"), "plain text");
     assert_eq!(header_text("é"), "=?base64?w6k=?=");
     assert_eq!(header_text(" x"), "=?base64?IHg=?=");

@@ -40,10 +40,10 @@ impl LocatedProgram {
     /// used, because they could bypass all mounts.
     pub(super) fn locate(
         plan: &SandboxPlan,
-        errand: &SpawnRequest,
+        request: &SpawnRequest,
     ) -> Result<Option<Self>, SetupFailure> {
-        SetupStep::Folder.check(enter_folder(plan, errand))?;
-        let Some(program) = &errand.program else { return Ok(None) };
+        SetupStep::Folder.check(enter_folder(plan, request))?;
+        let Some(program) = &request.program else { return Ok(None) };
         if !program.is_fed {
             SetupStep::Folder.check(empty_stdin())?;
         }
@@ -63,21 +63,21 @@ impl LocatedProgram {
     }
 }
 
-fn enter_folder(plan: &SandboxPlan, errand: &SpawnRequest) -> io::Result<()> {
+fn enter_folder(plan: &SandboxPlan, request: &SpawnRequest) -> io::Result<()> {
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let workspace = match plan.spaces {
         Some(_) => openat(CWD, plan.workspace.path(), folder, Mode::empty())?,
         None => openat(CWD, c".", folder, Mode::empty())?,
     };
     check_identity(&workspace, plan.workspace_identity)?;
-    let path = errand.cwd.path();
+    let path = request.cwd.path();
     let cwd = if path.is_absolute() {
         openat(CWD, path, folder, Mode::empty())?
     } else {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         kernel::retry(|| Ok(openat2(&workspace, path, folder, Mode::empty(), resolve)?))?
     };
-    check_identity(&cwd, errand.cwd_identity)?;
+    check_identity(&cwd, request.cwd_identity)?;
     Ok(fchdir(cwd)?)
 }
 
@@ -95,10 +95,10 @@ pub(super) fn start_session() -> io::Result<()> {
 
 /// Executes the program. Exits if there is none.
 pub(super) fn execute(
-    errand: &SpawnRequest,
+    request: &SpawnRequest,
     found: Option<&LocatedProgram>,
 ) -> Result<NoReturn, SetupFailure> {
-    match (&errand.program, found) {
+    match (&request.program, found) {
         (Some(program), Some(found)) => SetupStep::Start.check(execute_program(program, found)),
         // SAFETY: nothing needs to be done at exit.
         (None, _) | (_, None) => unsafe { libc::_exit(0) },

@@ -43,13 +43,13 @@ pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SetupFailure> {
 }
 
 /// Drops the remaining rights. Each step does not need the ones dropped before.
-pub(super) fn drop_rest(plan: &SandboxPlan, errand: &SpawnRequest) -> Result<(), SetupFailure> {
+pub(super) fn drop_rest(plan: &SandboxPlan, request: &SpawnRequest) -> Result<(), SetupFailure> {
     for &(resource, limit) in &plan.limits {
         SetupStep::Limits.check(set_limit(resource, limit))?;
     }
     SetupStep::Rights.check(drop_privileges())?;
-    if let Some(ground) = plan.landlock {
-        SetupStep::Landlock.check(enter_landlock(plan, errand, ground))?;
+    if let Some(config) = plan.landlock {
+        SetupStep::Landlock.check(enter_landlock(plan, request, config))?;
     }
     apply_filters(&plan.filters.last)
 }
@@ -83,7 +83,7 @@ fn drop_privileges() -> io::Result<()> {
     match kernel::prctl(libc::PR_SET_SECUREBITS, NO_ROOT_SECUREBITS, 0) {
         // A process that may not change this has no root privileges to lose.
         Err(err) if err.raw_os_error() == Some(libc::EPERM) => {}
-        said => said?,
+        result => result?,
     }
     kernel::drop_capabilities()?;
     kernel::prctl(libc::PR_SET_DUMPABLE, 0, 0)
@@ -92,10 +92,10 @@ fn drop_privileges() -> io::Result<()> {
 /// Applies a Landlock ruleset. Fails if it is not fully enforced.
 fn enter_landlock(
     plan: &SandboxPlan,
-    errand: &SpawnRequest,
-    ground: LandlockConfig,
+    request: &SpawnRequest,
+    config: LandlockConfig,
 ) -> io::Result<()> {
-    let LandlockConfig { abi, tcp } = ground;
+    let LandlockConfig { abi, tcp } = config;
     let abi = ABI::from(abi);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -110,7 +110,7 @@ fn enter_landlock(
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     let always = if plan.spaces.is_some() { &OWN_VIEW_PATHS[..] } else { &SHARED_VIEW_PATHS[..] };
     let always = always.iter().map(|&(path, how)| (Path::new(path), how));
-    let unrun = if errand.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
+    let unrun = if request.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
     // Everything visible in a separate view may be read. This rule covers only that view's root.
     let is_own = plan.spaces.is_some();
     let root = is_own.then_some((Path::new("/"), PlaceAccess::Read));
@@ -120,7 +120,7 @@ fn enter_landlock(
     {
         ruleset = allow_path(ruleset, path, landlock_access(how, abi) & !unrun, abi)?;
     }
-    for path in errand.runs.iter().flatten() {
+    for path in request.runs.iter().flatten() {
         ruleset = allow_path(ruleset, path.path(), landlock_access(PlaceAccess::Read, abi), abi)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
@@ -135,11 +135,11 @@ fn enter_landlock(
 fn landlock_access(how: PlaceAccess, abi: ABI) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = read | AccessFs::WriteFile;
-    let asked = if abi >= ABI::V5 { AccessFs::IoctlDev.into() } else { BitFlags::EMPTY };
+    let ioctl = if abi >= ABI::V5 { AccessFs::IoctlDev.into() } else { BitFlags::EMPTY };
     match how {
         PlaceAccess::Read => read | AccessFs::Execute,
         PlaceAccess::Write => AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock),
-        PlaceAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | asked,
-        PlaceAccess::Device => device | asked,
+        PlaceAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | ioctl,
+        PlaceAccess::Device => device | ioctl,
     }
 }

@@ -116,19 +116,19 @@ fn reap_dead(program: libc::pid_t, mut ended: impl FnMut(libc::c_int)) -> bool {
     is_any_left
 }
 
-/// Waits at most `patience` for a signal, and forwards it to all other processes.
-fn forward_signal(patience: Option<Duration>) {
+/// Waits at most `limit` for a signal, and forwards it to all other processes.
+fn forward_signal(limit: Option<Duration>) {
     let set = full_signal_set();
     // SAFETY: the set is filled, and the kernel only reads the time.
     let signal = unsafe {
-        match patience {
+        match limit {
             None => libc::sigwaitinfo(set.as_ptr(), ptr::null_mut()),
-            Some(patience) => {
-                let patience = libc::timespec {
-                    tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: patience.subsec_nanos().into(),
+            Some(limit) => {
+                let limit = libc::timespec {
+                    tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: limit.subsec_nanos().into(),
                 };
-                libc::sigtimedwait(set.as_ptr(), ptr::null_mut(), &raw const patience)
+                libc::sigtimedwait(set.as_ptr(), ptr::null_mut(), &raw const limit)
             }
         }
     };

@@ -293,9 +293,9 @@ fn python_of_venv(prefix: &Path) -> Option<PathBuf> {
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    let mut told = String::new();
-    file.take(PYVENV_BYTES).read_to_string(&mut told).ok()?;
-    let programs = told.lines().find_map(|line| {
+    let mut text = String::new();
+    file.take(PYVENV_BYTES).read_to_string(&mut text).ok()?;
+    let programs = text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
         (name.trim() == "home").then(|| PathBuf::from(value.trim()))
     })?;

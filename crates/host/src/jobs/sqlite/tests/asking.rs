@@ -1,4 +1,4 @@
-//! What a job may ask and was told is kept with it, in files of older toolgates too.
+//! Question support and answers are stored with a job, and old files are migrated.
 
 use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, QuestionSupport};
 
@@ -12,20 +12,17 @@ fn given(keys: &[&str]) -> ClientAnswers {
 }
 
 #[tokio::test]
-async fn what_was_answered_outlives_the_store_and_the_first_answer_stays() {
+async fn answers_survive_a_restart_and_the_first_answer_wins() {
     let folder = folder();
     let can = QuestionSupport { form: true, ..QuestionSupport::default() };
     let store = open(&folder);
     let asking = CallerAnswers { can, given: given(&["one"]) };
     store.accept(NewJob { answers: asking, ..job(1) }).await.expect("accepted");
     store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
-    let mut told = given(&["two"]);
-    told.insert("one".to_owned(), ClientAnswer::Roots(Vec::new()));
-    store.add_answers(id(1), told).await.expect("told");
-    store
-        .add_answers(id(2), given(&["x"]))
-        .await
-        .expect("nothing is done for one that is not there");
+    let mut later = given(&["two"]);
+    later.insert("one".to_owned(), ClientAnswer::Roots(Vec::new()));
+    store.add_answers(id(1), later).await.expect("answered");
+    store.add_answers(id(2), given(&["x"])).await.expect("nothing is done for a missing job");
     drop(store);
 
     let store = open(&folder);
@@ -36,7 +33,7 @@ async fn what_was_answered_outlives_the_store_and_the_first_answer_stays() {
 }
 
 #[tokio::test]
-async fn a_file_of_before_jobs_could_ask_is_brought_up_with_what_is_in_it() {
+async fn a_version_1_file_is_migrated_with_its_jobs() {
     let folder = folder();
     let db = Connection::open(folder.path().join(FILE_NAME)).expect("a file");
     db.execute_batch(&format!(

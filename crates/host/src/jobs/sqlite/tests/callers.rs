@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn of_too_many_the_oldest_are_forgotten_of_whichever_caller_has_most() {
+async fn beyond_the_limit_the_oldest_jobs_of_the_caller_with_most_are_removed() {
     let folder = folder();
     let store = open(&folder);
     for number in 1..=6 {

@@ -1,4 +1,4 @@
-//! Files that the store refuses, and who may open its folder.
+//! Files that the store refuses, and the permissions of its folder.
 
 use super::*;
 
@@ -7,13 +7,13 @@ fn refusal(folder: &TempDir) -> String {
 }
 
 #[test]
-fn a_file_that_is_none_of_jobs_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_job_database_is_refused_and_unchanged() {
     let folder = folder();
     let file = folder.path().join(FILE_NAME);
     let text = "these are not jobs ".repeat(100);
     std::fs::write(&file, &text).expect("a file");
     let refused = refusal(&folder);
-    assert!(refused.contains("jobs.db` is damaged or no file of jobs"), "{refused}");
+    assert!(refused.contains("jobs.db` is damaged or not a job database"), "{refused}");
     assert!(refused.contains("move it away"), "{refused}");
     assert_eq!(std::fs::read_to_string(&file).expect("the file"), text);
 
@@ -22,9 +22,9 @@ fn a_file_that_is_none_of_jobs_is_refused_and_left_alone() {
     db.execute_batch("CREATE TABLE cats (name TEXT)").expect("a table");
     drop(db);
     let refused = refusal(&folder);
-    assert!(refused.contains("jobs.db` is another program's; move it away"), "{refused}");
+    assert!(refused.contains("jobs.db` belongs to another program; move it away"), "{refused}");
     let servers = std::fs::read_dir(folder.path().join("servers")).expect("a folder");
-    assert_eq!(servers.count(), 0, "a place was kept");
+    assert_eq!(servers.count(), 0, "a registration remained");
 }
 
 #[test]
@@ -35,11 +35,14 @@ fn a_file_of_a_newer_toolgate_is_refused() {
     db.execute_batch("PRAGMA user_version = 99").expect("a version");
     drop(db);
     let refused = refusal(&folder);
-    assert!(refused.contains("jobs.db` has version 99, and this toolgate knows 3"), "{refused}");
+    assert!(
+        refused.contains("jobs.db` has version 99, and this toolgate supports up to 3"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_told_and_not_taken_for_an_empty_one() {
+async fn a_damaged_file_is_reported_and_not_treated_as_empty() {
     let folder = folder();
     let store = open(&folder);
     for number in 1..=300 {
@@ -54,12 +57,12 @@ async fn a_damaged_file_is_told_and_not_taken_for_an_empty_one() {
     }
     drop(file);
     let store = open(&folder);
-    let told = store.list(None, None, 300).await.expect_err("it is damaged").to_string();
-    assert!(told.contains("damaged") && told.contains("jobs.db"), "{told}");
+    let message = store.list(None, None, 300).await.expect_err("it is damaged").to_string();
+    assert!(message.contains("damaged") && message.contains("jobs.db"), "{message}");
 }
 
 #[test]
-fn nobody_else_can_read_what_is_in_the_folder() {
+fn other_users_cannot_read_the_folder() {
     use std::os::unix::fs::PermissionsExt;
     let above = folder();
     let folder = above.path().join("some/where");
@@ -73,7 +76,7 @@ fn nobody_else_can_read_what_is_in_the_folder() {
 }
 
 #[test]
-fn a_folder_that_several_open_first_at_once_has_one_store() {
+fn several_servers_that_create_one_folder_at_once_share_one_store() {
     for _ in 0..8 {
         let folder = folder();
         let opened: Vec<SqliteStore> = std::thread::scope(|scope| {

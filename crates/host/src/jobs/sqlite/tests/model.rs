@@ -1,11 +1,11 @@
-//! The store against a list in memory, which is too simple to be wrong.
+//! Compares the store with a simple list in memory.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A job, what happened to it, and what only the store knows of it.
-struct Kept {
+/// A job with its events and internal data.
+struct ModelJob {
     job: JobSnapshot,
     input: serde_json::Value,
     events: Vec<JobEvent>,
@@ -14,7 +14,7 @@ struct Kept {
 
 /// All jobs, in the order in which they were accepted.
 #[derive(Default)]
-struct Model(Vec<Kept>);
+struct Model(Vec<ModelJob>);
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -37,8 +37,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(key, caller, keep)| Op::Accept { key, caller, keep }),
         4 => key().prop_map(Op::Begin),
         2 => key().prop_map(Op::Requeue),
-        5 => (key(), said(5)).prop_map(|(key, said)| Op::Append(key, said)),
-        4 => (key(), states, said(3), any::<bool>())
+        5 => (key(), events_up_to(5)).prop_map(|(key, events)| Op::Append(key, events)),
+        4 => (key(), states, events_up_to(3), any::<bool>())
             .prop_map(|(key, state, before, artefacts)| Op::Finish { key, state, before, artefacts }),
         2 => (0..6_usize).prop_map(|ended_max| Op::Forget { ended_max }),
         1 => Just(Op::Reopen),
@@ -46,7 +46,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-fn said(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
+fn events_up_to(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
     let text = || "[a-z\\x00\"\u{1F980}\n]{0,8}";
     let one = prop_oneof![
         (0..=8_u8, prop::option::of(text())).prop_map(|(eighths, message)| {
@@ -59,17 +59,17 @@ fn said(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
 }
 
 impl Model {
-    fn of(&mut self, key: u128) -> Option<&mut Kept> {
-        self.0.iter_mut().find(|kept| kept.job.id == id(key))
+    fn of(&mut self, key: u128) -> Option<&mut ModelJob> {
+        self.0.iter_mut().find(|entry| entry.job.id == id(key))
     }
 
     /// The job, if it has not ended.
-    fn live(&mut self, key: u128) -> Option<&mut Kept> {
-        self.of(key).filter(|kept| kept.ended.is_none())
+    fn live(&mut self, key: u128) -> Option<&mut ModelJob> {
+        self.of(key).filter(|entry| entry.ended.is_none())
     }
 
     fn accept(&mut self, new: &NewJob) -> bool {
-        if self.0.iter().any(|kept| kept.job.id == new.id) {
+        if self.0.iter().any(|entry| entry.job.id == new.id) {
             return false;
         }
         let job = JobSnapshot {
@@ -89,18 +89,18 @@ impl Model {
             questions: toolgate_contract::ClientQuestions::new(),
             outcome: None,
         };
-        let mut kept = Kept { job, input: new.input.clone(), events: vec![], ended: None };
-        kept.add(new.created, vec![JobEventKind::Queued]);
-        self.0.push(kept);
+        let mut entry = ModelJob { job, input: new.input.clone(), events: vec![], ended: None };
+        entry.add(new.created, vec![JobEventKind::Queued]);
+        self.0.push(entry);
         true
     }
 
     fn forget(&mut self, now: Timestamp, ended_max: usize) -> Vec<JobId> {
         let mut ended: Vec<(Timestamp, &JobSnapshot)> =
-            self.0.iter().filter_map(|kept| Some((kept.ended?, &kept.job))).collect();
+            self.0.iter().filter_map(|entry| Some((entry.ended?, &entry.job))).collect();
         ended.sort_by_key(|(at, _)| *at);
         let beyond = ended.len().saturating_sub(ended_max);
-        // How many of its caller's ended no earlier.
+        // Number of jobs of the same caller that ended no earlier.
         let later = |at: usize| {
             let caller = &ended[at].1.caller;
             ended[at..].iter().filter(|(_, job)| job.caller == *caller).count()
@@ -108,39 +108,39 @@ impl Model {
         let mut order: Vec<usize> = (0..ended.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(later(*at)));
         let mut due: Vec<JobId> = order[..beyond].iter().map(|at| ended[*at].1.id).collect();
-        due.extend(self.0.iter().filter_map(|kept| {
-            let ago = now.duration_since(kept.ended?).unsigned_abs();
-            (ago > kept.job.keep_for).then_some(kept.job.id)
+        due.extend(self.0.iter().filter_map(|entry| {
+            let ago = now.duration_since(entry.ended?).unsigned_abs();
+            (ago > entry.job.keep_for).then_some(entry.job.id)
         }));
         due.sort_unstable();
         due.dedup();
-        self.0.retain(|kept| !due.contains(&kept.job.id));
+        self.0.retain(|entry| !due.contains(&entry.job.id));
         due
     }
 }
 
-impl Kept {
-    /// Adds what happened and gives the number of the first.
+impl ModelJob {
+    /// Adds events and returns the number of the first.
     fn add(&mut self, at: Timestamp, happened: Vec<JobEventKind>) -> u64 {
         let first = self.job.last_event + 1;
-        for what in happened {
-            if let JobEventKind::Progress { fraction, message } = &what {
+        for kind in happened {
+            if let JobEventKind::Progress { fraction, message } = &kind {
                 self.job.progress = *fraction;
                 self.job.message.clone_from(message);
             }
             self.job.updated = at;
             self.job.last_event += 1;
-            self.events.push(JobEvent { seq: self.job.last_event, at, kind: what });
+            self.events.push(JobEvent { seq: self.job.last_event, at, kind });
         }
         first
     }
 }
 
 fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
-    happened.iter().map(|what| (at, what.clone())).collect()
+    happened.iter().map(|kind| (at, kind.clone())).collect()
 }
 
-/// Does `op` to both and compares what they answer.
+/// Applies `op` to both and compares the results.
 async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
     match op {
         Op::Accept { key, caller, keep } => {
@@ -151,16 +151,16 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
         }
         Op::Begin(key) => {
             let begun = store.begin(id(key), now).await.expect("an answer");
-            let queued = model.live(key).filter(|kept| kept.job.state == JobState::Queued);
-            let expected = queued.map(|kept| {
-                kept.job.state = JobState::Running;
-                kept.job.started = Some(now);
-                kept.job.attempts += 1;
-                let attempt = kept.job.attempts;
+            let queued = model.live(key).filter(|entry| entry.job.state == JobState::Queued);
+            let expected = queued.map(|entry| {
+                entry.job.state = JobState::Running;
+                entry.job.started = Some(now);
+                entry.job.attempts += 1;
+                let attempt = entry.job.attempts;
                 (
                     attempt,
-                    kept.add(now, vec![JobEventKind::Started { attempt }]),
-                    kept.input.clone(),
+                    entry.add(now, vec![JobEventKind::Started { attempt }]),
+                    entry.input.clone(),
                 )
             });
             assert_eq!(
@@ -170,14 +170,14 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
         }
         Op::Requeue(key) => {
             store.requeue(id(key), now).await.expect("an answer");
-            let running = model.live(key).filter(|kept| kept.job.state == JobState::Running);
-            if let Some(kept) = running {
-                (kept.job.state, kept.job.updated) = (JobState::Queued, now);
+            let running = model.live(key).filter(|entry| entry.job.state == JobState::Running);
+            if let Some(entry) = running {
+                (entry.job.state, entry.job.updated) = (JobState::Queued, now);
             }
         }
         Op::Append(key, happened) => {
             let first = store.append_events(id(key), stamped(now, &happened)).await;
-            assert_eq!(first.ok(), model.live(key).map(|kept| kept.add(now, happened)));
+            assert_eq!(first.ok(), model.live(key).map(|entry| entry.add(now, happened)));
         }
         Op::Finish { key, state, before, artefacts } => {
             let mut end = end(7, stamped(now, &before));
@@ -190,11 +190,11 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
                 end.outcome = Err(CallError::Failed { message: "no".to_owned(), cause });
             }
             let first = store.finish(id(key), end.clone()).await.expect("an answer");
-            let expected = model.live(key).map(|kept| {
-                let first = kept.add(now, before);
-                kept.add(now, vec![JobEventKind::Finished { state }]);
-                (kept.job.state, kept.ended) = (state, Some(now));
-                (kept.job.outcome, kept.job.artefacts) = (Some(end.outcome), end.artefacts);
+            let expected = model.live(key).map(|entry| {
+                let first = entry.add(now, before);
+                entry.add(now, vec![JobEventKind::Finished { state }]);
+                (entry.job.state, entry.ended) = (state, Some(now));
+                (entry.job.outcome, entry.job.artefacts) = (Some(end.outcome), end.artefacts);
                 first
             });
             assert_eq!(first, expected);
@@ -206,22 +206,22 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
         }
         Op::Reopen => {
             let adopted = store.adopt_all().await.expect("it adopts").jobs;
-            let live = model.0.iter().filter(|kept| kept.ended.is_none());
-            let expected: Vec<_> = live.map(|kept| (kept.job.id, kept.job.state)).collect();
+            let live = model.0.iter().filter(|entry| entry.ended.is_none());
+            let expected: Vec<_> = live.map(|entry| (entry.job.id, entry.job.state)).collect();
             let adopted: Vec<_> = adopted.iter().map(|orphan| (orphan.id, orphan.state)).collect();
             assert_eq!(adopted, expected);
         }
     }
 }
 
-/// Compares all that can be seen of both.
+/// Compares everything visible of both.
 async fn compare(store: &SqliteStore, model: &Model) {
     for key in 1..7 {
         let job = store.job(id(key)).await.expect("an answer");
         let events = store.events(id(key), 0, usize::MAX).await.expect("events");
-        let expected = model.0.iter().find(|kept| kept.job.id == id(key));
-        assert_eq!(format!("{job:?}"), format!("{:?}", expected.map(|kept| &kept.job)));
-        assert_eq!(events, expected.map(|kept| kept.events.clone()).unwrap_or_default());
+        let expected = model.0.iter().find(|entry| entry.job.id == id(key));
+        assert_eq!(format!("{job:?}"), format!("{:?}", expected.map(|entry| &entry.job)));
+        assert_eq!(events, expected.map(|entry| entry.events.clone()).unwrap_or_default());
     }
     for caller in [None, Some(Caller::with_key("ada")), Some(Caller::with_key("bob"))] {
         let mut seen = Vec::new();
@@ -234,10 +234,11 @@ async fn compare(store: &SqliteStore, model: &Model) {
                 break;
             }
         }
-        let theirs = |kept: &&Kept| caller.as_ref().is_none_or(|caller| *caller == kept.job.caller);
+        let theirs =
+            |entry: &&ModelJob| caller.as_ref().is_none_or(|caller| *caller == entry.job.caller);
         let all = model.0.iter().rev().filter(theirs);
         let expected: Vec<String> = all
-            .map(|kept| format!("{:?}", JobSnapshot { outcome: None, ..kept.job.clone() }))
+            .map(|entry| format!("{:?}", JobSnapshot { outcome: None, ..entry.job.clone() }))
             .collect();
         assert_eq!(seen, expected);
     }
@@ -251,7 +252,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_is_done_the_store_says_what_a_list_in_memory_would(ops in ops()) {
+    fn the_store_behaves_like_a_list_in_memory(ops in ops()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let folder = folder();

@@ -15,7 +15,7 @@ fn check(server: &Value, table: &str, notes: &[&str]) {
 }
 
 #[test]
-fn what_each_client_writes_becomes_what_is_written_here() {
+fn the_settings_of_each_client_become_an_upstream_table() {
     check(
         &json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
                 "env": { "LEVEL": "debug", "HOST": "${env:HOST}" } }),
@@ -41,32 +41,33 @@ fn what_each_client_writes_becomes_what_is_written_here() {
 }
 
 #[test]
-fn a_secret_is_referred_to_and_not_copied() {
+fn a_secret_becomes_a_reference_to_a_variable() {
     check(
         &json!({ "command": "x", "env": { "GITHUB_TOKEN": "ghp_1", "API_KEY": "${KEY:-k}" } }),
         "command = ['x']\nenv = { GITHUB_TOKEN = '${GITHUB_TOKEN}', API_KEY = '${KEY}' }",
         &[
-            "set the variable `GITHUB_TOKEN` where toolgate starts: the value of \
-             `GITHUB_TOKEN` was not copied",
-            "set the variable `KEY`; where it is not set, `k` was assumed",
+            "set the variable `GITHUB_TOKEN` for toolgate: the value of `GITHUB_TOKEN` was not copied",
+            "set the variable `KEY`; the client's default was `k`",
         ],
     );
     check(
         &json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer s3cret" } }),
         "url = 'https://a/mcp'\n\
          headers = { Authorization = 'Bearer ${GIT_HUB_AUTHORIZATION}' }",
-        &["set the variable `GIT_HUB_AUTHORIZATION` where toolgate starts: the value of \
-           `Authorization` was not copied"],
+        &[
+            "set the variable `GIT_HUB_AUTHORIZATION` for toolgate: the value of `Authorization` was \
+           not copied",
+        ],
     );
     check(
         &json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
         "url = 'https://a/mcp'\nheaders = { X-Key = '${THE_KEY}' }",
-        &["set the variable `THE_KEY` where toolgate starts"],
+        &["set the variable `THE_KEY` for toolgate"],
     );
 }
 
 #[test]
-fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() {
+fn a_secret_in_an_argument_a_url_or_any_variable_is_not_copied() {
     check(
         &json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
                 "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug",
@@ -74,13 +75,13 @@ fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() 
         "command = ['x', '--api-key', '${GIT_HUB_API_KEY}', '-e', 'B_TOKEN=${B_TOKEN}']\n\
          env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug', OF_GH = '${OF_GH}' }",
         &[
-            "set the variable `GIT_HUB_API_KEY` where toolgate starts: the value of `api-key` \
+            "set the variable `GIT_HUB_API_KEY` for toolgate: the value of `api-key` \
              was not copied",
-            "set the variable `B_TOKEN` where toolgate starts: the value of `B_TOKEN` was not \
+            "set the variable `B_TOKEN` for toolgate: the value of `B_TOKEN` was not \
              copied",
-            "set the variable `DATABASE_URL` where toolgate starts: the value of \
+            "set the variable `DATABASE_URL` for toolgate: the value of \
              `DATABASE_URL` was not copied",
-            "set the variable `OF_GH` where toolgate starts: the value of `OF_GH` was not \
+            "set the variable `OF_GH` for toolgate: the value of `OF_GH` was not \
              copied",
         ],
     );
@@ -88,9 +89,9 @@ fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() 
         &json!({ "url": "https://a.example/mcp?token=one&key=two" }),
         "url = 'https://a.example/mcp?token=${GIT_HUB_TOKEN}&key=${GIT_HUB_KEY}'",
         &[
-            "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
+            "set the variable `GIT_HUB_TOKEN` for toolgate: the value of `token` was \
              not copied",
-            "set the variable `GIT_HUB_KEY` where toolgate starts: the value of `key` was not \
+            "set the variable `GIT_HUB_KEY` for toolgate: the value of `key` was not \
              copied",
         ],
     );
@@ -98,33 +99,34 @@ fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() 
         &json!({ "command": "x", "args": ["--token", "one", "--token", "two"] }),
         "command = ['x', '--token', '${GIT_HUB_TOKEN}', '--token', '${GIT_HUB_TOKEN_2}']",
         &[
-            "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
+            "set the variable `GIT_HUB_TOKEN` for toolgate: the value of `token` was \
              not copied",
-            "set the variable `GIT_HUB_TOKEN_2` where toolgate starts: the value of `token` \
+            "set the variable `GIT_HUB_TOKEN_2` for toolgate: the value of `token` \
              was not copied",
         ],
     );
 }
 
 #[test]
-fn what_is_no_server_is_told() {
+fn an_entry_that_is_not_a_server_is_refused_with_the_reason() {
     let itself = json!({ "command": "/usr/bin/toolgate", "args": ["stdio"] });
-    for (odd, expected) in
-        [(json!({}), "neither"), (json!("npx x"), "no table"), (itself, "toolgate itself")]
+    for (entry, expected) in
+        [(json!({}), "neither"), (json!("npx x"), "not a table"), (itself, "toolgate itself")]
     {
         let why =
-            ImportedUpstream::from_client("x", &odd, Path::new("/"), &VariableSecrets::new()).err();
+            ImportedUpstream::from_client("x", &entry, Path::new("/"), &VariableSecrets::new())
+                .err();
         assert!(why.unwrap().contains(expected));
     }
 }
 
 #[test]
-fn what_is_written_oddly_is_taken_over_as_it_is_meant() {
+fn unusual_entries_are_imported_if_their_meaning_is_clear() {
     check(
         &json!({ "command": "${workspaceFolder}/s", "cwd": "${workspaceFolder}/sub",
                 "args": ["--port", 8080, true, ["x"]], "env": { "A": null } }),
         "command = ['//s', '--port', '8080', 'true']\ncwd = './sub'",
-        &["its argument `[\"x\"]` is not taken over"],
+        &["argument `[\"x\"]` is not imported"],
     );
     check(
         &json!({ "enabled": false, "command": { "path": "x" } }),
@@ -134,7 +136,7 @@ fn what_is_written_oddly_is_taken_over_as_it_is_meant() {
 }
 
 #[test]
-fn two_servers_with_one_variable_of_two_values_have_one_each() {
+fn two_servers_with_different_values_for_one_variable_get_one_variable_each() {
     let mut secrets = VariableSecrets::new();
     let mut token = |name: &str, value: &str| {
         let server = json!({ "command": "x", "env": { "DB_PASS": value } });
@@ -149,7 +151,7 @@ fn two_servers_with_one_variable_of_two_values_have_one_each() {
 }
 
 #[test]
-fn servers_are_found_where_each_client_has_them() {
+fn servers_are_found_at_the_place_of_each_client() {
     let one = json!({ "a": { "command": "x" } });
     for content in [
         json!({ "mcpServers": one }),

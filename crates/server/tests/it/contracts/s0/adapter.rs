@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::{PATIENCE, binary, path, wait_for};
 
-/// Where schemas and examples are in a folder that has them as its submodule.
+/// The folders of schemas and examples in a checkout that has them as a submodule.
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 pub(super) const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 
@@ -26,19 +26,19 @@ pub(super) fn fixture() -> PathBuf {
     fs::canonicalize(fixture).unwrap()
 }
 
-/// A folder of a test's own.
+/// A new temporary folder.
 pub(super) fn folder() -> TempDir {
     TempDir::with_prefix("toolgate-s0-").unwrap()
 }
 
-/// A file in `folder`, and the folders on its way.
+/// Writes a file in `folder`, and creates its parent folders.
 pub(super) fn put(folder: &Path, name: &str, content: &str) {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
 
-/// A request as its line, without the end.
+/// A request as one line, without the line feed.
 pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String {
     let id = id.into();
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
@@ -52,7 +52,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// In `folder`, with a ready file of its own and no other variable.
+    /// Starts in `folder`, with its own ready file and no other variable.
     pub(super) fn at(folder: &Path) -> Self {
         let home = TempDir::with_prefix("toolgate-s0-home-").unwrap();
         let ready = home.path().join("mcp.ready");
@@ -70,7 +70,7 @@ impl Start {
         self
     }
 
-    /// The binary with these words instead.
+    /// The binary with these arguments instead.
     pub(super) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(words).current_dir(&self.folder).env_clear().env("PATH", path());
@@ -78,7 +78,7 @@ impl Start {
         command
     }
 
-    /// The adapter, whether or not it will be ready.
+    /// Starts the adapter without waiting until it is ready.
     pub(super) fn start(self) -> Adapter {
         let mut command = self.command(&["stdio", "--dialect", "synesthetic"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -92,7 +92,7 @@ impl Start {
         Adapter { child, input, output, lines: None, log, ready_file, _home: self.home }
     }
 
-    /// The adapter, once it is ready.
+    /// Starts the adapter and waits until it is ready.
     #[track_caller]
     pub(super) fn ready(self) -> Adapter {
         let adapter = self.start();
@@ -137,20 +137,20 @@ impl Adapter {
         self.write(format!("{line}\n").as_bytes());
     }
 
-    /// The next line, without its end, which is one frame.
+    /// Receives the next frame, without its line feed.
     #[track_caller]
     pub(super) fn receive(&mut self) -> String {
         self.receive_within(PATIENCE).expect("the adapter closed its end")
     }
 
-    /// The same; `None` where the adapter closed its end.
+    /// Receives the next frame within `bound`; `None` if the adapter closed its output.
     #[track_caller]
     pub(super) fn receive_within(&mut self, bound: Duration) -> Option<String> {
         let line = match self.lines().recv_timeout(bound) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("nothing came within {bound:?}; it said {}", self.log())
+                panic!("no frame within {bound:?}; log: {}", self.log())
             }
         };
         let line = String::from_utf8(line).expect("a frame is UTF-8");
@@ -165,25 +165,25 @@ impl Adapter {
         self.output = None;
     }
 
-    /// What comes, once somebody reads.
+    /// The lines of standard output; starts the thread that reads them.
     fn lines(&mut self) -> &Receiver<Vec<u8>> {
         let output = &mut self.output;
-        self.lines.get_or_insert_with(|| lines_of(output.take().expect("a client that reads")))
+        self.lines.get_or_insert_with(|| lines_of(output.take().expect("standard output is open")))
     }
 
-    /// Sends a line and gives back the frame that answers it.
+    /// Sends a line and returns the frame that answers it.
     #[track_caller]
     pub(super) fn ask(&mut self, line: &str) -> Value {
         self.send(line);
         serde_json::from_str(&self.receive()).unwrap()
     }
 
-    /// What a tool gives back.
+    /// Calls a tool and returns its result.
     #[track_caller]
     pub(super) fn call(&mut self, method: &str, params: Value) -> Value {
         let answer = self.ask(&line(1, method, params));
         assert_eq!(answer["id"], 1, "{answer}");
-        assert!(answer.get("error").is_none(), "{method} is no result: {answer}");
+        assert!(answer.get("error").is_none(), "{method} returned an error: {answer}");
         answer["result"].clone()
     }
 
@@ -197,13 +197,13 @@ impl Adapter {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until it has ended.
+    /// Waits until the adapter has exited.
     #[track_caller]
     pub(super) fn ended(&mut self) -> ExitStatus {
         wait_for("the adapter ends", || self.child.try_wait().unwrap())
     }
 
-    /// All frames that are still to come until it closes its end.
+    /// Receives all remaining frames until the adapter closes its output.
     #[track_caller]
     pub(super) fn rest(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.receive_within(PATIENCE)).collect()
@@ -215,24 +215,23 @@ impl Drop for Adapter {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("the adapter said:\n{}", self.log());
+            eprintln!("the adapter's log:\n{}", self.log());
         }
     }
 }
 
-/// Checks that `line` is one frame of this contract, spelled as short as can be.
+/// Checks that `line` is one frame of this contract, without superfluous spaces.
 #[track_caller]
 fn is_frame(line: &str) {
     let frame: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
     let keys: Vec<_> = frame.as_object().expect("a frame").keys().map(String::as_str).collect();
     assert!(matches!(keys[..], ["jsonrpc", "id", "result" | "error"]), "{line}");
     assert_eq!(frame["jsonrpc"], "2.0", "{line}");
-    // An id comes back as it was written, which is the only thing that another writer may spell
-    // otherwise.
+    // An id is returned as it was written, so only its spelling may differ from ours.
     let (_, after_id) = line.split_once(",\"id\":").expect("an id");
     let body = &after_id[after_id.find(",\"result\":").or(after_id.find(",\"error\":")).unwrap()..];
     let key = keys[2];
-    assert_eq!(body, format!(",\"{key}\":{}}}", frame[key]), "a frame has no space too many");
+    assert_eq!(body, format!(",\"{key}\":{}}}", frame[key]), "the frame has superfluous spaces");
 }
 
 fn lines_of(output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {

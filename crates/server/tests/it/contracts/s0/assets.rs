@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::adapter::{EXAMPLES, SCHEMAS, Start, fixture, folder, line, put};
 use super::backend::Backend;
 
-/// Every file beneath `folder` with what it holds, and every folder.
+/// Every file beneath `folder` with its content, and every folder.
 fn all(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -18,21 +18,21 @@ fn all(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
             all.extend(super::assets::all(&path));
             all.insert(path, None);
         } else {
-            let held = fs::read(&path).unwrap();
-            all.insert(path, Some(held));
+            let content = fs::read(&path).unwrap();
+            all.insert(path, Some(content));
         }
     }
     all
 }
 
 fn copy(from: &Path, to: &Path) {
-    for (path, held) in all(from) {
+    for (path, content) in all(from) {
         let path = to.join(path.strip_prefix(from).unwrap());
-        match held {
+        match content {
             None => fs::create_dir_all(path).unwrap(),
-            Some(held) => {
+            Some(content) => {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, held).unwrap();
+                fs::write(path, content).unwrap();
             }
         }
     }
@@ -45,7 +45,7 @@ fn names(result: &Value, list: &str, name: &str) -> Vec<String> {
     items.iter().map(|item| item[name].as_str().unwrap().to_owned()).collect()
 }
 
-/// What there is to be listed in `start`.
+/// The paths of the schemas and examples that an adapter started with `start` lists.
 #[track_caller]
 fn listed(start: Start) -> (Vec<String>, Vec<String>) {
     let mut adapter = start.ready();
@@ -55,7 +55,7 @@ fn listed(start: Start) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn s0_02_10_60_61_the_folders_of_the_environment_come_before_those_of_the_checkout() {
+fn s0_02_10_60_61_folders_in_environment_variables_take_precedence_over_the_checkout() {
     let at = folder();
     put(at.path(), &format!("{SCHEMAS}/tone.schema.json"), "{}");
     put(at.path(), &format!("{EXAMPLES}/Tone.json"), "{}");
@@ -71,18 +71,18 @@ fn s0_02_10_60_61_the_folders_of_the_environment_come_before_those_of_the_checko
     let both =
         Start::at(at.path()).env("SYN_SCHEMAS_DIR", place("s")).env("SYN_EXAMPLES_DIR", place("e"));
     assert_eq!(listed(both), (vec![shown("s/foo.json")], vec![shown("e/Foo.json")]));
-    // Each by itself, and an empty variable is none.
+    // Each variable works alone; an empty one counts as unset.
     let one = Start::at(at.path()).env("SYN_SCHEMAS_DIR", place("s")).env("SYN_EXAMPLES_DIR", "");
     assert_eq!(listed(one), (vec![shown("s/foo.json")], examples));
     let other = Start::at(at.path()).env("SYN_EXAMPLES_DIR", place("e"));
     assert_eq!(listed(other), (checkout, vec![shown("e/Foo.json")]));
-    // A relative one is from where the adapter was started, and listed as it was given.
+    // A relative path is relative to the working folder, and listed as given.
     let relative = Start::at(elsewhere.path()).env("SYN_SCHEMAS_DIR", "s");
     assert_eq!(listed(relative), (vec!["s/foo.json".to_owned()], Vec::new()));
 }
 
 #[test]
-fn s0_02_11_14_without_a_word_the_checkouts_own_are_listed() {
+fn s0_02_11_14_schemas_and_examples_of_the_checkout_are_listed_by_default() {
     let (schemas, examples) = listed(Start::at(&fixture()));
     assert_eq!(schemas.len(), 9);
     assert!(schemas.iter().all(|path| path.starts_with(&format!("{SCHEMAS}/"))), "{schemas:?}");
@@ -91,24 +91,24 @@ fn s0_02_11_14_without_a_word_the_checkouts_own_are_listed() {
 }
 
 #[test]
-fn s0_12_13_where_there_is_nothing_nothing_is_listed_nor_found() {
+fn s0_12_13_lists_are_empty_and_lookups_fail_without_asset_folders() {
     let at = folder();
     let mut adapter = Start::at(at.path()).ready();
-    let mut told = |method: &str, params: Value| {
+    let mut answer = |method: &str, params: Value| {
         adapter.send(&line(1, method, params));
         adapter.receive()
     };
     let result = |result: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-    assert_eq!(told("list_schemas", json!({})), result(r#"{"ok":true,"schemas":[]}"#));
-    assert_eq!(told("list_examples", json!({})), result(r#"{"ok":true,"examples":[]}"#));
+    assert_eq!(answer("list_schemas", json!({})), result(r#"{"ok":true,"schemas":[]}"#));
+    assert_eq!(answer("list_examples", json!({})), result(r#"{"ok":true,"examples":[]}"#));
     let missing = result(r#"{"ok":false,"reason":"not_found"}"#);
-    assert_eq!(told("get_schema", json!({ "name": "synesthetic-asset" })), missing);
-    assert_eq!(told("get_example", json!({ "path": "SynestheticAsset_Example1.json" })), missing);
+    assert_eq!(answer("get_schema", json!({ "name": "synesthetic-asset" })), missing);
+    assert_eq!(answer("get_example", json!({ "path": "SynestheticAsset_Example1.json" })), missing);
     assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn s0_09_what_is_listed_is_on_the_disk_and_nowhere_else() {
+fn s0_09_only_schemas_and_examples_on_disk_are_listed() {
     let at = folder();
     copy(&fixture(), at.path());
     assert_eq!(listed(Start::at(at.path())).0.len(), 9);
@@ -117,7 +117,7 @@ fn s0_09_what_is_listed_is_on_the_disk_and_nowhere_else() {
 }
 
 #[test]
-fn s0_15_files_are_read_when_the_adapter_starts_and_not_again() {
+fn s0_15_files_are_read_once_when_the_adapter_starts() {
     let at = folder();
     copy(&fixture(), at.path());
     let mut adapter = Start::at(at.path()).ready();
@@ -135,7 +135,7 @@ fn s0_15_files_are_read_when_the_adapter_starts_and_not_again() {
         ),
     ];
     let mut before = Vec::new();
-    // The schemas are compiled late or early: what was on the disk when it started counts.
+    // Whenever the schemas are compiled, the files at the start count.
     fs::write(at.path().join(SCHEMAS).join("control.schema.json"), "false").unwrap();
     for line in &lines {
         adapter.send(line);
@@ -153,7 +153,7 @@ fn s0_15_files_are_read_when_the_adapter_starts_and_not_again() {
     }
     let control = json!({ "asset": { "parameter": "a.b" }, "schema": "control" });
     assert_eq!(adapter.call("validate_asset", control)["ok"], true);
-    // Another process reads them anew.
+    // Another process reads the files again.
     let mut adapter = Start::at(at.path()).ready();
     for (at, (line, before)) in lines.iter().zip(&before).enumerate() {
         adapter.send(line);
@@ -162,7 +162,7 @@ fn s0_15_files_are_read_when_the_adapter_starts_and_not_again() {
 }
 
 #[test]
-fn s0_07_08_a_session_changes_no_schema_and_leaves_nothing_behind() {
+fn s0_07_08_a_session_writes_no_files_and_returns_schemas_unchanged() {
     let at = folder();
     copy(&fixture(), at.path());
     put(at.path(), &format!("{SCHEMAS}/plain.schema.json"), r#"{"type":"object","title":"é"}"#);
@@ -182,11 +182,11 @@ fn s0_07_08_a_session_changes_no_schema_and_leaves_nothing_behind() {
     }
     for name in names(&adapter.call("list_schemas", json!({})), "schemas", "name") {
         let get = json!({ "name": name });
-        let told = adapter.call("get_schema", get.clone());
+        let result = adapter.call("get_schema", get.clone());
         let file = at.path().join(SCHEMAS).join(format!("{name}.schema.json"));
-        let held: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-        assert_eq!(told["schema"].to_string(), held.to_string(), "{name}");
-        assert_eq!(told, adapter.call("get_schema", get));
+        let on_disk: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        assert_eq!(result["schema"].to_string(), on_disk.to_string(), "{name}");
+        assert_eq!(result, adapter.call("get_schema", get));
     }
     assert_eq!(adapter.call("get_schema", json!({ "name": "plain" })), plain);
     adapter.close_input();

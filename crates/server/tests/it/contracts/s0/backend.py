@@ -1,7 +1,7 @@
-"""A backend that behaves as it is told, line by line on standard input.
+"""A backend that behaves as told, line by line on standard input.
 
 It prints its port, then an answer to each line: `{"behave": {...}}` says how the next requests are
-met, `{"told": true}` asks for those that came since it was asked last.
+met, `{"requests": true}` returns those received since it was last sent.
 """
 
 import json

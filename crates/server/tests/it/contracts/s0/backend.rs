@@ -1,4 +1,4 @@
-//! A backend, as a process of its own that behaves as a test tells it.
+//! A backend as a separate process, which behaves as a test tells it to.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// A backend that runs. Killed when dropped.
+/// A running backend. Killed when dropped.
 pub(super) struct Backend {
     child: Child,
     input: ChildStdin,
@@ -15,7 +15,7 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// One that takes every asset and calls it `xyz`.
+    /// Starts a backend that accepts every asset with the id `xyz`.
     pub(super) fn start() -> Self {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/s0/backend.py");
         let mut command = Command::new("python3");
@@ -25,12 +25,12 @@ impl Backend {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut port = String::new();
         output.read_line(&mut port).unwrap();
-        let port = port.trim().parse().expect("the backend says its port");
+        let port = port.trim().parse().expect("the backend prints its port");
         Self { child, input, output, port }
     }
 
-    /// One that meets every request so.
-    pub(super) fn that(behaviour: Value) -> Self {
+    /// Starts a backend that answers every request with `behaviour`.
+    pub(super) fn with_behaviour(behaviour: Value) -> Self {
         let mut backend = Self::start();
         backend.behave(behaviour);
         backend
@@ -40,19 +40,19 @@ impl Backend {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// How it meets the requests that come from now on.
+    /// Sets how the backend answers from now on.
     pub(super) fn behave(&mut self, behaviour: Value) {
         self.ask(&json!({ "behave": behaviour }));
     }
 
-    /// The requests that came since this was asked last.
-    pub(super) fn came(&mut self) -> Vec<Value> {
-        let came = self.ask(&json!({ "told": true }));
-        came.as_array().expect("requests").clone()
+    /// Returns the requests received since the last call of this method.
+    pub(super) fn requests(&mut self) -> Vec<Value> {
+        let requests = self.ask(&json!({ "requests": true }));
+        requests.as_array().expect("requests").clone()
     }
 
-    fn ask(&mut self, word: &Value) -> Value {
-        writeln!(self.input, "{word}").unwrap();
+    fn ask(&mut self, command: &Value) -> Value {
+        writeln!(self.input, "{command}").unwrap();
         let mut answer = String::new();
         self.output.read_line(&mut answer).unwrap();
         serde_json::from_str(&answer).unwrap()
@@ -66,7 +66,7 @@ impl Drop for Backend {
     }
 }
 
-/// Where nobody listens.
+/// A URL where nothing listens.
 pub(super) fn nowhere() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The command line: one asset in a file, and what the binary says of itself.
+//! The command line: validation of one asset file, and the version and help of the binary.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use super::adapter::{EXAMPLES, Start, fixture, folder, put};
 
-/// What `toolgate contract validate` of `path` in `folder` says, as JSON, and its exit code.
+/// Runs the binary with `args` in `folder`; returns its report as JSON and its exit code.
 #[track_caller]
-fn validate(folder: &Path, words: &[&str]) -> (Value, i32) {
-    let output = Start::at(folder).command(words).output().unwrap();
+fn validate(folder: &Path, args: &[&str]) -> (Value, i32) {
+    let output = Start::at(folder).command(args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}{}", String::from_utf8_lossy(&output.stderr));
     (serde_json::from_str(&text).unwrap(), output.status.code().expect("no signal"))
 }
 
 #[test]
-fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
+fn s0_71_72_an_asset_file_is_valid_invalid_or_unreadable() {
     let at = folder();
     put(at.path(), "bad.json", r#"{"$schemaRef":"x/tone.schema.json","name":""}"#);
     put(at.path(), "SynestheticAsset_Mine.json", r#"{"name":"mine"}"#);
@@ -30,19 +30,19 @@ fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
     let path = |name: &str| at.path().join(name).to_str().unwrap().to_owned();
 
     let good = fixture().join(EXAMPLES).join("Haptic_Example.json");
-    let (told, code) = validate(&fixture(), &["contract", "validate", good.to_str().unwrap()]);
-    assert_eq!(told.to_string(), r#"{"ok":true,"errors":[],"schema":"haptic"}"#);
+    let (report, code) = validate(&fixture(), &["contract", "validate", good.to_str().unwrap()]);
+    assert_eq!(report.to_string(), r#"{"ok":true,"errors":[],"schema":"haptic"}"#);
     assert_eq!(code, 0);
 
-    let (told, code) = validate(&fixture(), &["contract", "validate", &path("bad.json")]);
-    let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
+    let (report, code) = validate(&fixture(), &["contract", "validate", &path("bad.json")]);
+    let keys: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["ok", "reason", "errors", "schema"]);
     assert_eq!(
-        (&told["ok"], &told["reason"], &told["schema"]),
+        (&report["ok"], &report["reason"], &report["schema"]),
         (&json!(false), &json!("validation_failed"), &json!("tone"))
     );
     assert_eq!(
-        told["errors"][0],
+        report["errors"][0],
         json!({ "path": "", "msg": "'frequency' is a required property" })
     );
     assert_eq!(code, 1);
@@ -50,15 +50,15 @@ fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
     for (file, schema, wanted) in [
         ("SynestheticAsset_Mine.json", "nested-synesthetic-asset", 0),
         ("tone.json", "tone", 0),
-        // A list says nothing of its schema, and satisfies none.
+        // A list names no schema and is invalid against any.
         ("list.json", "list", 1),
     ] {
-        let (told, code) = validate(&fixture(), &["contract", "validate", &path(file)]);
-        assert_eq!((told["schema"].as_str(), code), (Some(schema), wanted), "{file}: {told}");
+        let (report, code) = validate(&fixture(), &["contract", "validate", &path(file)]);
+        assert_eq!((report["schema"].as_str(), code), (Some(schema), wanted), "{file}: {report}");
     }
-    let (told, code) =
+    let (report, code) =
         validate(&fixture(), &["contract", "validate", &path("list.json"), "--schema", "tone"]);
-    assert_eq!((&told["errors"][0]["path"], code), (&json!(""), 1), "{told}");
+    assert_eq!((&report["errors"][0]["path"], code), (&json!(""), 1), "{report}");
 
     for (file, reason, message) in [
         ("nothing.json", "io_error", "file_not_found: "),
@@ -68,28 +68,28 @@ fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
         ("words.json", "parse_error", "json_decode_error: line 2 column "),
         ("empty.json", "parse_error", "json_decode_error: line 1 column 1"),
     ] {
-        let (told, code) = validate(&fixture(), &["contract", "validate", &path(file)]);
-        assert_eq!(code, 2, "{file}: {told}");
-        assert_eq!((&told["ok"], &told["reason"]), (&json!(false), &json!(reason)), "{file}");
-        let said = told["errors"][0]["msg"].as_str().unwrap();
-        assert!(said.starts_with(message), "{file}: {said}");
-        assert_eq!(told["errors"][0]["path"], "");
+        let (report, code) = validate(&fixture(), &["contract", "validate", &path(file)]);
+        assert_eq!(code, 2, "{file}: {report}");
+        assert_eq!((&report["ok"], &report["reason"]), (&json!(false), &json!(reason)), "{file}");
+        let actual = report["errors"][0]["msg"].as_str().unwrap();
+        assert!(actual.starts_with(message), "{file}: {actual}");
+        assert_eq!(report["errors"][0]["path"], "");
     }
 }
 
 #[test]
-fn s0_71_72_the_contracts_own_spelling_of_it_is_understood() {
+fn s0_71_72_the_contracts_validate_flag_is_accepted_too() {
     let good = fixture().join(EXAMPLES).join("Tone_Example.json");
     let good = good.to_str().unwrap();
     let joined = format!("--validate={good}");
-    for words in [&["--validate", good][..], &[&joined], &["contract", "validate", good]] {
-        let (told, code) = validate(&fixture(), words);
-        assert_eq!(told.to_string(), r#"{"ok":true,"errors":[],"schema":"tone"}"#, "{words:?}");
+    for args in [&["--validate", good][..], &[&joined], &["contract", "validate", good]] {
+        let (report, code) = validate(&fixture(), args);
+        assert_eq!(report.to_string(), r#"{"ok":true,"errors":[],"schema":"tone"}"#, "{args:?}");
         assert_eq!(code, 0);
     }
     let (_, code) = validate(&fixture(), &["--validate", "nothing.json"]);
     assert_eq!(code, 2);
-    // The schemas are those that a server of the same environment would have.
+    // The schemas are those of a server with the same environment.
     let at = folder();
     put(at.path(), "s/tone.schema.json", r#"{"required":["pitch"]}"#);
     let start = Start::at(&fixture()).env("SYN_SCHEMAS_DIR", at.path().join("s"));
@@ -99,7 +99,7 @@ fn s0_71_72_the_contracts_own_spelling_of_it_is_understood() {
 }
 
 #[test]
-fn s0_77_78_the_binary_runs_by_itself_and_says_its_version() {
+fn s0_77_78_the_binary_runs_alone_and_prints_its_version() {
     let at = folder();
     let output = Start::at(at.path()).command(&["--version"]).output().unwrap();
     assert!(output.status.success());

@@ -1,4 +1,4 @@
-//! What makes one asset of another.
+//! Patches between two assets.
 
 use serde_json::{Map, Value, json};
 
@@ -7,24 +7,24 @@ use super::adapter::{Adapter, Start, fixture, line};
 /// The operations of a patch, each of a shape that RFC 6902 and the contract have.
 #[track_caller]
 pub(super) fn patch(adapter: &mut Adapter, base: &Value, new: &Value) -> Vec<Value> {
-    let told = adapter.call("diff_assets", json!({ "base": base, "new": new }));
-    let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(keys, ["ok", "patch"], "{told}");
-    assert_eq!(told["ok"], true);
-    for op in told["patch"].as_array().unwrap() {
+    let result = adapter.call("diff_assets", json!({ "base": base, "new": new }));
+    let keys: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["ok", "patch"], "{result}");
+    assert_eq!(result["ok"], true);
+    for op in result["patch"].as_array().unwrap() {
         let keys: Vec<_> = op.as_object().unwrap().keys().map(String::as_str).collect();
         match op["op"].as_str().unwrap() {
             "remove" => assert_eq!(keys, ["op", "path"], "{op}"),
             "add" | "replace" => assert_eq!(keys, ["op", "path", "value"], "{op}"),
-            other => panic!("`{other}` is no operation of this contract"),
+            other => panic!("`{other}` is not an operation of this contract"),
         }
         assert!(op["path"].is_string(), "{op}");
     }
-    told["patch"].as_array().unwrap().clone()
+    result["patch"].as_array().unwrap().clone()
 }
 
-/// Where an operation comes among others: by path, then remove, add, replace.
-pub(super) fn place(op: &Value) -> (String, usize) {
+/// The sort key of an operation: by path, then remove, add, replace.
+pub(super) fn sort_key(op: &Value) -> (String, usize) {
     let rank = ["remove", "add", "replace"].iter().position(|name| op["op"] == *name).unwrap();
     (op["path"].as_str().unwrap().to_owned(), rank)
 }
@@ -59,12 +59,12 @@ pub(super) fn odd_pairs() -> Vec<(Value, Value)> {
     ]
 }
 
-/// Numbers that come of a seed, one like the other whenever they are asked for.
-pub(super) struct Chance(pub(super) u64);
+/// A pseudorandom generator that gives the same values for the same seed.
+pub(super) struct Generator(pub(super) u64);
 
-impl Chance {
+impl Generator {
     fn below(&mut self, end: usize) -> usize {
-        // Knuth's; its upper bits are good enough.
+        // Knuth's constants; the upper bits are random enough.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % end
@@ -89,7 +89,7 @@ impl Chance {
         }
     }
 
-    /// `value` with some of it otherwise.
+    /// A copy of `value` with some parts changed.
     pub(super) fn changed(&mut self, value: &Value, depth: usize) -> Value {
         match value {
             _ if self.below(4) == 0 => self.value(depth),
@@ -111,7 +111,7 @@ impl Chance {
 }
 
 #[test]
-fn s0_42_51_a_patch_says_what_becomes_of_each_part_and_lists_are_replaced_whole() {
+fn s0_42_51_a_patch_lists_each_change_and_replaces_arrays_whole() {
     let mut adapter = Start::at(&fixture()).ready();
     for (base, new, wanted) in [
         (json!({ "a": 1 }), json!({ "a": 1 }), json!([])),
@@ -152,36 +152,36 @@ fn s0_42_51_a_patch_says_what_becomes_of_each_part_and_lists_are_replaced_whole(
     adapter.send(&line(1, "diff_assets", json!({ "base": { "a": [1] }, "new": { "b": null } })));
     let wanted = r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true,"patch":[{"op":"remove","path":"/a"},{"op":"add","path":"/b","value":null}]}}"#;
     assert_eq!(adapter.receive(), wanted);
-    // What is not given is not taken for nothing.
+    // A missing parameter is an error, not null.
     for params in [json!({}), json!({ "base": {} }), json!({ "new": {} })] {
-        let told = adapter.call("diff_assets", params);
-        assert_eq!(told["reason"], "validation_failed", "{told}");
+        let result = adapter.call("diff_assets", params);
+        assert_eq!(result["reason"], "validation_failed", "{result}");
     }
 }
 
 #[test]
-fn s0_50_the_order_of_keys_makes_no_difference() {
-    fn turned(value: &Value) -> Value {
+fn s0_50_key_order_does_not_affect_a_patch() {
+    fn reversed(value: &Value) -> Value {
         match value {
             Value::Object(fields) => {
-                fields.iter().rev().map(|(key, value)| (key.clone(), turned(value))).collect()
+                fields.iter().rev().map(|(key, value)| (key.clone(), reversed(value))).collect()
             }
-            Value::Array(items) => items.iter().map(turned).collect(),
+            Value::Array(items) => items.iter().map(reversed).collect(),
             other => other.clone(),
         }
     }
     let mut adapter = Start::at(&fixture()).ready();
-    let mut chance = Chance(7);
+    let mut generator = Generator(7);
     let random = std::iter::from_fn(|| {
-        let base = chance.value(3);
-        let new = chance.changed(&base, 3);
+        let base = generator.value(3);
+        let new = generator.changed(&base, 3);
         Some((base, new))
     });
     for (base, new) in odd_pairs().into_iter().chain(random.take(100)) {
         let one = patch(&mut adapter, &base, &new);
-        let other = patch(&mut adapter, &turned(&base), &turned(&new));
+        let other = patch(&mut adapter, &reversed(&base), &reversed(&new));
         assert_eq!(one, other, "{base} {new}");
-        let paths = |patch: &[Value]| patch.iter().map(place).collect::<Vec<_>>();
+        let paths = |patch: &[Value]| patch.iter().map(sort_key).collect::<Vec<_>>();
         assert_eq!(paths(&one), paths(&other));
     }
 }

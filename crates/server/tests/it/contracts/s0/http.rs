@@ -1,4 +1,4 @@
-//! The same frames over HTTP, for whoever would rather not start a process.
+//! The same frames over HTTP.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::support::{Launch, Post, Response, Served, Workspace, wait_for};
 
 use super::adapter::{SCHEMAS, line};
 
-/// What is answered to `body` at `target` of a listener.
+/// Posts `body` to `target` of a listener and returns the response.
 fn post(addr: SocketAddr, served: &Served, target: &str, body: &str) -> Response {
     let mut connection = served.connect();
     if addr != served.addr {
@@ -19,21 +19,21 @@ fn post(addr: SocketAddr, served: &Served, target: &str, body: &str) -> Response
 }
 
 #[test]
-fn s0_24_33_34_the_same_frames_are_served_at_a_path_and_at_a_listener_of_its_own() {
+fn s0_24_33_34_frames_are_served_over_http_at_a_path_and_on_a_dedicated_listener() {
     let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"synesthetic\"\n";
     let workspace = Workspace::new()
         .file("toolgate.toml", listen)
         .file(&format!("{SCHEMAS}/tone.schema.json"), r#"{"version":"1"}"#);
     let served = Launch::over(&workspace).served();
-    let own: SocketAddr = wait_for("it says where the other listener is", || {
+    let own: SocketAddr = wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving synesthetic alone at http://")?;
         rest.split_once("/\n")?.0.parse().ok()
     });
-    let asked = r#"{"jsonrpc":"2.0","id":1.0,"method":"list_schemas","params":{}}"#;
+    let request = r#"{"jsonrpc":"2.0","id":1.0,"method":"list_schemas","params":{}}"#;
     let wanted = r#"{"jsonrpc":"2.0","id":1.0,"result":{"ok":true,"schemas":[{"name":"tone","version":"1","path":"libs/synesthetic-schemas/jsonschema/tone.json"}]}}"#;
     for (addr, target) in [(served.addr, "/synesthetic"), (own, "/"), (own, "/any/other")] {
-        let response = post(addr, &served, target, asked);
+        let response = post(addr, &served, target, request);
         assert_eq!((response.status, &*response.body), (200, wanted.as_bytes()), "{target}");
         let unsupported = post(addr, &served, target, &line("a", "files.read", json!({})));
         assert_eq!(unsupported.message()["result"]["reason"], "unsupported");
@@ -44,7 +44,7 @@ fn s0_24_33_34_the_same_frames_are_served_at_a_path_and_at_a_listener_of_its_own
         assert_eq!(response.status, 413);
         assert_eq!(response.message()["result"]["errors"][0]["msg"], "payload_too_large");
     }
-    // At the listener of its own nothing else is served.
+    // The dedicated listener serves nothing else.
     let other = post(own, &served, "/rpc", &line(1, "exec/run", json!({})));
     assert_eq!(other.message()["result"]["reason"], "unsupported");
 }

@@ -1,4 +1,4 @@
-//! What is listed and got: the shape of it, its order, and what is not to be had.
+//! Lists and lookups: their shape, their order, and what is not found.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ fn missing() -> Value {
     json!({ "ok": false, "reason": "not_found" })
 }
 
-/// The values of `keys` of each item, all of them texts and nothing beside them.
+/// The values of `keys` of each item; checks that all are strings and that there are no others.
 #[track_caller]
 fn rows<const N: usize>(result: &Value, list: &str, keys: [&str; N]) -> Vec<[String; N]> {
     let fields: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
@@ -17,15 +17,15 @@ fn rows<const N: usize>(result: &Value, list: &str, keys: [&str; N]) -> Vec<[Str
     let row = |item: &Value| {
         let has: Vec<_> = item.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(has, keys, "{item}");
-        keys.map(|key| item[key].as_str().expect("a text").to_owned())
+        keys.map(|key| item[key].as_str().expect("a string").to_owned())
     };
     result[list].as_array().unwrap().iter().map(row).collect()
 }
 
 #[test]
-fn s0_37_44_47_schemas_are_listed_by_name_version_and_path_in_that_order() {
+fn s0_37_44_47_schemas_are_listed_sorted_by_name_version_and_path() {
     let at = folder();
-    // In the order of bytes: capitals before small letters, `-` before `.`, `é` after all of them.
+    // In byte order: upper case before lower case, `-` before `.`, `é` last.
     let names = ["b", "a", "B", "a-b", "a.b", "a_b", "aa", "é", "ab", "A0", "a0"];
     for name in names {
         put(at.path(), &format!("{SCHEMAS}/{name}.schema.json"), r#"{"type":"object"}"#);
@@ -38,7 +38,7 @@ fn s0_37_44_47_schemas_are_listed_by_name_version_and_path_in_that_order() {
     ] {
         put(at.path(), &format!("{SCHEMAS}/{name}.schema.json"), schema);
     }
-    // What is no schema, or cannot be read, is not listed.
+    // Files that are not schemas or cannot be read are not listed.
     put(at.path(), &format!("{SCHEMAS}/README.md"), "");
     put(at.path(), &format!("{SCHEMAS}/broken.schema.json"), "{");
     let mut adapter = Start::at(at.path()).ready();
@@ -61,7 +61,7 @@ fn s0_37_44_47_schemas_are_listed_by_name_version_and_path_in_that_order() {
 }
 
 #[test]
-fn s0_38_a_schema_is_got_by_its_name_and_by_nothing_else() {
+fn s0_38_a_schema_is_found_by_its_exact_name_only() {
     let at = folder();
     put(at.path(), &format!("{SCHEMAS}/said.schema.json"), r#"{"version":"0.7.0","b":1,"a":1.0}"#);
     put(at.path(), "libs/synesthetic-schemas/secret.schema.json", "{}");
@@ -88,14 +88,14 @@ fn s0_38_a_schema_is_got_by_its_name_and_by_nothing_else() {
         json!(["said"]),
         json!({}),
     ] {
-        let told = adapter.call("get_schema", json!({ "name": name }));
-        assert_eq!(told, missing(), "{name}");
+        let result = adapter.call("get_schema", json!({ "name": name }));
+        assert_eq!(result, missing(), "{name}");
     }
     assert_eq!(adapter.call("get_schema", json!({})), missing());
 }
 
 #[test]
-fn s0_39_45_47_examples_are_listed_by_component_and_path() {
+fn s0_39_45_47_examples_are_listed_sorted_by_component_and_path() {
     let at = folder();
     for file in [
         "b/Tone.json",
@@ -138,34 +138,34 @@ fn s0_39_45_47_examples_are_listed_by_component_and_path() {
     assert_eq!(tones.len(), 6);
     assert_eq!(tones, wanted);
     assert_eq!(list(&mut adapter, json!({ "component": "Lib" })).len(), 1);
-    // Nothing but the whole of it.
+    // Only a whole component matches.
     for component in ["Nothing", "tone", "Ton", "Tone.two", "_skip"] {
         assert_eq!(list(&mut adapter, json!({ "component": component })).len(), 0, "{component}");
     }
 }
 
 #[test]
-fn s0_40_an_example_comes_with_its_schema_and_whether_it_is_valid_now() {
+fn s0_40_an_example_is_returned_with_its_schema_and_current_validity() {
     let mut adapter = Start::at(&fixture()).ready();
     let listed = adapter.call("list_examples", json!({}));
     for [_, path] in rows(&listed, "examples", ["component", "path"]) {
-        let told = adapter.call("get_example", json!({ "path": path }));
-        let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
+        let result = adapter.call("get_example", json!({ "path": path }));
+        let keys: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, ["ok", "example", "schema", "validated"], "{path}");
-        // The file as it stands there.
-        let held = std::fs::read_to_string(fixture().join(&path)).unwrap();
-        let held: Value = serde_json::from_str(&held).unwrap();
-        assert_eq!(told["example"].to_string(), held.to_string());
-        // Named from the folder of examples, and absolutely, it is the same.
+        // The file as it is on disk.
+        let on_disk = std::fs::read_to_string(fixture().join(&path)).unwrap();
+        let on_disk: Value = serde_json::from_str(&on_disk).unwrap();
+        assert_eq!(result["example"].to_string(), on_disk.to_string());
+        // A path relative to the folder of examples and an absolute one give the same.
         let inner = path.strip_prefix(&format!("{EXAMPLES}/")).unwrap();
         let absolute = fixture().join(&path);
         for path in [inner, absolute.to_str().unwrap()] {
-            assert_eq!(adapter.call("get_example", json!({ "path": path })), told, "{path}");
+            assert_eq!(adapter.call("get_example", json!({ "path": path })), result, "{path}");
         }
-        let asset = json!({ "asset": told["example"], "schema": told["schema"] });
-        let judged = adapter.call("validate_asset", asset);
-        assert_eq!(judged["ok"], told["validated"], "{path}: {judged}");
-        assert_eq!(told["validated"], !path.contains("ShaderLib"), "{path}: {judged}");
+        let asset = json!({ "asset": result["example"], "schema": result["schema"] });
+        let validation = adapter.call("validate_asset", asset);
+        assert_eq!(validation["ok"], result["validated"], "{path}: {validation}");
+        assert_eq!(result["validated"], !path.contains("ShaderLib"), "{path}: {validation}");
     }
     for path in [
         json!("nothing.json"),
@@ -186,7 +186,7 @@ fn s0_40_an_example_comes_with_its_schema_and_whether_it_is_valid_now() {
 }
 
 #[test]
-fn s0_40_what_an_example_says_of_its_schema_comes_before_what_its_files_name_says() {
+fn s0_40_a_schema_named_in_an_example_takes_precedence_over_its_file_name() {
     let at = folder();
     for (file, text) in [
         ("said.json", r#"{"schema":"tone","$schemaRef":"jsonschema/haptic.schema.json"}"#),
@@ -208,9 +208,9 @@ fn s0_40_what_an_example_says_of_its_schema_comes_before_what_its_files_name_say
         ("tone.json", "tone", true),
         ("List.json", "List", false),
     ] {
-        let told = adapter.call("get_example", json!({ "path": file }));
+        let result = adapter.call("get_example", json!({ "path": file }));
         assert_eq!(
-            (&told["schema"], &told["validated"]),
+            (&result["schema"], &result["validated"]),
             (&json!(schema), &json!(validated)),
             "{file}"
         );

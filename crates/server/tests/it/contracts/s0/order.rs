@@ -1,5 +1,4 @@
-//! One thing after the other: lines are answered in their order, and a signal lets the one in
-//! flight finish.
+//! Order: lines are answered one after the other, and a signal lets the one in flight finish.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +15,10 @@ fn populate(id: impl Into<Value>) -> String {
     line(id, "populate_backend", json!({ "asset": asset, "validate_first": false }))
 }
 
-/// An adapter before a backend that takes `delay` seconds.
+/// An adapter with a backend that takes `delay` seconds.
 fn slow(delay: f64) -> (Adapter, Backend) {
     let behaviour = json!({ "status": 201, "body": r#"{"id":"late"}"#, "delay": delay });
-    let backend = Backend::that(behaviour);
+    let backend = Backend::with_behaviour(behaviour);
     let adapter = Start::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
     (adapter, backend)
 }
@@ -31,13 +30,13 @@ fn ids(frames: &[String]) -> Vec<Value> {
 }
 
 #[test]
-fn s0_27_a_hundred_lines_at_once_are_answered_in_their_order_behind_a_slow_one() {
+fn s0_27_a_hundred_lines_are_answered_in_order_behind_a_slow_one() {
     let (mut adapter, mut backend) = slow(1.0);
     let mut lines = vec![populate(0)];
     let mut wanted = vec![json!(0)];
     for id in 1..100 {
-        // Some are run, some answered without, some refused, and some not read at all.
-        let (line, said) = match id % 6 {
+        // Some are run, some are answered without running, some are refused, and some are too long.
+        let (line, answer_id) = match id % 6 {
             0 => (line(id, "list_examples", json!({})), json!(id)),
             1 => (line(id, "explode", json!({})), json!(id)),
             2 => ("[]".to_owned(), Value::Null),
@@ -46,41 +45,41 @@ fn s0_27_a_hundred_lines_at_once_are_answered_in_their_order_behind_a_slow_one()
             _ => (line(id, "diff_assets", json!({ "base": id, "new": 0 })), json!(id)),
         };
         lines.push(line);
-        wanted.push(said);
+        wanted.push(answer_id);
     }
     lines.push(populate(100));
     wanted.push(json!(100));
     let begun = Instant::now();
     adapter.write((lines.join("\n") + "\n").as_bytes());
     let frames: Vec<_> = wanted.iter().map(|_| adapter.receive()).collect();
-    assert!(begun.elapsed() >= Duration::from_secs(2), "it was not slow");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "the backend was not slow");
     assert_eq!(ids(&frames), wanted);
-    assert_eq!(backend.came().len(), 2);
+    assert_eq!(backend.requests().len(), 2);
 }
 
 #[test]
-fn s0_27_the_second_request_is_not_begun_before_the_first_is_answered() {
+fn s0_27_a_request_starts_only_after_the_previous_one_is_answered() {
     let (mut adapter, mut backend) = slow(0.7);
     adapter.send(&populate(1));
     adapter.send(&populate(2));
     adapter.receive();
     adapter.receive();
-    let came: Vec<_> = backend.came().iter().map(|it| it["at"].as_f64().unwrap()).collect();
-    let [first, second] = came[..] else { panic!("{came:?}") };
-    assert!(second - first >= 0.7, "both were under way at once: {came:?}");
+    let arrivals: Vec<_> = backend.requests().iter().map(|it| it["at"].as_f64().unwrap()).collect();
+    let [first, second] = arrivals[..] else { panic!("{arrivals:?}") };
+    assert!(second - first >= 0.7, "both ran at once: {arrivals:?}");
 }
 
 #[test]
-fn s0_31_76_a_signal_lets_the_request_in_flight_finish_and_begins_no_other() {
+fn s0_31_76_after_a_signal_the_request_in_flight_finishes_and_no_other_starts() {
     at_once([Signal::INT, Signal::TERM], |signal| {
         let (mut adapter, mut backend) = slow(2.0);
         adapter.send(&populate("in flight"));
         adapter.send(&populate("queued"));
         adapter.send(&line("queued too", "list_schemas", json!({})));
-        let mut came = Vec::new();
+        let mut requests = Vec::new();
         wait_until("the backend has the asset", || {
-            came.extend(backend.came());
-            !came.is_empty()
+            requests.extend(backend.requests());
+            !requests.is_empty()
         });
         adapter.signal(signal);
         let frames = adapter.rest();
@@ -88,23 +87,23 @@ fn s0_31_76_a_signal_lets_the_request_in_flight_finish_and_begins_no_other() {
             r#"{{"jsonrpc":"2.0","id":"in flight","result":{{"ok":true,"asset_id":"late","backend_url":"{}/synesthetic-assets/"}}}}"#,
             backend.url()
         );
-        let in_flight = frames.first().expect("it finishes");
+        let in_flight = frames.first().expect("the request in flight finishes");
         assert!(
             in_flight.starts_with(&wanted[..wanted.find("backend_url").unwrap()]),
             "{in_flight}"
         );
         assert_eq!(ids(&frames), ["in flight"]);
         assert_eq!(adapter.ended().code(), Some(0), "{signal:?}");
-        assert_eq!(backend.came().len(), 0, "a queued one was begun");
+        assert_eq!(backend.requests().len(), 0, "a queued request was started");
         assert!(adapter.log().contains("mcp:shutdown mode=stdio"), "{}", adapter.log());
         assert!(!adapter.ready_file.as_ref().unwrap().exists());
     });
 }
 
 #[test]
-fn s0_76_a_signal_ends_an_idle_adapter_well() {
+fn s0_76_a_signal_stops_an_idle_adapter_with_exit_code_zero() {
     at_once([Signal::INT, Signal::TERM], |signal| {
-        // At once after it is ready: the handlers are there by then.
+        // The signal handlers are installed before the adapter is ready.
         let mut adapter = Start::at(&fixture()).ready();
         adapter.signal(signal);
         assert_eq!(adapter.ended().code(), Some(0), "{signal:?}");
@@ -113,7 +112,7 @@ fn s0_76_a_signal_ends_an_idle_adapter_well() {
 }
 
 #[test]
-fn s0_73_what_was_sent_before_the_input_ended_is_answered_however_long_it_takes() {
+fn s0_73_lines_sent_before_the_input_ended_are_answered_even_if_slow() {
     let (mut adapter, _backend) = slow(3.0);
     adapter.send(&populate(1));
     adapter.send(&line(2, "list_schemas", json!({})));

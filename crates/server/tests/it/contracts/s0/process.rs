@@ -1,4 +1,4 @@
-//! The process: how it says that it is ready, and how it ends.
+//! The process: its ready file, its log lines, and how it ends.
 
 use std::fs;
 use std::path::Path;
@@ -13,20 +13,20 @@ use super::adapter::{Start, fixture, folder, line, put};
 use super::backend::Backend;
 
 #[test]
-fn s0_28_29_59_75_the_ready_file_says_who_is_ready_since_when() {
+fn s0_28_29_59_75_the_ready_file_has_the_pid_and_the_start_time() {
     let at = folder();
     let ready = at.path().join("deep/mcp.ready");
     let mut adapter = Start::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
-    // There when the log says so, at the latest.
+    // The file exists by the time the log says ready.
     let text = fs::read_to_string(&ready).unwrap();
     let (pid, when) = text.strip_suffix('\n').unwrap().split_once(' ').unwrap();
     assert_eq!(pid, adapter.pid().to_string());
     let script = "import sys, datetime as d\n\
                   when = d.datetime.fromisoformat(sys.argv[1])\n\
                   assert abs((d.datetime.now(d.timezone.utc) - when).total_seconds()) < 60";
-    let judged = Command::new("python3").args(["-c", script, when]).output().unwrap();
-    assert!(judged.status.success(), "{text}: {}", String::from_utf8_lossy(&judged.stderr));
-    // And for as long as it serves.
+    let check = Command::new("python3").args(["-c", script, when]).output().unwrap();
+    assert!(check.status.success(), "{text}: {}", String::from_utf8_lossy(&check.stderr));
+    // It stays while the adapter serves.
     adapter.call("list_schemas", json!({}));
     assert_eq!(fs::read_to_string(&ready).unwrap(), text);
     adapter.close_input();
@@ -36,9 +36,9 @@ fn s0_28_29_59_75_the_ready_file_says_who_is_ready_since_when() {
 }
 
 #[test]
-fn s0_28_59_without_a_word_the_ready_file_is_where_everybody_looks() {
+fn s0_28_59_the_ready_file_is_in_tmp_by_default() {
     let ready = Path::new("/tmp/mcp.ready");
-    // Whoever else is tested beside this may be just as ready there; one of a few is seen.
+    // Tests that run at the same time may use the same file, so this may take several attempts.
     wait_for("the ready file is ours", || {
         let mut adapter = Start::at(&fixture()).without("MCP_READY_FILE").ready();
         let text = fs::read_to_string(ready).unwrap_or_default();
@@ -46,13 +46,13 @@ fn s0_28_59_without_a_word_the_ready_file_is_where_everybody_looks() {
         adapter.close_input();
         assert!(adapter.ended().success());
         let left = fs::read_to_string(ready).unwrap_or_default();
-        assert!(!left.starts_with(&ours), "it was left behind: {left}");
+        assert!(!left.starts_with(&ours), "the file was left behind: {left}");
         text.starts_with(&ours).then_some(())
     });
 }
 
 #[test]
-fn s0_30_75_the_ready_file_goes_however_the_adapter_ends() {
+fn s0_30_75_the_ready_file_is_removed_however_the_adapter_ends() {
     #[derive(Debug, Clone, Copy)]
     enum End {
         Input,
@@ -75,7 +75,7 @@ fn s0_30_75_the_ready_file_goes_however_the_adapter_ends() {
             End::Signal(signal) => adapter.signal(signal),
             End::Reader => {
                 adapter.stop_reading();
-                // It learns of it when it answers.
+                // The adapter notices when it answers.
                 adapter.send(&line(1, "list_schemas", json!({})));
             }
         }
@@ -86,21 +86,23 @@ fn s0_30_75_the_ready_file_goes_however_the_adapter_ends() {
 }
 
 #[test]
-fn s0_30_75_a_second_signal_waits_for_nobody_and_the_ready_file_goes_all_the_same() {
-    let mut backend = Backend::that(json!({ "status": 201, "body": "{}", "delay": 60 }));
+fn s0_30_75_a_second_signal_stops_the_adapter_at_once_and_removes_the_ready_file() {
+    let mut backend = Backend::with_behaviour(json!({ "status": 201, "body": "{}", "delay": 60 }));
     let mut adapter = Start::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
     let params = json!({ "asset": {}, "validate_first": false });
     adapter.send(&line(1, "populate_backend", params));
-    wait_until("the request is under way", || !backend.came().is_empty());
+    wait_until("the request is in flight", || !backend.requests().is_empty());
     adapter.signal(Signal::TERM);
-    wait_until("it heard the first", || adapter.log().contains("again to stop now"));
+    wait_until("it logged the first signal", || {
+        adapter.log().contains("another signal stops at once")
+    });
     adapter.signal(Signal::TERM);
     assert_eq!(adapter.ended().code(), Some(130));
     assert!(!adapter.ready_file.as_ref().unwrap().exists());
 }
 
 #[test]
-fn s0_30_a_link_at_the_ready_file_is_not_followed_and_anothers_file_is_not_removed() {
+fn s0_30_a_link_at_the_ready_file_is_not_followed_and_another_adapters_file_is_kept() {
     let at = folder();
     put(at.path(), "precious", "precious");
     let ready = at.path().join("mcp.ready");
@@ -118,7 +120,7 @@ fn s0_30_a_link_at_the_ready_file_is_not_followed_and_anothers_file_is_not_remov
 }
 
 #[test]
-fn s0_60_61_a_folder_that_is_none_is_told_before_anything_is_served() {
+fn s0_60_61_an_invalid_folder_is_reported_before_serving_starts() {
     let at = folder();
     put(at.path(), "file", "");
     for variable in ["SYN_SCHEMAS_DIR", "SYN_EXAMPLES_DIR"] {
@@ -137,7 +139,7 @@ fn s0_60_61_a_folder_that_is_none_is_told_before_anything_is_served() {
 }
 
 #[test]
-fn s0_05_it_is_served_over_standard_streams_and_says_so_to_whoever_wants_another_transport() {
+fn s0_05_only_stdio_is_served_and_another_endpoint_is_refused_at_start() {
     for endpoint in ["", "stdio", "stdio://", " stdio "] {
         let mut adapter = Start::at(&fixture()).env("MCP_ENDPOINT", endpoint).ready();
         assert_eq!(adapter.call("list_schemas", json!({}))["ok"], true);
@@ -153,12 +155,12 @@ fn s0_05_it_is_served_over_standard_streams_and_says_so_to_whoever_wants_another
 }
 
 #[test]
-fn s0_73_nothing_is_said_before_a_line_comes_and_it_ends_with_its_input() {
+fn s0_73_nothing_is_written_before_the_first_line_and_the_adapter_ends_with_its_input() {
     let mut adapter = Start::at(&fixture()).ready();
     adapter.write(b"\n \n");
     adapter.write(br#"{"jsonrpc":"2.0","id":1,"#);
     adapter.write(b"\"method\":\"explode\"}\n");
-    // What had been said before would come first.
+    // Anything written before would come first.
     assert!(adapter.receive().starts_with(r#"{"jsonrpc":"2.0","id":1,"result":"#));
     adapter.close_input();
     assert_eq!(adapter.rest(), [] as [&str; 0]);
@@ -166,13 +168,13 @@ fn s0_73_nothing_is_said_before_a_line_comes_and_it_ends_with_its_input() {
 }
 
 #[test]
-fn s0_74_the_first_line_of_the_log_says_that_it_is_ready_and_the_last_that_it_is_over() {
-    // Warnings come after it, of variables that mean nothing, say.
+fn s0_74_the_log_starts_with_ready_and_ends_with_shutdown() {
+    // Warnings come after it, such as those about unknown variables.
     let mut adapter = Start::at(&fixture()).env("TOOLGATE_NONSENSE", "1").ready();
     wait_until("it warns", || adapter.log().contains("TOOLGATE_NONSENSE"));
     adapter.close_input();
     assert!(adapter.ended().success());
-    wait_until("it says so", || adapter.log().contains("mcp:shutdown"));
+    wait_until("it logs the shutdown", || adapter.log().contains("mcp:shutdown"));
     let log = adapter.log();
     let lines: Vec<_> = log.lines().collect();
     let schemas = fs::canonicalize(fixture().join(super::adapter::SCHEMAS)).unwrap();
@@ -180,7 +182,7 @@ fn s0_74_the_first_line_of_the_log_says_that_it_is_ready_and_the_last_that_it_is
     assert_eq!(lines.first(), Some(&ready.as_str()));
     assert_eq!(lines.last(), Some(&"mcp:shutdown mode=stdio"));
 
-    // Where there are none it says where they would be; a folder of one's own, as it is named.
+    // Without schemas the log has the default path; with a configured folder it has that one.
     let at = folder();
     let real = fs::canonicalize(at.path()).unwrap();
     let adapter = Start::at(at.path()).ready();

@@ -1,4 +1,4 @@
-//! The contract as a whole: its documents, and that no requirement was passed over.
+//! The contract as a whole: its documents, and a test for every requirement.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn s0_64_79_the_documents_say_what_stands_for_pythons_tools_and_how_the_tests_are_run() {
+fn s0_64_79_the_documents_name_replacements_for_pythons_tools_and_how_to_run_the_tests() {
     let guide = read("docs/guide/synesthetic.md");
     for tool in [
         "jsonschema",
@@ -26,20 +26,20 @@ fn s0_64_79_the_documents_say_what_stands_for_pythons_tools_and_how_the_tests_ar
     ] {
         let row =
             guide.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{tool}`")));
-        let row = row.unwrap_or_else(|| panic!("the guide names nothing in place of {tool}"));
+        let row = row.unwrap_or_else(|| panic!("the guide names no replacement for {tool}"));
         assert!(row.split('|').nth(2).is_some_and(|cell| cell.trim().len() > 5), "{row}");
     }
-    // The command that stands for `pytest -q` is what runs this.
+    // The replacement for `pytest -q` is the command that runs this test.
     assert!(read("README.md").contains("cargo xtask test"));
     let test = read("xtask/src/shell.rs");
     assert!(
         test.contains("[\"nextest\", \"run\", \"--workspace\""),
-        "what does `cargo xtask test` run?"
+        "`cargo xtask test` does not run nextest"
     );
 }
 
 #[test]
-fn s0_82_every_requirement_has_a_test_that_names_it() {
+fn s0_82_every_requirement_has_a_test_named_after_it() {
     let mut names = String::new();
     for entry in fs::read_dir(checkout().join("crates/server/tests/it/contracts/s0")).unwrap() {
         let path = entry.unwrap().path();
@@ -57,8 +57,8 @@ fn s0_82_every_requirement_has_a_test_that_names_it() {
         names.lines().any(shows)
     };
     let missing: Vec<_> = (1..=82).filter(|row| !shown(*row)).collect();
-    assert!(missing.is_empty(), "nothing shows S0-{missing:?}");
-    // And the documents say how each of its variables and methods is used.
+    assert!(missing.is_empty(), "no test covers S0-{missing:?}");
+    // The guide documents each variable and method.
     let guide = read("docs/guide/synesthetic.md");
     for word in [
         "MCP_READY_FILE",
@@ -77,6 +77,6 @@ fn s0_82_every_requirement_has_a_test_that_names_it() {
         "toolgate stdio --dialect synesthetic",
         "toolgate contract validate",
     ] {
-        assert!(guide.contains(word), "the guide has no word of {word}");
+        assert!(guide.contains(word), "the guide does not mention {word}");
     }
 }

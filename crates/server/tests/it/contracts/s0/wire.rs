@@ -1,11 +1,11 @@
-//! Frames: their ids, their size, their spelling, and what is none.
+//! Frames: their ids, their size, their spelling, and malformed ones.
 
 use serde_json::{Value, json};
 
 use super::adapter::{Adapter, Start, fixture, line};
 use super::backend::Backend;
 
-/// Each method once, with a call that succeeds and one that does not where it can.
+/// Calls of each method: one that succeeds and, if possible, one that fails.
 fn conversation() -> Vec<String> {
     let tone = json!({ "name": "Low hum", "frequency": 110.5 });
     let calls = [
@@ -24,7 +24,7 @@ fn conversation() -> Vec<String> {
     calls.into_iter().enumerate().map(|(id, (method, params))| line(id, method, params)).collect()
 }
 
-/// What the adapter answers to each of `lines`, asked one by one.
+/// The adapter's answers to `lines`, sent one by one.
 fn answers(adapter: &mut Adapter, lines: &[String]) -> Vec<String> {
     let mut answer = |line: &String| {
         adapter.send(line);
@@ -34,18 +34,20 @@ fn answers(adapter: &mut Adapter, lines: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn s0_01_36_80_every_method_is_answered_to_the_byte_the_same_in_another_process_and_again() {
+fn s0_01_36_80_answers_are_byte_identical_when_repeated_and_in_another_process() {
     let lines = conversation();
     let mut first = Start::at(&fixture()).ready();
     let mut second = Start::at(&fixture()).ready();
-    let told = answers(&mut first, &lines);
-    assert_eq!(told, answers(&mut first, &lines));
-    assert_eq!(told, answers(&mut second, &lines));
-    assert!(told[0].contains(r#""ok":true,"schemas":[{"name":"control","version":"","path":"#));
+    let first_answers = answers(&mut first, &lines);
+    assert_eq!(first_answers, answers(&mut first, &lines));
+    assert_eq!(first_answers, answers(&mut second, &lines));
+    assert!(
+        first_answers[0].contains(r#""ok":true,"schemas":[{"name":"control","version":"","path":"#)
+    );
 }
 
 #[test]
-fn s0_05_33_34_81_each_method_is_a_bare_name_and_what_its_tool_says_is_the_result() {
+fn s0_05_33_34_81_methods_are_bare_tool_names_and_return_the_tools_result() {
     let mut adapter = Start::at(&fixture()).ready();
     let reasons = ["", "", "not_found", "", "", "not_found", "", "validation_failed", ""];
     let reasons = reasons.into_iter().chain(["unsupported", "unsupported"]);
@@ -56,7 +58,7 @@ fn s0_05_33_34_81_each_method_is_a_bare_name_and_what_its_tool_says_is_the_resul
         assert_eq!(result["reason"].as_str().unwrap_or_default(), reason, "{line}: {answer}");
         assert!(answer.get("error").is_none(), "{line}: {answer}");
     }
-    // The tools as others call them are none here.
+    // The tool names of other dialects are unknown here.
     for method in ["assets.list_schemas", "assets_list_schemas", "tools/call", "initialize"] {
         let answer = adapter.call(method, json!({}));
         assert_eq!(answer["reason"], "unsupported", "{method}: {answer}");
@@ -64,9 +66,9 @@ fn s0_05_33_34_81_each_method_is_a_bare_name_and_what_its_tool_says_is_the_resul
 }
 
 #[test]
-fn s0_20_a_request_says_which_json_rpc_it_speaks_and_so_does_every_answer() {
+fn s0_20_requests_and_answers_declare_json_rpc_2_0() {
     let mut adapter = Start::at(&fixture()).ready();
-    // That answers say it is checked of every frame that these tests receive.
+    // `is_frame` checks the version of every frame that these tests receive.
     assert_eq!(adapter.ask(&line(1, "list_schemas", json!({})))["jsonrpc"], "2.0");
     for (version, id) in [
         (r#""jsonrpc":"1.0","#, "7"),
@@ -76,32 +78,32 @@ fn s0_20_a_request_says_which_json_rpc_it_speaks_and_so_does_every_answer() {
         ("", "0"),
     ] {
         adapter.send(&format!("{{{version}\"id\":{id},\"method\":\"list_schemas\"}}"));
-        let told = adapter.receive();
+        let answer = adapter.receive();
         let wanted = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32600,");
-        assert!(told.starts_with(&wanted), "{told}");
+        assert!(answer.starts_with(&wanted), "{answer}");
     }
 }
 
 #[test]
-fn s0_21_a_frame_is_a_line_however_lines_end_and_whatever_separates_them_elsewhere() {
+fn s0_21_a_frame_is_a_line_that_ends_with_lf_or_crlf_only() {
     let mut adapter = Start::at(&fixture()).ready();
     adapter.write(b"\n\r\n  \n\t\r\n");
     let crlf = format!("{}\r\n", line(1, "explode", json!({})));
     adapter.write(crlf.as_bytes());
     assert!(adapter.receive().starts_with(r#"{"jsonrpc":"2.0","id":1,"result""#));
 
-    // Two lines of Unicode and a lone carriage return in a string are no ends of lines.
+    // Unicode line separators and an escaped carriage return in a string do not end a line.
     let odd = "a\u{2028}b\u{2029}c\u{85}d";
     adapter.send(&format!(
         r#"{{"jsonrpc":"2.0","id":"{odd}","method":"diff_assets","params":{{"base":null,"new":"{odd}\r\n"}}}}"#
     ));
-    let told = adapter.receive();
+    let answer = adapter.receive();
     let wanted = format!(
         r#"{{"jsonrpc":"2.0","id":"{odd}","result":{{"ok":true,"patch":[{{"op":"replace","path":"","value":"{odd}\r\n"}}]}}}}"#
     );
-    assert_eq!(told, wanted);
+    assert_eq!(answer, wanted);
 
-    // Two at once are two, and a last one need not end its line.
+    // Two lines in one write are two frames, and the last one needs no line feed.
     let two = format!("{}\n{}", line(2, "explode", json!({})), line(3, "explode", json!({})));
     adapter.write(two.as_bytes());
     adapter.close_input();
@@ -110,7 +112,7 @@ fn s0_21_a_frame_is_a_line_however_lines_end_and_whatever_separates_them_elsewhe
 }
 
 #[test]
-fn s0_22_a_batch_is_one_error_and_the_next_line_is_served() {
+fn s0_22_a_batch_is_refused_with_one_error_and_the_next_line_is_served() {
     let mut adapter = Start::at(&fixture()).ready();
     let one = line(1, "list_schemas", json!({}));
     for batch in [format!("[{one}]"), format!("[{one},{one}]"), "[]".to_owned()] {
@@ -122,7 +124,7 @@ fn s0_22_a_batch_is_one_error_and_the_next_line_is_served() {
 }
 
 #[test]
-fn s0_23_58_67_a_line_beyond_one_mebibyte_is_not_read_and_the_next_is_served() {
+fn s0_23_58_67_a_line_over_one_mebibyte_is_refused_unparsed_and_the_next_is_served() {
     const MEBIBYTE: usize = 1 << 20;
     const REFUSED: &str = r#"{"jsonrpc":"2.0","id":null,"result":{"ok":false,"reason":"validation_failed","errors":[{"path":"","msg":"payload_too_large"}]}}"#;
     let of = |bytes: usize, filling: &str| {
@@ -134,7 +136,7 @@ fn s0_23_58_67_a_line_beyond_one_mebibyte_is_not_read_and_the_next_is_served() {
         format!("{head}{}{}{tail}", filling.repeat(times), "x".repeat(rest))
     };
     let mut adapter = Start::at(&fixture()).ready();
-    // "ü" is a character of two bytes: bytes are counted.
+    // Bytes are counted, not characters: "ü" has two bytes.
     for filling in ["x", "ü", "✨"] {
         let fits = of(MEBIBYTE, filling);
         assert_eq!(fits.len(), MEBIBYTE);
@@ -143,24 +145,24 @@ fn s0_23_58_67_a_line_beyond_one_mebibyte_is_not_read_and_the_next_is_served() {
         adapter.send(&beyond);
         assert_eq!(adapter.receive(), REFUSED, "{filling}");
     }
-    // The end of the line does not count, in either way of writing it.
+    // The line end does not count, whether LF or CRLF.
     adapter.write(format!("{}\r\n", of(MEBIBYTE, "x")).as_bytes());
     assert_eq!(frame(&adapter.receive())["result"]["ok"], true);
-    // It is told before anything is parsed.
+    // The size is checked before parsing.
     for beyond in ["[".repeat(MEBIBYTE + 1), "\u{1}".repeat(MEBIBYTE + 1), "[".repeat(5 * MEBIBYTE)]
     {
         adapter.send(&beyond);
         assert_eq!(adapter.receive(), REFUSED);
     }
     assert_eq!(adapter.call("list_schemas", json!({}))["ok"], true);
-    // A last line that does not end is a line.
+    // A last line without a line feed counts too.
     adapter.write("[".repeat(MEBIBYTE + 1).as_bytes());
     adapter.close_input();
     assert_eq!(adapter.rest(), [REFUSED]);
 }
 
 #[test]
-fn s0_24_an_id_is_a_string_or_a_number_and_comes_back_as_it_was_written() {
+fn s0_24_a_string_or_number_id_is_returned_as_written() {
     let mut adapter = Start::at(&fixture()).ready();
     for id in [
         r#""é""#,
@@ -181,9 +183,9 @@ fn s0_24_an_id_is_a_string_or_a_number_and_comes_back_as_it_was_written() {
         for (method, key) in [("list_schemas", "result"), ("explode", "result"), ("5", "error")] {
             let method = if method == "5" { method.to_owned() } else { format!("\"{method}\"") };
             adapter.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method}}}"));
-            let told = adapter.receive();
+            let received = adapter.receive();
             let wanted = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{key}\":");
-            assert!(told.starts_with(&wanted), "{id}: {told}");
+            assert!(received.starts_with(&wanted), "{id}: {received}");
         }
     }
     for id in ["null", "{}", "[]", "[1]", "true", "false", r#"{"id":1}"#] {
@@ -195,7 +197,7 @@ fn s0_24_an_id_is_a_string_or_a_number_and_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn s0_24_a_request_without_an_id_is_not_answered_nor_run() {
+fn s0_24_a_request_without_an_id_is_neither_answered_nor_run() {
     let mut backend = Backend::start();
     let mut adapter = Start::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
     let asset = json!({ "schema": "tone", "name": "x" });
@@ -205,11 +207,11 @@ fn s0_24_a_request_without_an_id_is_not_answered_nor_run() {
     adapter.send(r#"{"jsonrpc":"2.0","method":"explode"}"#);
     // Lines are read in order, so an answer to them would come before this.
     assert_eq!(adapter.ask(&line("next", "list_schemas", json!({})))["id"], "next");
-    assert_eq!(backend.came(), [] as [Value; 0]);
+    assert_eq!(backend.requests(), [] as [Value; 0]);
 }
 
 #[test]
-fn s0_25_26_frames_are_all_that_standard_output_has_and_the_rest_is_on_standard_error() {
+fn s0_25_26_standard_output_has_only_frames_and_logs_go_to_standard_error() {
     // `receive` and `rest` check that each line is a frame.
     let mut adapter = Start::at(&fixture()).env("TOOLGATE_LOG_LEVEL", "trace").ready();
     for line in conversation() {
@@ -229,7 +231,7 @@ fn s0_25_26_frames_are_all_that_standard_output_has_and_the_rest_is_on_standard_
 }
 
 #[test]
-fn s0_32_the_exchange_of_the_contract_is_this_one() {
+fn s0_32_the_contracts_example_exchange_is_reproduced() {
     let folder = super::adapter::folder();
     let schema = r#"{"version":"0.7.0","type":"object"}"#;
     let name = format!("{}/synesthetic-asset.schema.json", super::adapter::SCHEMAS);
@@ -241,15 +243,15 @@ fn s0_32_the_exchange_of_the_contract_is_this_one() {
 }
 
 #[test]
-fn s0_35_a_frame_has_no_space_outside_its_texts() {
+fn s0_35_a_frame_has_no_whitespace_outside_strings() {
     let mut adapter = Start::at(&fixture()).ready();
     for line in conversation().iter().chain([&"nonsense".to_owned()]) {
         adapter.send(line);
-        let told = adapter.receive();
+        let answer = adapter.receive();
         let mut in_text = false;
         let mut escaped = false;
-        for byte in told.bytes() {
-            assert!(in_text || !byte.is_ascii_whitespace(), "{told}");
+        for byte in answer.bytes() {
+            assert!(in_text || !byte.is_ascii_whitespace(), "{answer}");
             match byte {
                 _ if escaped => escaped = false,
                 b'\\' => escaped = true,
@@ -257,18 +259,18 @@ fn s0_35_a_frame_has_no_space_outside_its_texts() {
                 _ => {}
             }
         }
-        assert!(!in_text, "{told}");
+        assert!(!in_text, "{answer}");
     }
 }
 
 #[test]
-fn s0_56_a_method_that_is_no_tool_is_unsupported_in_a_result() {
+fn s0_56_an_unknown_method_returns_an_unsupported_result() {
     let mut adapter = Start::at(&fixture()).ready();
     let wanted = json!({ "ok": false, "reason": "unsupported", "detail": "tool not implemented" });
     for method in ["explode", "", "LIST_SCHEMAS", "list_schemas ", "validate", "files.read"] {
         assert_eq!(adapter.call(method, json!({ "path": "version.json" })), wanted, "{method}");
     }
-    // What is no request at all is an error of JSON-RPC.
+    // A malformed request is a JSON-RPC error.
     for (line, code) in [
         (r#"{"jsonrpc":"2.0","id":1}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, -32600),

@@ -1,4 +1,4 @@
-//! A client of the envelope, over HTTP and over lines, and the judge of what it gets.
+//! A client of the envelope over HTTP and stdio, and validation of its answers in Python.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,9 @@ use std::process::{Command, Output, Stdio as Pipe};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Post, Response, Served, Stdio, Workspace, binary, path, vouch};
+use crate::support::{
+    Launch, Post, Response, Served, Stdio, Workspace, binary, path, trust_config,
+};
 
 /// The checkout.
 pub(super) fn checkout() -> PathBuf {
@@ -19,9 +21,9 @@ pub(super) fn schema(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// What Python's `jsonschema` says is wrong with each.
+/// The errors that Python's `jsonschema` finds in each request.
 #[track_caller]
-pub(super) fn judged(asked: &[Value]) -> Vec<Vec<String>> {
+pub(super) fn python_errors(requests: &[Value]) -> Vec<Vec<String>> {
     let python = checkout().join(".tools/judges/bin/python");
     assert!(python.exists(), "{} is missing: run `cargo xtask setup`", python.display());
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s1/judge.py");
@@ -32,29 +34,29 @@ pub(super) fn judged(asked: &[Value]) -> Vec<Vec<String>> {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    let text: String = asked.iter().map(|one| format!("{one}\n")).collect();
+    let text: String = requests.iter().map(|one| format!("{one}\n")).collect();
     let writing = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
     let output = child.wait_with_output().unwrap();
     writing.join().unwrap();
-    assert!(output.status.success(), "the judge failed");
+    assert!(output.status.success(), "judge.py failed");
     let text = String::from_utf8(output.stdout).unwrap();
-    let verdicts: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(verdicts.len(), asked.len());
-    verdicts
+    let errors: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(errors.len(), requests.len());
+    errors
 }
 
-/// Sees that `values` satisfy the schema called `name`.
+/// Checks that `values` satisfy the schema `name`.
 #[track_caller]
 pub(super) fn all_satisfy(name: &str, values: &[Value]) {
     let schema = schema(name);
-    let asked: Vec<_> =
+    let requests: Vec<_> =
         values.iter().map(|value| json!({ "schema": schema, "instance": value })).collect();
-    for (value, wrong) in values.iter().zip(judged(&asked)) {
-        assert!(wrong.is_empty(), "{wrong:?}\n{value}");
+    for (value, errors) in values.iter().zip(python_errors(&requests)) {
+        assert!(errors.is_empty(), "{errors:?}\n{value}");
     }
 }
 
-/// A client on lines.
+/// A client over stdio.
 #[track_caller]
 pub(super) fn lines(launch: Launch) -> Stdio {
     launch.arg("--dialect").arg("envelope").stdio()
@@ -66,7 +68,7 @@ pub(super) fn get(served: &Served, path: &str) -> Response {
     served.send(&Post::bare("GET", path))
 }
 
-/// `POST /mcp/tool/ID` with whatever bytes.
+/// `POST /mcp/tool/ID` with any bytes.
 #[track_caller]
 pub(super) fn post(served: &Served, id: &str, body: &[u8]) -> Response {
     let post = Post::bytes(body).without("accept").malformed();
@@ -79,7 +81,7 @@ pub(super) fn call(served: &Served, id: &str, arguments: &Value) -> Response {
     post(served, id, json!({ "arguments": arguments }).to_string().as_bytes())
 }
 
-/// The envelope of a call that is to go well.
+/// Calls a tool, checks that it succeeds, and returns the envelope.
 #[track_caller]
 pub(super) fn called(served: &Served, id: &str, arguments: &Value) -> Value {
     let response = call(served, id, arguments);
@@ -88,7 +90,7 @@ pub(super) fn called(served: &Served, id: &str, arguments: &Value) -> Value {
     envelope
 }
 
-/// Asks on a line and gives back the whole message.
+/// Sends a request over stdio and returns the whole message.
 #[track_caller]
 pub(super) fn ask(stdio: &mut Stdio, id: u64, method: &str, params: &Value) -> Value {
     let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -113,14 +115,14 @@ pub(super) fn run(folder: &Path, args: &[&str]) -> Output {
     run_with(folder, args, &[])
 }
 
-/// The same with variables in its environment.
+/// Runs the binary in `folder` to its end, with environment variables.
 #[track_caller]
 pub(super) fn run_with(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
     let home = tempfile::TempDir::with_prefix("toolgate-home-").unwrap();
     let mut command = Command::new(binary());
     command.args(args).current_dir(folder).env_clear().env("PATH", path());
     command.env("HOME", home.path()).envs(env.iter().copied());
-    vouch(&mut command, folder);
+    trust_config(&mut command, folder);
     command.stdin(Pipe::null()).output().unwrap()
 }
 
@@ -132,7 +134,7 @@ pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A workspace with a document, one like it elsewhere, and something outside.
+/// A workspace with two documents.
 pub(super) fn library() -> Workspace {
     Workspace::new()
         .file("docs/one.md", "# One\n\nIt is about herons.\n")

@@ -1,4 +1,4 @@
-//! The log of calls that came by other wires, and a listener of the envelope's own.
+//! The log of calls in other dialects, and a dedicated listener of the envelope.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,14 @@ use crate::support::{Launch, Post, Workspace, modern, wait_for};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// The line of the log that `wanted` finds.
+/// The first log line that `wanted` accepts.
 #[track_caller]
 fn line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || logged(&workspace.path("runs")).into_iter().find(&wanted))
 }
 
 #[test]
-fn s1_06_31_every_call_has_an_envelope_in_the_log_whatever_its_wire() {
+fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
     let workspace = library();
     let log = workspace.path("runs").display().to_string();
     let served = Launch::over(&workspace).arg("--log-dir").arg(&log).served();
@@ -35,13 +35,13 @@ fn s1_06_31_every_call_has_an_envelope_in_the_log_whatever_its_wire() {
         line(&workspace, "Zyra's call is logged", |line| line["method"] == "zyra:tool.invoke");
     assert_eq!(zyra["error"]["code"], "NOT_FOUND");
     assert_eq!(zyra["error"]["httpStatus"], 404);
-    // A caller's words are in no line.
+    // Arguments are not logged.
     assert!(!zyra.to_string().contains("hunter2"), "{zyra}");
     let traced = Post::bare("GET", "/mcp/discover").with("traceparent", TRACE);
     assert_eq!(served.send(&traced).status, 200);
     let own = line(&workspace, "its own call is logged", |line| line["method"] == "mcp.discover");
     assert_eq!(own["metadata"]["traceparent"], TRACE);
-    // Tools cannot write what they are held by.
+    // Tools cannot write to the log.
     let body = json!({ "arguments": { "path": "runs/mcp_server/x.jsonl", "content": "" } });
     let forged = Post::bytes(body.to_string().as_bytes()).to("/mcp/tool/mcp.tool:files.write");
     assert_eq!(served.send(&forged.malformed()).status, 401);
@@ -56,11 +56,11 @@ fn s1_06_31_every_call_has_an_envelope_in_the_log_whatever_its_wire() {
 }
 
 #[test]
-fn s1_04_alone_on_a_listener_whatever_is_asked_is_answered_in_an_envelope() {
+fn s1_04_a_dedicated_listener_answers_every_path_with_an_envelope() {
     let workspace = library();
     workspace.put("toolgate.toml", "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"envelope\"\n");
     let mut served = Launch::over(&workspace).served();
-    served.addr = wait_for("the server says where it serves envelopes alone", || {
+    served.addr = wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving envelope alone at http://")?;
         rest.split_once("/\n")?.0.parse().ok()
@@ -79,7 +79,7 @@ fn s1_04_alone_on_a_listener_whatever_is_asked_is_answered_in_an_envelope() {
 }
 
 #[test]
-fn s1_25_26_a_key_that_is_missing_or_wrong_is_unauthorized_in_an_envelope() {
+fn s1_25_26_a_missing_or_wrong_key_is_unauthorized_in_an_envelope() {
     let workspace = library();
     let served = Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret").served();
     let mut envelopes = Vec::new();
@@ -93,7 +93,7 @@ fn s1_25_26_a_key_that_is_missing_or_wrong_is_unauthorized_in_an_envelope() {
     }
     all_satisfy("envelope", &envelopes);
     assert_eq!(served.send(&discover().with("x-api-key", "s3cret")).status, 200);
-    // On lines whoever starts the process is known.
+    // Over stdio no key is needed.
     let mut stdio = lines(Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret"));
     let message = super::client::ask(&mut stdio, 1, "mcp.discover", &json!({}));
     assert!(message["result"].is_object(), "{message}");

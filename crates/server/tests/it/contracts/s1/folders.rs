@@ -1,4 +1,4 @@
-//! The folders that schemas are read from: what may lie there, and who may put it there.
+//! The folders of schema files: which files are accepted, and that tools cannot change them.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -10,12 +10,12 @@ use crate::support::{Launch, Workspace};
 
 const TOOLS: &str = "apps/mcp_server/schemas/tools";
 
-/// What can lie in a folder of schemas and is none, and what is said of it.
-const USELESS: [(&str, &str); 10] = [
+/// Files in a schema folder that are not valid schemas, and the reason that is logged for each.
+const INVALID_SCHEMAS: [(&str, &str); 10] = [
     ("files.read.input.schema.json", "is not JSON"),
     ("files.read.output.schema.json", "is not usable"),
     ("nothing.here.input.schema.json", "is not usable"),
-    ("envelope.schema.json", "is of neither envelope"),
+    ("envelope.schema.json", "describes no envelope"),
     ("files.list.input.schema.json", "is not usable"),
     ("files.info.input.schema.json", "more than 1048576 bytes"),
     ("files.tree.input.schema.json", "leads out of the workspace"),
@@ -24,10 +24,10 @@ const USELESS: [(&str, &str); 10] = [
     ("files.stat.input.schema.json", "leads out of the workspace"),
 ];
 
-/// A workspace with all of that in `folder`.
-fn useless(folder: &str) -> Workspace {
+/// A workspace with all invalid schemas in `folder`.
+fn workspace_with_invalid_schemas(folder: &str) -> Workspace {
     let workspace = library();
-    let at = |nth: usize| format!("{folder}/{}", USELESS[nth].0);
+    let at = |nth: usize| format!("{folder}/{}", INVALID_SCHEMAS[nth].0);
     workspace.put(&at(0), "{");
     workspace.put(&at(1), r#"{"type":1}"#);
     workspace.put(&at(2), r#"{"type":"objekt"}"#);
@@ -43,17 +43,17 @@ fn useless(folder: &str) -> Workspace {
 }
 
 #[test]
-fn s1_24_what_is_no_schema_in_the_default_folders_is_left_out_and_named() {
-    let served = Launch::over(&useless(TOOLS)).served();
+fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
+    let served = Launch::over(&workspace_with_invalid_schemas(TOOLS)).served();
     called(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
     called(&served, "mcp.tool:files.list", &json!({ "path": "docs" }));
     let log = served.log();
-    for (name, told) in USELESS {
+    for (name, reason) in INVALID_SCHEMAS {
         let line = log.lines().find(|line| line.contains(&format!("{TOOLS}/{name}")));
         let line = line.unwrap_or_else(|| panic!("{name} is not named: {log}"));
-        assert!(line.contains(told) && line.contains("left out"), "{told}: {line}");
+        assert!(line.contains(reason) && line.contains("left out"), "{reason}: {line}");
     }
-    // Nor is a folder followed that lies elsewhere.
+    // A link to a folder outside is not followed.
     let elsewhere = tempfile::TempDir::new().unwrap();
     let file = elsewhere.path().join("files.read.input.schema.json");
     std::fs::write(file, json!({ "properties": { "path": { "maxLength": 1 } } }).to_string())
@@ -66,9 +66,9 @@ fn s1_24_what_is_no_schema_in_the_default_folders_is_left_out_and_named() {
 }
 
 #[test]
-fn s1_24_what_is_no_schema_in_a_folder_that_was_named_keeps_the_server_from_starting() {
-    let workspace = useless("all");
-    for (nth, (name, told)) in USELESS.into_iter().enumerate() {
+fn s1_24_an_invalid_schema_in_a_configured_folder_stops_the_server_at_start() {
+    let workspace = workspace_with_invalid_schemas("all");
+    for (nth, (name, reason)) in INVALID_SCHEMAS.into_iter().enumerate() {
         let folder = format!("mine{nth}");
         std::fs::create_dir(workspace.path(&folder)).unwrap();
         let from = format!("all/{name}");
@@ -77,20 +77,20 @@ fn s1_24_what_is_no_schema_in_a_folder_that_was_named_keeps_the_server_from_star
         let env = [("TOOLGATE_ENVELOPE_SCHEMAS", folder.as_str())];
         let output = run_with(workspace.root(), &["check-config"], &env);
         assert_eq!(output.status.code(), Some(2), "{name}: {}", stdout(&output));
-        let said = stderr(&output);
-        assert!(said.contains(&to) && said.contains(told), "{told}: {said}");
+        let error = stderr(&output);
+        assert!(error.contains(&to) && error.contains(reason), "{reason}: {error}");
     }
     for folder in ["..", "/etc", "a/../../b"] {
         let env = [("TOOLGATE_ENVELOPE_SCHEMAS", folder)];
         let output = run_with(workspace.root(), &["check-config"], &env);
         assert_eq!(output.status.code(), Some(2), "{folder}: {}", stdout(&output));
-        let said = stderr(&output);
-        assert!(said.contains("`envelope.schemas` names") && said.contains(folder), "{said}");
+        let error = stderr(&output);
+        assert!(error.contains("`envelope.schemas` names") && error.contains(folder), "{error}");
     }
 }
 
 #[test]
-fn s1_24_the_folders_of_schemas_are_kept_from_being_changed_by_tools() {
+fn s1_24_tools_cannot_change_the_schema_folders() {
     let workspace = library().file("mine/README.md", "");
     workspace.put(&format!("{TOOLS}/files.list.input.schema.json"), "{}");
     let refused = |schemas: Option<&str>, tool: &str, input: &Value| {

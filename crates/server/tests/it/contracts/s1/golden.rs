@@ -1,4 +1,4 @@
-//! The log, the check that writes it, and what holds it against a golden one.
+//! The log, the check that writes it, and the comparison with a golden log.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ const FIXTURES: [&str; 3] = [
 ];
 const ONCE: [&str; 6] = ["contract", "check", "--once", "--deterministic-ids", "--log-dir", "runs"];
 
-/// A folder with what a check needs.
+/// A folder with the files that a check needs.
 fn fixtures() -> Workspace {
     let workspace = Workspace::new();
     for name in FIXTURES {
@@ -33,7 +33,7 @@ fn golden() -> String {
 }
 
 #[test]
-fn s1_29_34_35_a_check_ends_by_itself_and_leaves_the_golden_log_byte_by_byte() {
+fn s1_29_34_35_a_check_ends_by_itself_and_reproduces_the_golden_log_byte_for_byte() {
     let workspace = fixtures();
     for _ in 0..2 {
         let output = run(workspace.root(), &ONCE);
@@ -43,7 +43,7 @@ fn s1_29_34_35_a_check_ends_by_itself_and_leaves_the_golden_log_byte_by_byte() {
         assert!(fs::symlink_metadata(&latest).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&latest).unwrap(), golden());
     }
-    // In this checkout, wherever the log goes.
+    // In this checkout, with the log elsewhere.
     let runs = tempfile::TempDir::new().unwrap();
     let into = runs.path().display().to_string();
     let args = [
@@ -58,18 +58,18 @@ fn s1_29_34_35_a_check_ends_by_itself_and_leaves_the_golden_log_byte_by_byte() {
     ];
     let output = run(&checkout(), &args);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    assert!(stdout(&output).ends_with("the logs say the same\n"));
+    assert!(stdout(&output).ends_with("the logs are equal\n"));
     assert_eq!(logged(runs.path()).len(), 3);
 }
 
-/// The processes that `pid` leaves: of its group, with its home, or in its folder.
-fn left(pid: u32, home: &Path, folder: &Path) -> Vec<u32> {
+/// The processes that `pid` left running: in its group, with its home, or in its folder.
+fn processes_left(pid: u32, home: &Path, folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let home = format!("HOME={}", home.display());
     let is_left = |one: &u32| {
         let stat = fs::read_to_string(format!("/proc/{one}/stat")).unwrap_or_default();
-        // The name stands in brackets and may hold anything: state, parent and group come after.
+        // The name is in parentheses and may contain anything; state, parent and group follow.
         let mut words = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
         let group = words.nth(2).and_then(|group| group.parse::<u32>().ok());
         let environ = fs::read(format!("/proc/{one}/environ")).unwrap_or_default();
@@ -81,7 +81,7 @@ fn left(pid: u32, home: &Path, folder: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn s1_34_a_check_leaves_no_process_and_so_no_server_behind() {
+fn s1_34_a_check_leaves_no_process_running() {
     let workspace = fixtures();
     let folder = workspace.root().canonicalize().unwrap();
     let home = tempfile::TempDir::with_prefix("toolgate-home-").unwrap();
@@ -93,12 +93,12 @@ fn s1_34_a_check_leaves_no_process_and_so_no_server_behind() {
     };
     let mut check = start(binary(), &ONCE);
     assert_eq!(check.wait().unwrap().code(), Some(0));
-    assert_eq!(left(check.id(), home.path(), &folder), [0; 0]);
-    // One that does leave a process, far from home as it may be, is told by it.
-    let mut leaves = start(Path::new("/bin/sh"), &["-c", "cd / && env -i /bin/sleep 300 &"]);
-    leaves.wait().unwrap();
-    let found = left(leaves.id(), home.path(), &folder);
-    let group = Pid::from_raw(leaves.id().try_into().unwrap()).unwrap();
+    assert_eq!(processes_left(check.id(), home.path(), &folder), [0; 0]);
+    // A command that does leave a process is detected, even in another folder and environment.
+    let mut shell = start(Path::new("/bin/sh"), &["-c", "cd / && env -i /bin/sleep 300 &"]);
+    shell.wait().unwrap();
+    let found = processes_left(shell.id(), home.path(), &folder);
+    let group = Pid::from_raw(shell.id().try_into().unwrap()).unwrap();
     kill_process_group(group, Signal::KILL).unwrap();
     assert_eq!(found.len(), 1, "{found:?}");
 }
@@ -152,9 +152,9 @@ fn s1_30_31_the_golden_log_has_three_entries_of_17_fields_in_shadow_mode_over_ht
     assert_eq!(lines[2]["metadata"]["toolId"], "mcp.tool:docs.load.fetch");
 }
 
-/// Holds `new` against the golden log.
+/// Compares `new` with the golden log.
 #[track_caller]
-fn diffed(new: &str, more: &[&str]) -> (Option<i32>, String) {
+fn diff_logs(new: &str, more: &[&str]) -> (Option<i32>, String) {
     let workspace = fixtures().file("new.jsonl", new);
     let args =
         [&["contract", "diff-logs", "--new", "new.jsonl", "--golden", GOLDEN], more].concat();
@@ -163,16 +163,16 @@ fn diffed(new: &str, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn s1_32_36_logs_that_say_the_same_are_told_from_those_that_do_not_and_the_place_is_named() {
+fn s1_32_36_equal_logs_pass_and_the_place_of_a_difference_is_named() {
     let golden = golden();
-    assert_eq!(diffed(&golden, &[]).0, Some(0));
-    // What differs from run to run is not compared.
+    assert_eq!(diff_logs(&golden, &[]).0, Some(0));
+    // Values that differ from run to run are not compared.
     let other_run = golden
         .replace("2025-01-01T", "2031-07-08T")
         .replace("\"durationMs\":0.0", "\"durationMs\":12.5")
         .replace("\"logPath\":\"runs/", "\"logPath\":\"/elsewhere/");
     assert_ne!(other_run, golden);
-    assert_eq!(diffed(&other_run, &[]), (Some(0), "the logs say the same\n".to_owned()));
+    assert_eq!(diff_logs(&other_run, &[]), (Some(0), "the logs are equal\n".to_owned()));
     for (from, to, place) in [
         ("\"outputBytes\":", "\"outputBytes\":9", "line 1 outputBytes: golden "),
         (
@@ -187,19 +187,19 @@ fn s1_32_36_logs_that_say_the_same_are_told_from_those_that_do_not_and_the_place
     ] {
         let changed = golden.replacen(from, to, 1);
         assert_ne!(changed, golden, "{from}");
-        let (code, said) = diffed(&changed, &[]);
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains(place), "{place}: {said}");
+        let (code, output) = diff_logs(&changed, &[]);
+        assert_eq!(code, Some(1), "{output}");
+        assert!(output.contains(place), "{place}: {output}");
     }
     let shorter: String = golden.lines().take(2).map(|line| format!("{line}\n")).collect();
-    let (code, said) = diffed(&shorter, &[]);
-    assert!(code == Some(1) && said.contains("line 3: golden {"), "{said}");
+    let (code, output) = diff_logs(&shorter, &[]);
+    assert!(code == Some(1) && output.contains("line 3: golden {"), "{output}");
     let smaller = golden.replacen("\"outputBytes\":", "\"outputBytes\":9", 1);
-    assert_eq!(diffed(&smaller, &["--whitelist", "outputBytes", "inputBytes"]).0, Some(0));
+    assert_eq!(diff_logs(&smaller, &["--whitelist", "outputBytes", "inputBytes"]).0, Some(0));
     for broken in ["{", "[]\n", "\u{feff}x"] {
-        let (code, said) = diffed(broken, &[]);
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("new.jsonl"), "{said}");
+        let (code, output) = diff_logs(broken, &[]);
+        assert_eq!(code, Some(2), "{output}");
+        assert!(output.contains("new.jsonl"), "{output}");
     }
     let missing =
         run(&checkout(), &["contract", "diff-logs", "--new", "nothing.jsonl", "--golden", GOLDEN]);
@@ -208,15 +208,15 @@ fn s1_32_36_logs_that_say_the_same_are_told_from_those_that_do_not_and_the_place
 }
 
 #[test]
-fn s1_32_37_a_check_whose_log_differs_from_the_golden_says_where_and_what_to_do() {
+fn s1_32_37_a_check_that_differs_from_the_golden_log_says_where_and_what_to_do() {
     let workspace = fixtures();
     workspace.put("tests/fixtures/mcp/docs/sample_article.md", "# Another\n");
     let args = [&ONCE[..], &["--golden", GOLDEN]].concat();
     let output = run(workspace.root(), &args);
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stdout(&output).contains("line 3 outputBytes: golden "), "{}", stdout(&output));
-    assert!(stderr(&output).contains("say why in the changelog"), "{}", stderr(&output));
-    // One whose calls are refused does not end well either.
+    assert!(stderr(&output).contains("explain the change in the changelog"), "{}", stderr(&output));
+    // A check whose calls are refused fails too.
     fs::remove_file(workspace.path("tests/fixtures/mcp/docs/sample_article.md")).unwrap();
     let output = run(workspace.root(), &ONCE);
     assert_eq!(output.status.code(), Some(1));
@@ -241,14 +241,14 @@ fn s1_35_the_last_five_logs_are_kept() {
 }
 
 #[test]
-fn s1_38_a_check_runs_in_the_mode_it_is_told() {
+fn s1_38_a_check_runs_in_the_requested_mode() {
     let workspace = fixtures();
     let schema = r#"{"type":"object","required":["ok","never"]}"#;
     workspace.put("apps/mcp_server/schemas/envelope.schema.json", schema);
     for (mode, error) in [("off", false), ("shadow", true), ("enforce", true)] {
         let args = [&ONCE[..], &["--mode", mode]].concat();
         let output = run(workspace.root(), &args);
-        assert_eq!(output.status.code(), Some(1), "{mode}: what it sees breaks the schema");
+        assert_eq!(output.status.code(), Some(1), "{mode}: the envelopes are invalid");
         for line in logged(&workspace.path("runs")) {
             assert_eq!(line["error"].is_object(), error, "{mode}: {line}");
             assert_eq!(line["metadata"]["validation"], mode);

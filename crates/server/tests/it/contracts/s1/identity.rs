@@ -12,7 +12,7 @@ fn ids(envelope: &Value) -> [String; 3] {
 }
 
 #[test]
-fn s1_05_one_request_has_one_set_of_ids_over_both_transports_where_that_is_wanted() {
+fn s1_05_deterministic_ids_of_a_request_are_the_same_over_both_transports() {
     let workspace = library();
     let served = Launch::over(&workspace).arg("--deterministic-ids").served();
     let mut stdio = lines(Launch::over(&workspace).set("envelope_deterministic_ids", true));
@@ -26,7 +26,7 @@ fn s1_05_one_request_has_one_set_of_ids_over_both_transports_where_that_is_wante
     ];
     assert_eq!(discovered[0], discovered[1]);
     assert_eq!(discovered[0], discovered[2]);
-    // As the contract's first server reckoned it.
+    // The id that the contract's first server computed.
     assert_eq!(discovered[0][0], "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
     let called = [
         call(&served, tool, &arguments).json(),
@@ -35,16 +35,16 @@ fn s1_05_one_request_has_one_set_of_ids_over_both_transports_where_that_is_wante
     ];
     assert_eq!(ids(&called[0]), ids(&called[1]));
     assert_eq!(ids(&called[0]), ids(&called[2]));
-    assert_eq!(called[0], called[1], "no time passes");
+    assert_eq!(called[0], called[1], "deterministic envelopes have no times");
     assert_eq!(called[0]["meta"]["deterministic"], true);
     let other = ids(&call(&served, tool, &json!({ "path": "docs/one.md" })).json());
     let of_call = ids(&called[0]);
     let all: BTreeSet<_> = [&discovered[0], &of_call, &other].into_iter().flatten().collect();
-    assert_eq!(all.len(), 9, "each request and each kind of id has its own");
+    assert_eq!(all.len(), 9, "ids must differ for each request and kind");
 }
 
 #[test]
-fn s1_05_else_no_two_requests_have_an_id_in_common() {
+fn s1_05_ids_are_unique_by_default() {
     let served = Launch::over(&library()).served();
     let envelopes: Vec<_> = (0..4).map(|_| get(&served, "/mcp/discover").json()).collect();
     let all: BTreeSet<_> = envelopes.iter().flat_map(ids).collect();

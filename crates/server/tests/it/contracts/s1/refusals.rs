@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::client::{all_satisfy, ask, call, envelope, library, lines, post};
 use crate::support::{Launch, Served, Stdio, Workspace};
 
-/// A workspace whose files ask of `files.info` what it does not give, so that its results are
-/// broken.
+/// A workspace with an output schema for `files.info` that its results do not satisfy.
 fn broken_outputs() -> Workspace {
     library().file(
         "apps/mcp_server/schemas/tools/files.info.output.schema.json",
@@ -16,7 +15,7 @@ fn broken_outputs() -> Workspace {
     )
 }
 
-/// A call over both.
+/// Makes a call over both transports.
 fn both(
     served: &Served,
     stdio: &mut Stdio,
@@ -30,7 +29,7 @@ fn both(
 }
 
 #[test]
-fn s1_11_23_25_26_27_28_each_reason_has_one_status_one_code_and_one_message_over_both() {
+fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_transports() {
     let workspace = broken_outputs();
     workspace.put(
         "toolgate.toml",
@@ -38,7 +37,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_one_code_and_one_message_over
     );
     let served = Launch::over(&workspace).served();
     let mut stdio = lines(Launch::over(&workspace));
-    // A result without input is fine, and one that satisfies its schema is served.
+    // A call that satisfies its schemas succeeds over both transports.
     let (status, fine, message) =
         both(&served, &mut stdio, 100, "mcp.tool:files.list", &json!({ "path": "docs" }));
     assert_eq!((status, &fine["ok"]), (200, &json!(true)), "{fine}");
@@ -90,7 +89,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_one_code_and_one_message_over
         assert_eq!(data["canonical"], canonical, "{message}");
         assert_eq!(data["httpStatus"], status, "{message}");
         assert_eq!(data["retryable"], retryable, "{message}");
-        // One sentence, wherever it is said; how long to wait gets less with time.
+        // Both transports have the same message, except for the remaining wait time.
         let timeless = |value: &Value| value.to_string().replace(|c: char| c.is_ascii_digit(), "");
         let (there, here) = (&over_http["error"], &data["envelope"]["error"]);
         assert_eq!(timeless(here), timeless(there), "{message}");
@@ -105,7 +104,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_one_code_and_one_message_over
 }
 
 #[test]
-fn s1_15_16_17_21_22_a_call_has_a_canonical_tool_and_an_input_and_nothing_unknown() {
+fn s1_15_16_17_21_22_a_call_needs_a_canonical_tool_and_an_input_and_no_unknown_keys() {
     let workspace = library();
     let served = Launch::over(&workspace).served();
     let mut stdio = lines(Launch::over(&workspace));
@@ -162,7 +161,7 @@ fn s1_15_16_17_21_22_a_call_has_a_canonical_tool_and_an_input_and_nothing_unknow
         let message = ask(&mut stdio, 7, "mcp.tool.invoke", &params);
         assert_eq!(message["error"]["data"]["canonical"], "INVALID_INPUT", "{id}: {message}");
     }
-    // As tool IO on a line.
+    // Tool IO over stdio.
     let message = ask(&mut stdio, 8, "mcp.tool.invoke", &json!({ "tool": tool, "input": input }));
     assert_eq!(envelope(&message)["ok"], true, "{message}");
     let message = ask(&mut stdio, 9, "mcp.tool.invoke", &json!({ "input": input }));
@@ -170,7 +169,7 @@ fn s1_15_16_17_21_22_a_call_has_a_canonical_tool_and_an_input_and_nothing_unknow
 }
 
 #[test]
-fn s1_19_22_what_a_tool_itself_refuses_is_told_with_its_place() {
+fn s1_19_22_an_error_of_a_tools_own_validation_points_to_the_argument() {
     let served = Launch::over(&library()).served();
     for (arguments, at) in [
         (json!({ "query": "q", "topK": 0 }), "/topK"),
@@ -186,7 +185,7 @@ fn s1_19_22_what_a_tool_itself_refuses_is_told_with_its_place() {
 }
 
 #[test]
-fn s1_27_28_lines_that_are_no_request_are_refused_in_envelopes_and_the_next_is_answered() {
+fn s1_27_28_malformed_lines_are_refused_in_envelopes_and_the_next_is_answered() {
     let mut stdio = lines(Launch::over(&library()).set("limits_message_bytes", 4096));
     let mut envelopes = Vec::new();
     for (line, canonical, code) in [
@@ -209,7 +208,7 @@ fn s1_27_28_lines_that_are_no_request_are_refused_in_envelopes_and_the_next_is_a
             -32602,
         ),
     ] {
-        // A notification before it is not answered, and not run.
+        // A notification before it is neither answered nor run.
         let silent = json!({ "jsonrpc": "2.0", "method": "mcp.tool.invoke", "params": {
             "toolId": "mcp.tool:files.write", "arguments": { "path": "made", "content": "" },
         } });

@@ -1,11 +1,11 @@
-//! What every reply has.
+//! The parts of every reply.
 
 use serde_json::{Value, json};
 
 use super::client::{all_satisfy, ask, call, called, envelope, get, library, lines, post, schema};
 use crate::support::{Launch, Post};
 
-/// Every kind of reply that there is over HTTP, by what was asked.
+/// Every kind of reply over HTTP, by request.
 fn over_http() -> Vec<(String, u16, Value)> {
     let served = Launch::over(&library()).set("limits_message_bytes", 4096).served();
     let mut all = Vec::new();
@@ -63,7 +63,7 @@ fn over_http() -> Vec<(String, u16, Value)> {
 }
 
 #[test]
-fn s1_02_03_04_10_11_every_reply_over_http_is_an_envelope_that_python_takes_for_one() {
+fn s1_02_03_04_10_11_every_reply_over_http_is_a_valid_envelope_for_python() {
     let all = over_http();
     let envelopes: Vec<_> = all.iter().map(|(_, _, envelope)| envelope.clone()).collect();
     all_satisfy("envelope", &envelopes);
@@ -78,14 +78,16 @@ fn s1_02_03_04_10_11_every_reply_over_http_is_an_envelope_that_python_takes_for_
             assert!(envelope["data"].is_object(), "{what}");
         } else {
             assert_eq!(envelope["data"], Value::Null, "{what}");
-            assert!(envelope["error"]["message"].as_str().is_some_and(|said| !said.is_empty()));
+            assert!(
+                envelope["error"]["message"].as_str().is_some_and(|message| !message.is_empty())
+            );
             assert!(envelope["error"]["details"].is_object(), "{what}");
         }
     }
 }
 
 #[test]
-fn s1_06_07_08_09_meta_says_how_it_came_how_long_it_took_and_how_large_it_is() {
+fn s1_06_07_08_09_meta_has_the_transport_the_duration_and_the_sizes() {
     let workspace = library();
     let served = Launch::over(&workspace).served();
     let mut stdio = lines(Launch::over(&workspace));
@@ -118,12 +120,12 @@ fn s1_06_07_08_09_meta_says_how_it_came_how_long_it_took_and_how_large_it_is() {
     ] {
         for (transport, envelope) in [("http", over_http.json()), ("stdio", envelope(&on_line))] {
             let meta = &envelope["meta"];
-            let came = [&meta["transport"], &meta["route"], &meta["method"]];
-            assert_eq!(came, [transport, route, method]);
+            let origin = [&meta["transport"], &meta["route"], &meta["method"]];
+            assert_eq!(origin, [transport, route, method]);
             assert!(meta["durationMs"].as_f64().is_some_and(|took| took >= 0.0), "{meta}");
             assert_eq!(meta["attempt"], 0);
-            // Compact JSON has the same length in whichever order its keys are; of what is not
-            // ASCII each unit of UTF-16 is six letters, as RAGX writes it.
+            // Compact JSON has the same length in any key order; RAGX escapes each UTF-16 unit
+            // of a non-ASCII character with six letters.
             let bytes_of = |value: &Value| -> usize {
                 let written = value.to_string();
                 let of = |c: char| if c.is_ascii() { 1 } else { 6 * c.len_utf16() };
@@ -142,7 +144,7 @@ fn s1_06_07_08_09_meta_says_how_it_came_how_long_it_took_and_how_large_it_is() {
 }
 
 #[test]
-fn s1_12_what_is_not_in_the_schema_is_refused_wherever_it_stands() {
+fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
     let served = Launch::over(&library()).served();
     let sound = called(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
     let broken = call(&served, "mcp.tool:files.read", &json!({ "path": "nothing" })).json();
@@ -159,11 +161,11 @@ fn s1_12_what_is_not_in_the_schema_is_refused_wherever_it_stands() {
         with_more(&broken, "/meta"),
         with_more(&broken, "/error"),
     ];
-    let asked: Vec<_> =
+    let requests: Vec<_> =
         more.iter().map(|one| json!({ "schema": schema, "instance": one })).collect();
-    let verdicts = super::client::judged(&asked);
-    assert!(verdicts.iter().all(|wrong| !wrong.is_empty()), "{verdicts:?}");
-    // Ours agrees.
+    let errors = super::client::python_errors(&requests);
+    assert!(errors.iter().all(|faults| !faults.is_empty()), "{errors:?}");
+    // Our validator agrees.
     for one in &more {
         let workspace = crate::support::Workspace::new().file("reply.json", one.to_string());
         let output = super::client::run(
@@ -176,7 +178,7 @@ fn s1_12_what_is_not_in_the_schema_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn s1_25_prompts_and_tools_are_discovered_by_the_ids_that_call_them() {
+fn s1_25_prompts_and_tools_can_be_called_by_their_discovered_ids() {
     let served = Launch::over(&library()).served();
     let everything = get(&served, "/mcp/discover").json();
     let ids = |of: &str| -> Vec<String> {

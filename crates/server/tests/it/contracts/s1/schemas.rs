@@ -3,17 +3,19 @@
 use serde_json::{Value, json};
 
 use super::client;
-use super::client::{call, called, get, judged, library, lines, run, schema, stderr, stdout};
+use super::client::{
+    call, called, get, library, lines, python_errors, run, schema, stderr, stdout,
+};
 use crate::support::{Launch, Workspace};
 
 const TOOLS: &str = "apps/mcp_server/schemas/tools";
 
 #[test]
-fn s1_02_03_13_14_the_schemas_are_written_at_the_contracts_paths_and_are_draft_2020_12() {
+fn s1_02_03_13_14_schemas_are_written_to_the_contracts_paths_as_draft_2020_12() {
     let workspace = Workspace::new();
     let written = run(workspace.root(), &["contract", "schemas", "--write", "."]);
     assert!(written.status.success(), "{}", stderr(&written));
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for (path, of) in [
         ("apps/mcp_server/schemas/envelope.schema.json", "envelope"),
         ("codex/specs/schemas/envelope.schema.json", "request_envelope"),
@@ -22,28 +24,28 @@ fn s1_02_03_13_14_the_schemas_are_written_at_the_contracts_paths_and_are_draft_2
         let file: Value = serde_json::from_str(&workspace.read(path)).unwrap();
         assert_eq!(file["$schema"], "https://json-schema.org/draft/2020-12/schema", "{path}");
         assert_eq!(file, schema(of), "{path}");
-        // What the binary holds replies against is the same.
+        // The binary validates replies against the same schema.
         let printed = run(workspace.root(), &["contract", "schemas", of]);
         assert_eq!(serde_json::from_str::<Value>(&stdout(&printed)).unwrap(), file);
-        asked.push(json!({ "schema": file }));
+        requests.push(json!({ "schema": file }));
     }
     let tools = workspace.path(TOOLS);
     let tools: Vec<_> = std::fs::read_dir(tools).unwrap().map(|one| one.unwrap().path()).collect();
     assert!(tools.len() > 20, "{}", tools.len());
     for tool in &tools {
         let file: Value = serde_json::from_str(&std::fs::read_to_string(tool).unwrap()).unwrap();
-        asked.push(json!({ "schema": file }));
+        requests.push(json!({ "schema": file }));
     }
     assert!(workspace.path(&format!("{TOOLS}/docs.load.fetch.input.schema.json")).exists());
-    let verdicts = judged(&asked);
-    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
-    // What was written is taken again, and changes nothing.
+    let errors = python_errors(&requests);
+    assert!(errors.iter().all(Vec::is_empty), "{errors:?}");
+    // The written files are accepted and change nothing.
     let served = Launch::over(&workspace).served();
     called(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
 }
 
 #[test]
-fn s1_15_16_tool_io_asks_for_a_tool_and_an_input_and_knows_two_things_more() {
+fn s1_15_16_tool_io_requires_tool_and_input_and_allows_version_and_metadata() {
     let tool = "mcp.tool:docs.load.fetch";
     let sound = json!({ "tool": tool, "input": {} });
     let rows = [
@@ -59,24 +61,24 @@ fn s1_15_16_tool_io_asks_for_a_tool_and_an_input_and_knows_two_things_more() {
         (json!({ "tool": tool, "input": {}, "else": 1 }), false),
     ];
     let schema = schema("tool_io");
-    let asked: Vec<_> =
+    let requests: Vec<_> =
         rows.iter().map(|(io, _)| json!({ "schema": schema, "instance": io })).collect();
-    let verdicts = judged(&asked);
+    let errors = python_errors(&requests);
     let workspace = Workspace::new();
-    for ((io, sound), wrong) in rows.iter().zip(verdicts) {
-        assert_eq!(wrong.is_empty(), *sound, "{io}: {wrong:?}");
+    for ((io, sound), faults) in rows.iter().zip(errors) {
+        assert_eq!(faults.is_empty(), *sound, "{io}: {faults:?}");
         workspace.put("io.json", io.to_string());
         let ours =
             run(workspace.root(), &["contract", "schemas", "tool_io", "--validate", "io.json"]);
         assert_eq!(ours.status.code(), Some(i32::from(!sound)), "{io}: {}", stdout(&ours));
     }
-    // The request envelope is what our own requests are.
+    // Our own requests satisfy the request envelope.
     let request = json!({ "id": 1, "jsonrpc": "2.0", "method": "mcp.discover", "params": {} });
     client::all_satisfy("request_envelope", &[request]);
 }
 
 #[test]
-fn s1_18_19_20_the_registry_shows_what_it_has_and_compiles_each_schema_once() {
+fn s1_18_19_20_the_registry_lists_its_schemas_and_compiles_each_once() {
     let same = json!({ "type": "object", "maxProperties": 9 });
     let reordered = r#"{ "maxProperties": 9, "type": "object" }"#;
     let workspace = Workspace::new()
@@ -88,13 +90,13 @@ fn s1_18_19_20_the_registry_shows_what_it_has_and_compiles_each_schema_once() {
         lines.map(|line| line.split("  ").next().unwrap().to_owned()).collect()
     };
     let [read, list] = ["files.read.input.schema.json", "files_list.input.schema.json"].map(of);
-    assert_eq!((read.len(), &read), (1, &list), "one fingerprint:\n{listed}");
+    assert_eq!((read.len(), &read), (1, &list), "the fingerprints differ:\n{listed}");
     let counts = listed.lines().last().unwrap();
     let numbers: Vec<usize> =
         counts.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
     assert!(numbers[1] < numbers[0], "{counts}");
     assert_eq!(of("  envelope  ").len(), 1);
-    // An envelope is held against it from a file, too.
+    // An envelope in a file can be validated too.
     let served = Launch::over(&workspace).served();
     let sound = called(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
     workspace.put("sound.json", sound.to_string());
@@ -112,13 +114,13 @@ fn s1_18_19_20_the_registry_shows_what_it_has_and_compiles_each_schema_once() {
     assert!(stderr(&none).contains("mcp.tool:files.read"), "{}", stderr(&none));
 }
 
-/// A schema that wants paths to be short.
+/// A schema that limits paths to nine characters.
 fn short_paths() -> String {
     json!({ "properties": { "path": { "maxLength": 9 } } }).to_string()
 }
 
 #[test]
-fn s1_19_24_33_files_at_the_default_roots_are_asked_for_and_read_once() {
+fn s1_19_24_33_schema_files_at_the_default_roots_are_applied_and_read_once() {
     let workspace = library();
     let file = format!("{TOOLS}/files_read.input.schema.json");
     workspace.put(&file, short_paths());
@@ -130,15 +132,15 @@ fn s1_19_24_33_files_at_the_default_roots_are_asked_for_and_read_once() {
     assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{refused}");
     assert_eq!(refused["error"]["details"]["problems"][0]["pointer"], "/path", "{refused}");
     called(&served, id, &short);
-    // What is edited meanwhile changes nothing until the server starts again.
+    // Later edits have no effect until the server restarts.
     workspace.put(&file, "{}");
     assert_eq!(call(&served, id, &long).json()["error"], refused["error"]);
     let again = Launch::over(&workspace).served();
     called(&again, id, &long);
-    // A file asks for more than the tool does, and never for less.
+    // A file can only add restrictions to those of the tool.
     let lax = call(&again, id, &json!({ "unknown": 1 })).json();
     assert_eq!(lax["error"]["code"], "INVALID_INPUT");
-    // Other folders, instead of those.
+    // A configured folder replaces the default ones.
     workspace.put(&file, short_paths());
     workspace.put("mine/files.list.input.schema.json", short_paths());
     let elsewhere = Launch::over(&workspace).set("envelope_schemas", "mine").served();
@@ -146,7 +148,7 @@ fn s1_19_24_33_files_at_the_default_roots_are_asked_for_and_read_once() {
     let listed =
         call(&elsewhere, "mcp.tool:files.list", &json!({ "path": "docs/docs/docs" })).json();
     assert_eq!(listed["error"]["code"], "INVALID_INPUT", "{listed}");
-    // The same over lines.
+    // The same over stdio.
     let mut stdio = lines(Launch::over(&workspace));
     let params = json!({ "toolId": id, "arguments": long });
     let message = client::ask(&mut stdio, 1, "mcp.tool.invoke", &params);
@@ -154,7 +156,7 @@ fn s1_19_24_33_files_at_the_default_roots_are_asked_for_and_read_once() {
 }
 
 #[test]
-fn s1_24_each_default_root_of_the_folder_that_one_is_in_is_read_and_a_setting_names_others() {
+fn s1_24_each_default_schema_root_is_read_unless_a_setting_names_others() {
     let workspace = library();
     let specs = "codex/specs/schemas";
     let tools = TOOLS;
@@ -164,7 +166,7 @@ fn s1_24_each_default_root_of_the_folder_that_one_is_in_is_read_and_a_setting_na
     let read = "mcp.tool:files.read";
     let deep = json!({ "path": "docs/docs/docs" });
     let long = json!({ "path": "docs/one.md" });
-    // Started there, and by nothing but the folder.
+    // Without any setting, the default folders of the workspace are read.
     let served = Launch::over(&workspace).served();
     for (id, input) in [(list, &deep), (read, &long)] {
         let refused = call(&served, id, input).json();
@@ -180,20 +182,20 @@ fn s1_24_each_default_root_of_the_folder_that_one_is_in_is_read_and_a_setting_na
     ] {
         assert!(registered.contains(&file), "{file}:\n{registered}");
     }
-    // Only the one that is named.
+    // With a setting, only the named folder is read.
     let only = Launch::over(&workspace).set("envelope_schemas", specs).served();
     called(&only, read, &long);
     assert_eq!(call(&only, list, &deep).json()["error"]["code"], "INVALID_INPUT");
 }
 
-/// A workspace whose envelopes cannot satisfy their schema.
+/// A workspace with an envelope schema that no envelope satisfies.
 fn impossible() -> Workspace {
     let schema = json!({ "type": "object", "required": ["ok", "never"] });
     library().file("apps/mcp_server/schemas/envelope.schema.json", schema.to_string())
 }
 
 #[test]
-fn s1_38_an_envelope_that_breaks_its_schema_is_served_and_logged_unless_it_is_to_be_refused() {
+fn s1_38_an_invalid_envelope_is_logged_and_refused_only_in_enforce_mode() {
     let workspace = impossible();
     for (mode, ok, logs) in
         [("", true, true), ("off", true, false), ("shadow", true, true), ("enforce", false, true)]
@@ -208,16 +210,16 @@ fn s1_38_an_envelope_that_breaks_its_schema_is_served_and_logged_unless_it_is_to
         if !ok {
             assert_eq!(envelope["error"]["code"], "INVALID_OUTPUT");
         }
-        let said = crate::support::wait_for("the envelope is logged", || {
+        let line = crate::support::wait_for("the envelope is logged", || {
             client::logged(&workspace.path("runs")).pop()
         });
         let code = if logs { json!("INVALID_OUTPUT") } else { Value::Null };
-        assert_eq!(said["error"]["code"], code, "{mode}: {said}");
-        assert_eq!(said["requestId"], envelope["meta"]["requestId"]);
+        assert_eq!(line["error"]["code"], code, "{mode}: {line}");
+        assert_eq!(line["requestId"], envelope["meta"]["requestId"]);
         let mode = if mode.is_empty() { "shadow" } else { mode };
-        assert_eq!(said["metadata"]["validation"], mode);
+        assert_eq!(line["metadata"]["validation"], mode);
         assert_eq!(
-            served.log().contains("an envelope breaks its schema"),
+            served.log().contains("an envelope does not match its schema"),
             logs,
             "{}",
             served.log()

@@ -1,22 +1,21 @@
-//! Arguments that a tool does not take, for every tool of the contract: refused before anything is
-//! done.
+//! Invalid arguments for every tool of the contract: refused before anything is done.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::desk::{TOOLS, over_all};
+use super::client::{TOOLS, over_all};
 use crate::support::Workspace;
 
-/// Every file beneath `folder`, and what it holds.
-fn all(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+/// Every file beneath `folder` with its content.
+fn snapshot(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.insert(format!("{}/", path.display()), Vec::new());
-            found.extend(all(&path));
+            found.extend(snapshot(&path));
         } else {
             found.insert(path.display().to_string(), std::fs::read(&path).unwrap());
         }
@@ -24,7 +23,7 @@ fn all(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Arguments that would do something, if they were let through.
+/// Arguments that would have an effect if the call were run.
 fn good(tool: &str) -> Value {
     match tool {
         "filesystem/write" => json!({ "path": "README.md", "content": "overwritten" }),
@@ -38,11 +37,11 @@ fn good(tool: &str) -> Value {
 }
 
 #[test]
-fn s2_18_28_41_what_a_tool_does_not_take_is_refused_and_nothing_is_done() {
+fn s2_18_28_41_invalid_arguments_are_refused_and_nothing_is_done() {
     let workspace = Workspace::new().file("Makefile", "all build test:\n\ttouch made\n");
-    over_all(&workspace, |desk| {
-        let before = all(workspace.root());
-        let tools = desk.tools();
+    over_all(&workspace, |client| {
+        let before = snapshot(workspace.root());
+        let tools = client.tools();
         let mut refused = 0;
         let mut calls = 0;
         for (tool, name) in tools.iter().zip(TOOLS) {
@@ -75,9 +74,9 @@ fn s2_18_28_41_what_a_tool_does_not_take_is_refused_and_nothing_is_done() {
             }
             for (arguments, pointer) in cases {
                 calls += 1;
-                let (code, words, data) = desk.refusal(name, arguments.clone());
+                let (code, message, data) = client.refusal(name, arguments.clone());
                 assert_eq!(
-                    (code, words.as_str()),
+                    (code, message.as_str()),
                     (-32602, "Invalid params"),
                     "{name} {arguments}"
                 );
@@ -90,12 +89,12 @@ fn s2_18_28_41_what_a_tool_does_not_take_is_refused_and_nothing_is_done() {
             }
         }
         assert!(calls == refused && calls > 100, "{calls}");
-        // Counts that no log has.
+        // Invalid counts.
         for count in [json!(0), json!(-1), json!(1001), json!("3"), json!(null)] {
-            let (code, ..) = desk.refusal("git/log", json!({ "maxCount": count }));
+            let (code, ..) = client.refusal("git/log", json!({ "maxCount": count }));
             assert_eq!(code, -32602, "{count}");
         }
-        // The shape of the call itself.
+        // Malformed calls.
         for params in [
             json!({}),
             json!({ "name": 5 }),
@@ -103,12 +102,12 @@ fn s2_18_28_41_what_a_tool_does_not_take_is_refused_and_nothing_is_done() {
             json!({ "name": "filesystem/delete", "arguments": "README.md" }),
             json!({ "name": "filesystem/delete", "arguments": { "path": "README.md" }, "force": true }),
         ] {
-            let answer = desk.ask("tools/call", params.clone());
+            let answer = client.ask("tools/call", params.clone());
             assert_eq!(answer["error"]["code"], -32602, "{params}: {answer}");
         }
-        // The others are held against their own schemas.
-        let (code, ..) = desk.refusal("filesystem/edit", json!({ "path": 5 }));
+        // Other tools are validated against their own schemas.
+        let (code, ..) = client.refusal("filesystem/edit", json!({ "path": 5 }));
         assert_eq!(code, -32602);
-        assert_eq!(all(workspace.root()), before);
+        assert_eq!(snapshot(workspace.root()), before);
     });
 }

@@ -1,20 +1,20 @@
-//! Which tools there are, and how they are told.
+//! Which tools exist, and how they are listed.
 
 use serde_json::{Value, json};
 
-use super::desk::{ALONE, Desk, TOOLS, over_all, own_address};
+use super::client::{ALONE, Client, TOOLS, over_all, own_address};
 use crate::support::{Connection, Launch, Post, Workspace, initialize};
 
 #[test]
-fn s2_01_03_16_17_25_tools_are_told_to_whoever_asks_first_on_every_wire_alike() {
+fn s2_01_03_16_17_25_tools_can_be_listed_first_and_alike_on_every_transport() {
     let workspace = Workspace::new();
     let listings = std::cell::RefCell::new(Vec::new());
-    over_all(&workspace, |desk| {
+    over_all(&workspace, |client| {
         // The first message, with no handshake.
-        let tools = desk.tools();
-        let again = desk.ask("tools/list", json!({}));
+        let tools = client.tools();
+        let again = client.ask("tools/list", json!({}));
         assert_eq!(again["result"], json!({ "tools": tools }));
-        // A server remembers no call of the tools it lists, and is asked nothing before them.
+        // Listing needs no earlier request and keeps no state.
         listings.borrow_mut().push(tools);
     });
     let listings = listings.into_inner();
@@ -22,18 +22,18 @@ fn s2_01_03_16_17_25_tools_are_told_to_whoever_asks_first_on_every_wire_alike() 
 }
 
 #[test]
-fn s2_03_tools_are_told_after_a_handshake_too() {
+fn s2_03_tools_are_listed_after_a_handshake_too() {
     let workspace = Workspace::new();
-    let mut desk = Desk::stdio(Launch::over(&workspace));
-    let before = desk.tools();
-    desk.exchange(&initialize(100, "2025-06-18"));
-    assert_eq!(desk.tools(), before);
+    let mut client = Client::stdio(Launch::over(&workspace));
+    let before = client.tools();
+    client.exchange(&initialize(100, "2025-06-18"));
+    assert_eq!(client.tools(), before);
 }
 
 #[test]
 fn s2_11_13_35_each_tool_has_a_name_a_description_and_a_schema() {
-    over_all(&Workspace::new(), |desk| {
-        let tools = desk.tools();
+    over_all(&Workspace::new(), |client| {
+        let tools = client.tools();
         let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
         let names: Vec<_> = tools.iter().map(name).collect();
         assert_eq!(names[..TOOLS.len()], TOOLS);
@@ -43,7 +43,7 @@ fn s2_11_13_35_each_tool_has_a_name_a_description_and_a_schema() {
         assert_eq!(once.len(), names.len(), "{names:?}");
         assert!(names.iter().all(|name| !name.starts_with("files/")), "{names:?}");
         for more in ["filesystem/edit", "exec/run", "git/show", "ci/detect"] {
-            assert!(names.contains(&more.to_owned()), "{more} is not among {names:?}");
+            assert!(names.contains(&more.to_owned()), "{more} is missing from {names:?}");
         }
         for tool in &tools {
             let keys: Vec<&String> = tool.as_object().unwrap().keys().collect();
@@ -53,7 +53,7 @@ fn s2_11_13_35_each_tool_has_a_name_a_description_and_a_schema() {
             assert_eq!(schema["type"], "object", "{tool}");
             assert!(schema["properties"].is_object() && schema["required"].is_array(), "{tool}");
             jsonschema::draft202012::meta::validate(schema).unwrap_or_else(|err| {
-                panic!("the schema of {} is none of 2020-12: {err}", tool["name"])
+                panic!("the schema of {} is not valid in 2020-12: {err}", tool["name"])
             });
         }
         let read = &tools[0]["inputSchema"];
@@ -63,8 +63,8 @@ fn s2_11_13_35_each_tool_has_a_name_a_description_and_a_schema() {
 }
 
 #[test]
-fn s2_02_the_handshake_settles_on_a_revision_that_both_know() {
-    for (wanted, settled) in [
+fn s2_02_the_handshake_selects_a_revision_that_both_support() {
+    for (wanted, selected) in [
         ("2025-11-25", "2025-11-25"),
         ("2025-06-18", "2025-06-18"),
         ("2025-03-26", "2025-03-26"),
@@ -72,14 +72,14 @@ fn s2_02_the_handshake_settles_on_a_revision_that_both_know() {
         ("1.0", "2025-11-25"),
         ("2026-07-28", "2025-11-25"),
     ] {
-        over_all(&Workspace::new(), |desk| {
-            let client = json!({ "name": "it", "version": "1" });
-            let answer = desk.ask(
+        over_all(&Workspace::new(), |client| {
+            let client_info = json!({ "name": "it", "version": "1" });
+            let answer = client.ask(
                 "initialize",
-                json!({ "protocolVersion": wanted, "capabilities": {}, "clientInfo": client }),
+                json!({ "protocolVersion": wanted, "capabilities": {}, "clientInfo": client_info }),
             );
             let result = &answer["result"];
-            assert_eq!(result["protocolVersion"], settled, "{answer}");
+            assert_eq!(result["protocolVersion"], selected, "{answer}");
             assert!(result["capabilities"]["tools"].is_object(), "{answer}");
             assert!(result["serverInfo"]["version"].is_string(), "{answer}");
         });
@@ -87,7 +87,7 @@ fn s2_02_the_handshake_settles_on_a_revision_that_both_know() {
 }
 
 #[test]
-fn s2_44_without_zyra_health_is_told_in_the_contracts_words_at_the_address_of_all() {
+fn s2_44_health_has_the_contracts_form_on_the_shared_listener_without_zyra() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).set("server_dialects", "mcp,workstation").served();
     let health = served.send(&Post::bare("GET", "/health"));
@@ -96,7 +96,7 @@ fn s2_44_without_zyra_health_is_told_in_the_contracts_words_at_the_address_of_al
 }
 
 #[test]
-fn s2_44_tools_and_health_are_looked_at_with_get() {
+fn s2_44_tools_and_health_are_readable_with_get() {
     let workspace = Workspace::new().file("toolgate.toml", ALONE);
     let served = Launch::over(&workspace).served();
     let alone = own_address(&served);
@@ -108,11 +108,11 @@ fn s2_44_tools_and_health_are_looked_at_with_get() {
         };
         let health = get("/health");
         assert_eq!(health.status, 200, "{health:?}");
-        // Beside Zyra, whose path it is too, it is Zyra's.
-        let told = health.json();
-        assert!(told["status"].is_string(), "{told}");
+        // On the shared listener Zyra has the same path and takes precedence.
+        let body = health.json();
+        assert!(body["status"].is_string(), "{body}");
         if addr == alone {
-            assert_eq!(told, json!({ "status": "healthy", "server": "toolgate" }));
+            assert_eq!(body, json!({ "status": "healthy", "server": "toolgate" }));
         }
         let tools = get("/mcp/tools");
         assert_eq!(tools.status, 200, "{tools:?}");

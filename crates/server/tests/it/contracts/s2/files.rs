@@ -1,20 +1,20 @@
-//! The file tools, against the folder itself; and paths that lead out of it.
+//! The file tools compared with the folder itself, and paths that lead out of it.
 
 use std::fs;
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::desk::{Desk, over_all};
+use super::client::{Client, over_all};
 use crate::support::{Launch, Workspace};
 
 #[test]
 fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
     let workspace = Workspace::new();
-    over_all(&workspace, |desk| {
+    over_all(&workspace, |client| {
         let mut content =
-            |tool: &str, arguments| desk.content(&format!("filesystem/{tool}"), arguments);
-        // Written with its folders, whatever stood there before.
+            |tool: &str, arguments| client.content(&format!("filesystem/{tool}"), arguments);
+        // A write creates folders and replaces the file.
         for text in ["first\n", "é \u{1f600}\r\n\u{0}", ""] {
             content("write", json!({ "path": "a/b/c.txt", "content": text }));
             assert_eq!(workspace.read("a/b/c.txt"), text);
@@ -38,21 +38,21 @@ fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
         }
         content("delete", json!({ "path": "a/z.txt" }));
         assert!(!workspace.path("a/z.txt").exists());
-        // What is not there cannot be deleted, read or listed; a folder is no file.
+        // A missing file cannot be deleted, read or listed; a folder cannot be read.
         for (tool, path, code) in [
             ("delete", "a/z.txt", -32603),
             ("read", "a/z.txt", -32603),
             ("list", "z", -32603),
             ("read", "a", -32602),
         ] {
-            let (told, words, data) =
-                desk.refusal(&format!("filesystem/{tool}"), json!({ "path": path }));
-            assert_eq!(told, code, "{tool} {path}: {data}");
-            assert_eq!(words, if code == -32603 { "Internal error" } else { "Invalid params" });
+            let (actual, message, data) =
+                client.refusal(&format!("filesystem/{tool}"), json!({ "path": path }));
+            assert_eq!(actual, code, "{tool} {path}: {data}");
+            assert_eq!(message, if code == -32603 { "Internal error" } else { "Invalid params" });
             assert!(data["detail"].as_str().unwrap().contains(path), "{data}");
         }
-        // A folder with something in it is not deleted with it.
-        let (_, _, data) = desk.refusal("filesystem/delete", json!({ "path": "a" }));
+        // A folder that is not empty is not deleted.
+        let (_, _, data) = client.refusal("filesystem/delete", json!({ "path": "a" }));
         assert!(data["detail"].as_str().unwrap().contains("empty"), "{data}");
         assert!(workspace.path("a/b/c.txt").exists());
         fs::remove_dir_all(workspace.path("a")).unwrap();
@@ -60,19 +60,19 @@ fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
 }
 
 #[test]
-fn s2_12_36_a_file_is_given_whole_or_refused_with_the_way_out() {
+fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
     let large = "0123456789abcde\n".repeat(20_000);
     let workspace = Workspace::new().file("large.txt", &large).file("bytes", b"ab\xff\n");
     let launch = || Launch::over(&workspace);
-    let mut desk = Desk::stdio(launch());
-    assert_eq!(desk.content("filesystem/read", json!({ "path": "large.txt" })), large);
-    let (code, words, data) = desk.refusal("filesystem/read", json!({ "path": "bytes" }));
-    assert_eq!((code, words.as_str()), (-32603, "Internal error"));
+    let mut client = Client::stdio(launch());
+    assert_eq!(client.content("filesystem/read", json!({ "path": "large.txt" })), large);
+    let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "bytes" }));
+    assert_eq!((code, message.as_str()), (-32603, "Internal error"));
     assert!(data["detail"].as_str().unwrap().contains("not UTF-8 at byte 2"), "{data}");
 
-    let mut desk = Desk::stdio(launch().set("files_answer_bytes_max", 100_000));
-    let (code, words, data) = desk.refusal("filesystem/read", json!({ "path": "large.txt" }));
-    assert_eq!((code, words.as_str()), (-32602, "Invalid params"));
+    let mut client = Client::stdio(launch().set("files_answer_bytes_max", 100_000));
+    let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "large.txt" }));
+    assert_eq!((code, message.as_str()), (-32602, "Invalid params"));
     let detail = data["detail"].as_str().unwrap();
     assert!(detail.contains("320000 bytes") && detail.contains("ci/run"), "{data}");
 }
@@ -87,7 +87,7 @@ fn s2_29_no_path_leads_out_of_the_workspace() {
         .file("in/file.txt", "")
         .link("way-out", &out)
         .link("one-file", outside.path().join("secret.txt"));
-    over_all(&workspace, |desk| {
+    over_all(&workspace, |client| {
         let paths = [
             format!("../{name}"),
             format!("in/../../{name}"),
@@ -107,14 +107,14 @@ fn s2_29_no_path_leads_out_of_the_workspace() {
                 ("file_exists", json!({ "path": file })),
                 ("dir_exists", json!({ "path": format!("{folder}/.") })),
             ] {
-                let (code, _, data) = desk.refusal(&format!("filesystem/{tool}"), arguments);
+                let (code, _, data) = client.refusal(&format!("filesystem/{tool}"), arguments);
                 assert!(matches!(code, -32603 | -32602), "{tool} {folder}: {data}");
                 assert!(!data.to_string().contains("not to be read"), "{data}");
             }
         }
-        // What is percent-encoded is a name like any other, and a NUL is in none.
+        // Percent-encoding is not decoded, and a NUL is invalid.
         for path in ["%2e%2e/x", "..%2fx", "in/\u{0}", "../\u{0}", "one-file", "~/x", "C:\\x"] {
-            let (code, _, data) = desk.refusal("filesystem/read", json!({ "path": path }));
+            let (code, _, data) = client.refusal("filesystem/read", json!({ "path": path }));
             assert!(matches!(code, -32603 | -32602), "{path:?}: {data}");
             assert!(!data.to_string().contains("not to be read"), "{data}");
         }

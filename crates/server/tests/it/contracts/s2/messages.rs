@@ -1,11 +1,11 @@
-//! JSON-RPC 2.0: what is no message, what is no method, what is owed no answer.
+//! JSON-RPC 2.0: malformed messages, unknown methods, and messages without an answer.
 
 use serde_json::{Value, json};
 
-use super::desk::{over_all, refused};
+use super::client::{over_all, refused};
 use crate::support::Workspace;
 
-/// Bytes that are no message, and with which code they are refused.
+/// Malformed messages with the code of their refusal.
 fn malformed() -> Vec<(i64, Vec<u8>)> {
     let deep = |count: usize| "[".repeat(count).into_bytes();
     let texts: [(i64, &str); 17] = [
@@ -34,33 +34,33 @@ fn malformed() -> Vec<(i64, Vec<u8>)> {
 }
 
 #[test]
-fn s2_05_10_14_15_24_27_what_is_no_message_is_refused_and_the_next_is_answered() {
-    over_all(&Workspace::new(), |desk| {
+fn s2_05_10_14_15_24_27_malformed_messages_are_refused_and_the_next_is_answered() {
+    over_all(&Workspace::new(), |client| {
         for (code, bytes) in malformed() {
-            let answer = desk.raw(&bytes);
-            let (told, message, _) = refused(&answer);
+            let answer = client.raw(&bytes);
+            let (actual, message, _) = refused(&answer);
             let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
-            assert_eq!(told, code, "{shown}: {answer}");
-            let words = match code {
+            assert_eq!(actual, code, "{shown}: {answer}");
+            let expected_message = match code {
                 -32700 => "Parse error",
                 -32600 => "Invalid Request",
                 -32601 => "Method not found",
                 _ => "Invalid params",
             };
-            assert_eq!(message, words, "{shown}");
-            assert_eq!(desk.ask("ping", Value::Null)["result"], json!({}), "after {shown}");
+            assert_eq!(message, expected_message, "{shown}");
+            assert_eq!(client.ask("ping", Value::Null)["result"], json!({}), "after {shown}");
         }
-        // An id comes back as it was sent.
+        // An id is returned as sent.
         for id in [json!(1), json!("a"), json!(-7), json!(1.5), json!(""), json!("\u{0}é")] {
-            let answer = desk.exchange(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }));
+            let answer = client.exchange(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }));
             assert_eq!(answer["id"], id);
         }
     });
 }
 
 #[test]
-fn s2_05_14_what_has_no_id_is_owed_no_answer_and_runs_nothing() {
-    over_all(&Workspace::new(), |desk| {
+fn s2_05_14_a_message_without_an_id_gets_no_answer_and_runs_nothing() {
+    over_all(&Workspace::new(), |client| {
         let delete = json!({ "name": "filesystem/delete", "arguments": { "path": "README.md" } });
         for message in [
             json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
@@ -68,19 +68,22 @@ fn s2_05_14_what_has_no_id_is_owed_no_answer_and_runs_nothing() {
             json!({ "jsonrpc": "2.0", "method": "no/such/method", "params": 5 }),
             json!({ "jsonrpc": "2.0", "id": 9, "result": {} }),
         ] {
-            desk.tell(&message);
+            client.tell(&message);
         }
         // The next answer is to the next request.
-        assert_eq!(desk.ask("ping", Value::Null)["result"], json!({}));
-        assert_eq!(desk.content("filesystem/file_exists", json!({ "path": "README.md" })), "true");
+        assert_eq!(client.ask("ping", Value::Null)["result"], json!({}));
+        assert_eq!(
+            client.content("filesystem/file_exists", json!({ "path": "README.md" })),
+            "true"
+        );
     });
 }
 
 #[test]
-fn s2_06_20_an_answer_has_a_result_or_an_error_and_never_both() {
-    over_all(&Workspace::new(), |desk| {
-        // Each answer is looked at whole as it comes.
-        let good = desk.call("filesystem/read", json!({ "path": "README.md" }));
+fn s2_06_20_an_answer_has_either_a_result_or_an_error() {
+    over_all(&Workspace::new(), |client| {
+        // The client checks the shape of each answer.
+        let good = client.call("filesystem/read", json!({ "path": "README.md" }));
         assert!(good["result"].is_object() && good.get("error").is_none());
         for (tool, arguments) in [
             ("filesystem/read", json!({ "path": "none" })),
@@ -88,31 +91,31 @@ fn s2_06_20_an_answer_has_a_result_or_an_error_and_never_both() {
             ("no/such", json!({})),
             ("exec/run", json!({ "command": "false" })),
         ] {
-            let bad = desk.call(tool, arguments);
+            let bad = client.call(tool, arguments);
             assert!(bad["error"].is_object() && bad.get("result").is_none(), "{bad}");
         }
     });
 }
 
 #[test]
-fn s2_04_12_19_20_a_file_is_read_as_the_contract_shows_it() {
+fn s2_04_12_19_20_the_contracts_example_of_reading_a_file_is_reproduced() {
     let workspace = Workspace::new().file("path/to/file", "file contents here");
-    over_all(&workspace, |desk| {
+    over_all(&workspace, |client| {
         let request = json!({
             "jsonrpc": "2.0", "id": 2, "method": "tools/call",
             "params": { "name": "filesystem/read", "arguments": { "path": "path/to/file" } },
         });
         let expected = r#"{"jsonrpc":"2.0","id":2,"result":{"content":"file contents here"}}"#;
-        assert_eq!(desk.exchange(&request).to_string(), expected);
+        assert_eq!(client.exchange(&request).to_string(), expected);
         let write = json!({ "path": "made/now.txt", "content": "by a call\n" });
-        desk.content("filesystem/write", write);
+        client.content("filesystem/write", write);
         assert_eq!(workspace.read("made/now.txt"), "by a call\n");
     });
 }
 
 #[test]
-fn s2_09_40_41_42_errors_are_in_the_contracts_words_and_say_the_way_out() {
-    over_all(&Workspace::new(), |desk| {
+fn s2_09_40_41_42_errors_have_the_contracts_messages_and_say_what_to_do() {
+    over_all(&Workspace::new(), |client| {
         let rows = [
             ("filesystem/raed", json!({}), -32601, "Method not found", "filesystem/read"),
             ("files/read", json!({}), -32601, "Method not found", "filesystem/read"),
@@ -135,10 +138,10 @@ fn s2_09_40_41_42_errors_are_in_the_contracts_words_and_say_the_way_out() {
                 "no-such-program",
             ),
         ];
-        for (tool, arguments, code, words, says) in rows {
-            let (told, message, data) = desk.refusal(tool, arguments);
-            assert_eq!((told, message.as_str()), (code, words), "{tool}: {data}");
-            assert!(data["detail"].as_str().unwrap().contains(says), "{tool}: {data}");
+        for (tool, arguments, code, expected_message, detail) in rows {
+            let (actual, message, data) = client.refusal(tool, arguments);
+            assert_eq!((actual, message.as_str()), (code, expected_message), "{tool}: {data}");
+            assert!(data["detail"].as_str().unwrap().contains(detail), "{tool}: {data}");
             assert!(data["reason"].is_string(), "{data}");
         }
     });

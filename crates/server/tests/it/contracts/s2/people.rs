@@ -1,4 +1,4 @@
-//! Other people's clients of MCP, and the program by itself.
+//! MCP clients by others, and the binary alone.
 
 use std::process::{Command, Stdio};
 
@@ -6,10 +6,10 @@ use crate::clients::{Driver, passes};
 use crate::support::{Launch, Workspace, binary, path};
 
 #[test]
-fn s2_02_26_39_the_sdks_of_typescript_and_python_are_served_over_both_transports() {
-    let workspace = Workspace::new().file("toolgate.toml", super::desk::ALONE);
+fn s2_02_26_39_the_typescript_and_python_sdks_work_over_both_transports() {
+    let workspace = Workspace::new().file("toolgate.toml", super::client::ALONE);
     let served = Launch::over(&workspace).served();
-    let alone = super::desk::own_address(&served);
+    let alone = super::client::own_address(&served);
     let urls = [format!("http://{}/workstation", served.addr), format!("http://{alone}/mcp")];
     let root = workspace.root().to_str().unwrap();
     let mut typescript = Driver::TypeScriptWorkstation.command();
@@ -41,7 +41,7 @@ fn s2_02_26_39_the_sdks_of_typescript_and_python_are_served_over_both_transports
 }
 
 #[test]
-fn s2_23_the_server_is_one_program_that_needs_no_runtime() {
+fn s2_23_the_server_is_one_binary_without_a_runtime() {
     let mut command = Command::new(binary());
     command.arg("--version").env_clear().env("PATH", path()).stdin(Stdio::null());
     let done = command.output().unwrap();

@@ -1,14 +1,14 @@
-//! The record of each call: one line, whatever came of it, and no secret in it.
+//! The record of each call: one line, whatever the outcome, without secrets.
 
 use serde_json::json;
 
-use super::desk::over_all;
+use super::client::over_all;
 use crate::support::Workspace;
 
 #[test]
-fn s2_08_31_each_call_leaves_a_line_with_when_what_how_and_how_long() {
+fn s2_08_31_each_call_is_recorded_with_time_tool_outcome_and_duration() {
     const SECRET: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
-    over_all(&Workspace::new(), |desk| {
+    over_all(&Workspace::new(), |client| {
         let calls = [
             ("filesystem/read", json!({ "path": "README.md" }), "files.read", "ok"),
             ("ci/run", json!({ "command": "false" }), "ci.run", "program_failed"),
@@ -20,17 +20,17 @@ fn s2_08_31_each_call_leaves_a_line_with_when_what_how_and_how_long() {
             ("files/read", json!({}), "files/read", "unknown_tool"),
         ];
         for (tool, arguments, ..) in &calls {
-            desk.call(tool, arguments.clone());
+            client.call(tool, arguments.clone());
         }
-        // None of these is a call.
-        desk.tools();
-        desk.ask("ping", serde_json::Value::Null);
-        desk.raw(b"{");
-        desk.call("filesystem/file_exists", json!({ "path": "." }));
-        let outcomes = desk.server().outcomes(calls.len() + 1);
+        // These are not calls.
+        client.tools();
+        client.ask("ping", serde_json::Value::Null);
+        client.raw(b"{");
+        client.call("filesystem/file_exists", json!({ "path": "." }));
+        let outcomes = client.server().outcomes(calls.len() + 1);
         let expected: Vec<&str> = calls.iter().map(|row| row.3).chain(["ok"]).collect();
         assert_eq!(outcomes, expected);
-        let records = desk.server().records();
+        let records = client.server().records();
         for (record, (_, _, tool, _)) in records.iter().zip(&calls) {
             assert_eq!(
                 (&record["tool"], &record["dialect"]),
@@ -39,6 +39,6 @@ fn s2_08_31_each_call_leaves_a_line_with_when_what_how_and_how_long() {
             assert!(record["ts"].as_str().is_some_and(|ts| ts.ends_with('Z')), "{record}");
             assert!(record["duration_us"].is_u64(), "{record}");
         }
-        assert!(!format!("{records:?}{}", desk.server().log()).contains(SECRET));
+        assert!(!format!("{records:?}{}", client.server().log()).contains(SECRET));
     });
 }

@@ -5,24 +5,24 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::desk::{Desk, over_all};
+use super::client::{Client, over_all};
 use crate::support::{Launch, Workspace, path};
 
 /// What `git` prints in `folder`.
 #[track_caller]
-fn git(folder: &Path, words: &[&str]) -> String {
+fn git(folder: &Path, args: &[&str]) -> String {
     let mut git = Command::new("git");
-    git.args(words).current_dir(folder).env_clear().env("PATH", path()).env("HOME", "/nonexistent");
+    git.args(args).current_dir(folder).env_clear().env("PATH", path()).env("HOME", "/nonexistent");
     for role in ["AUTHOR", "COMMITTER"] {
         git.env(format!("GIT_{role}_NAME"), "Ada")
             .env(format!("GIT_{role}_EMAIL"), "ada@example.com");
     }
     let done = git.output().unwrap();
-    assert!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// A workspace that is a repository, with `count` commits, and a branch beside.
+/// A workspace that is a repository with `count` commits and a second branch.
 pub(super) fn repository(count: usize) -> Workspace {
     let workspace = Workspace::new();
     let root = workspace.root();
@@ -39,71 +39,71 @@ pub(super) fn repository(count: usize) -> Workspace {
     workspace
 }
 
-/// Lines that say the same, however they end.
+/// The lines of `text` without trailing whitespace.
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 #[test]
-fn s2_01_37_each_git_tool_says_what_git_says() {
+fn s2_01_37_each_git_tool_returns_what_git_prints() {
     let workspace = repository(12);
     let root = workspace.root().to_owned();
     workspace.put("number.txt", "changed\n");
     workspace.put("a new file.txt", "new\n");
-    over_all(&workspace, |desk| {
-        let mut said =
-            |tool: &str, arguments| lines(&desk.content(&format!("git/{tool}"), arguments));
-        let git = |words: &[&str]| lines(&git(&root, words));
-        assert_eq!(said("status", json!({})), git(&["status", "--porcelain"]));
+    over_all(&workspace, |client| {
+        let mut run =
+            |tool: &str, arguments| lines(&client.content(&format!("git/{tool}"), arguments));
+        let git = |args: &[&str]| lines(&git(&root, args));
+        assert_eq!(run("status", json!({})), git(&["status", "--porcelain"]));
         assert_eq!(
-            said("status", json!({ "repositoryPath": null })),
+            run("status", json!({ "repositoryPath": null })),
             git(&["status", "--porcelain"])
         );
         assert_eq!(
-            said("status", json!({ "repositoryPath": "." })),
+            run("status", json!({ "repositoryPath": "." })),
             git(&["status", "--porcelain"])
         );
-        let ten = said("log", json!({}));
+        let ten = run("log", json!({}));
         assert_eq!(ten, git(&["log", "--oneline", "--max-count=10"]));
         assert_eq!(ten.len(), 10);
-        assert_eq!(said("log", json!({ "maxCount": 2 })), ten[..2]);
-        assert_eq!(said("diff", json!({})), git(&["diff"]));
-        assert_eq!(said("branches", json!({})), git(&["branch", "-a"]));
-        assert_eq!(said("current_branch", json!({})), ["main"]);
+        assert_eq!(run("log", json!({ "maxCount": 2 })), ten[..2]);
+        assert_eq!(run("diff", json!({})), git(&["diff"]));
+        assert_eq!(run("branches", json!({})), git(&["branch", "-a"]));
+        assert_eq!(run("current_branch", json!({})), ["main"]);
     });
 }
 
 #[test]
-fn s2_19_37_what_is_added_and_committed_is_in_the_repository() {
+fn s2_19_37_added_and_committed_files_are_in_the_repository() {
     let workspace = repository(1);
     let root = workspace.root().to_owned();
-    let mut desk = Desk::stdio(Launch::over(&workspace));
+    let mut client = Client::stdio(Launch::over(&workspace));
     workspace.put("a b.txt", "1\n");
     workspace.put("c.txt", "1\n");
-    desk.content("git/add", json!({ "files": "a b.txt" }));
+    client.content("git/add", json!({ "files": "a b.txt" }));
     assert_eq!(git(&root, &["diff", "--cached", "--name-only"]), "a b.txt\n");
-    desk.content("git/commit", json!({ "message": "one file\n\nwith a body" }));
+    client.content("git/commit", json!({ "message": "one file\n\nwith a body" }));
     assert_eq!(git(&root, &["log", "-1", "--format=%B"]).trim_end(), "one file\n\nwith a body");
-    desk.content("git/add", json!({ "files": ".", "repositoryPath": "." }));
-    desk.content("git/commit", json!({ "message": "the rest", "repositoryPath": null }));
+    client.content("git/add", json!({ "files": ".", "repositoryPath": "." }));
+    client.content("git/commit", json!({ "message": "the rest", "repositoryPath": null }));
     assert_eq!(git(&root, &["status", "--porcelain"]), "");
-    // Nothing is left to commit, and nothing is named so.
+    // There is nothing to commit, and these names do not exist.
     for (tool, arguments) in [
         ("git/commit", json!({ "message": "nothing" })),
         ("git/add", json!({ "files": "no-such-file" })),
         ("git/status", json!({ "repositoryPath": "no-such-folder" })),
     ] {
-        let (code, words, data) = desk.refusal(tool, arguments);
-        assert_eq!((code, words.as_str()), (-32603, "Internal error"), "{tool}: {data}");
+        let (code, error_message, data) = client.refusal(tool, arguments);
+        assert_eq!((code, error_message.as_str()), (-32603, "Internal error"), "{tool}: {data}");
     }
 }
 
 #[test]
-fn s2_37_what_a_shell_or_git_would_take_for_more_is_taken_for_what_it_is() {
+fn s2_37_shell_and_git_syntax_in_arguments_is_taken_literally() {
     let workspace = repository(1);
     let root = workspace.root().to_owned();
     workspace.put("--force", "a name\n");
-    let mut desk = Desk::stdio(Launch::over(&workspace));
+    let mut client = Client::stdio(Launch::over(&workspace));
     for odd in [
         "--force",
         "-A",
@@ -112,14 +112,14 @@ fn s2_37_what_a_shell_or_git_would_take_for_more_is_taken_for_what_it_is() {
         "$(touch ran)",
         "| touch ran",
     ] {
-        // A name, and if there is no such file, none.
-        let answer = desk.call("git/add", json!({ "files": odd }));
+        // It is a file name; it fails if there is no such file.
+        let answer = client.call("git/add", json!({ "files": odd }));
         assert_eq!(answer.get("result").is_some(), odd == "--force", "{odd}: {answer}");
-        desk.call("git/status", json!({ "repositoryPath": odd }));
+        client.call("git/status", json!({ "repositoryPath": odd }));
     }
     assert_eq!(git(&root, &["diff", "--cached", "--name-only"]), "--force\n");
     let message = "-m; touch ran `touch ran` $(touch ran) --amend";
-    desk.content("git/commit", json!({ "message": message }));
+    client.content("git/commit", json!({ "message": message }));
     assert_eq!(git(&root, &["log", "-1", "--format=%s"]).trim_end(), message);
     assert_eq!(git(&root, &["rev-list", "--count", "HEAD"]).trim_end(), "2");
     assert!(!workspace.path("ran").exists());

@@ -1,8 +1,8 @@
-//! A client as Mira's own is: numbered requests, `params` left out where there are none, raw JSON
-//! posted to the endpoint's root, any status but 2xx taken for a broken connection.
+//! A client like Mira's own: numbered requests, no `params` if there are none, raw JSON posted to the
+//! endpoint's root, and any status but 2xx counts as a broken connection.
 //!
-//! Whatever the server answers is held against the contract: JSON-RPC's envelope, the error object,
-//! and the seed's own schema of each result.
+//! Every answer is validated against the contract: JSON-RPC's envelope, the error object, and the
+//! seed's own schema of each result.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -40,19 +40,19 @@ static RESULTS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     ])
 });
 
-/// A server with a listener of Mira's own beside the one for all.
-pub(super) struct House {
+/// A server with a dedicated listener for Mira besides the shared one.
+pub(super) struct MiraServer {
     pub(super) served: Served,
-    /// Where Mira is spoken at the root.
+    /// The address of Mira's dedicated listener.
     pub(super) root: SocketAddr,
 }
 
-impl House {
+impl MiraServer {
     pub(super) fn over(workspace: &Workspace) -> Self {
         Self::with(workspace, "", |launch| launch)
     }
 
-    /// The same with more in its settings' file, started however `tune` says.
+    /// Starts a server with more `settings`, changed by `tune`.
     pub(super) fn with(
         workspace: &Workspace,
         settings: &str,
@@ -65,17 +65,17 @@ impl House {
         Self { served, root }
     }
 
-    /// A client of the endpoint's root.
+    /// A client of the dedicated listener.
     pub(super) fn root(&self) -> Mira {
         Mira::new(Wire::Http { addr: self.root, path: "/", key: None })
     }
 
-    /// One that says who it is.
+    /// A client of the dedicated listener that sends a key.
     pub(super) fn root_as(&self, key: &str) -> Mira {
         Mira::new(Wire::Http { addr: self.root, path: "/", key: Some(key.to_owned()) })
     }
 
-    /// A client of the path where Mira is spoken beside others.
+    /// A client of Mira's path on the shared listener.
     pub(super) fn rpc(&self) -> Mira {
         Mira::new(Wire::Http { addr: self.served.addr, path: "/rpc", key: None })
     }
@@ -86,7 +86,7 @@ impl House {
     }
 }
 
-impl Deref for House {
+impl Deref for MiraServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {
@@ -94,10 +94,10 @@ impl Deref for House {
     }
 }
 
-/// Where a server says that it serves Mira alone.
+/// The address of Mira's dedicated listener.
 #[track_caller]
 pub(super) fn alone(served: &Served) -> SocketAddr {
-    wait_for("the server says where it serves mira alone", || {
+    wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving mira alone at http://")?;
         rest.split_once("/\n")?.0.parse().ok()
@@ -108,8 +108,8 @@ pub(super) fn alone(served: &Served) -> SocketAddr {
 pub(super) struct Mira {
     pub(super) wire: Wire,
     serial: u64,
-    /// What came unasked.
-    pub(super) told: Vec<Value>,
+    /// The notifications received so far.
+    pub(super) notifications: Vec<Value>,
 }
 
 pub(super) enum Wire {
@@ -118,12 +118,11 @@ pub(super) enum Wire {
     Stdio(Box<Stdio>),
 }
 
-/// Checks the same over every wire: at a root of its own, beside other dialects, over a WebSocket
-/// and over stdio.
+/// Runs `check` over every transport: the dedicated listener, the shared one, a WebSocket and stdio.
 pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Mira)) {
-    let house = House::over(workspace);
+    let server = MiraServer::over(workspace);
     for mut mira in
-        [house.root(), house.rpc(), house.socket(), Mira::stdio(Launch::over(workspace))]
+        [server.root(), server.rpc(), server.socket(), Mira::stdio(Launch::over(workspace))]
     {
         eprintln!("over {}:", mira.name());
         check(&mut mira);
@@ -132,7 +131,7 @@ pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Mira)) {
 
 impl Mira {
     fn new(wire: Wire) -> Self {
-        Self { wire, serial: 0, told: Vec::new() }
+        Self { wire, serial: 0, notifications: Vec::new() }
     }
 
     pub(super) fn stdio(launch: Launch) -> Self {
@@ -151,7 +150,7 @@ impl Mira {
         matches!(self.wire, Wire::Socket(_) | Wire::Stdio(_))
     }
 
-    /// Calls `method`; null is no parameters.
+    /// Calls `method`; null means no parameters.
     #[track_caller]
     pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let request = self.request(method, params);
@@ -163,19 +162,19 @@ impl Mira {
         if let Some(schema) = RESULTS.get(method) {
             let faults: Vec<_> =
                 schema.iter_errors(&result).map(|error| error.to_string()).collect();
-            assert!(faults.is_empty(), "{method} gave back {result}: {faults:?}");
+            assert!(faults.is_empty(), "{method} returned the invalid result {result}: {faults:?}");
         }
         Ok(result)
     }
 
-    /// The result of `method`.
+    /// Calls `method` and returns its result, which must be a success.
     #[track_caller]
     pub(super) fn get(&mut self, method: &str, params: Value) -> Value {
         self.ask(method, params.clone())
             .unwrap_or_else(|error| panic!("{method} {params} was refused: {error}"))
     }
 
-    /// The error that `method` is refused with, which must have `code`.
+    /// Calls `method`, which must be refused with `code`, and returns the error.
     #[track_caller]
     pub(super) fn refused(&mut self, code: i64, method: &str, params: Value) -> Value {
         match self.ask(method, params.clone()) {
@@ -183,11 +182,11 @@ impl Mira {
                 assert_eq!(error["code"], code, "{method} {params}: {error}");
                 error
             }
-            Ok(result) => panic!("{method} {params} was done: {result}"),
+            Ok(result) => panic!("{method} {params} succeeded: {result}"),
         }
     }
 
-    /// The same, and the parameter that it is about.
+    /// Calls `method`, which must be refused with `code` because of the parameter `field`.
     #[track_caller]
     pub(super) fn refused_about(&mut self, code: i64, field: &str, method: &str, params: Value) {
         let error = self.refused(code, method, params.clone());
@@ -204,7 +203,7 @@ impl Mira {
         request
     }
 
-    /// Sends `request` and gives back what answers it, which has its id.
+    /// Sends `request` and returns the answer, which must have its id.
     #[track_caller]
     pub(super) fn exchange(&mut self, request: &Value) -> Value {
         let answer = self.raw(request.to_string().as_bytes()).expect("an answer");
@@ -212,8 +211,8 @@ impl Mira {
         answer
     }
 
-    /// Sends bytes that may be no request, and gives back the next message but notifications, if
-    /// there is one: over HTTP no body is none. On a connection one must come.
+    /// Sends bytes, valid or not, and returns the next message that is not a notification. Over HTTP
+    /// there may be none; on a connection there must be one.
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Option<Value> {
         let message = match &mut self.wire {
@@ -233,7 +232,7 @@ impl Mira {
                 Some(response.json())
             }
             Wire::Socket(socket) => {
-                socket.say(std::str::from_utf8(bytes).expect("a WebSocket has texts"));
+                socket.say(std::str::from_utf8(bytes).expect("WebSocket texts are UTF-8"));
                 None
             }
             Wire::Stdio(stdio) => {
@@ -249,25 +248,25 @@ impl Mira {
         Some(message)
     }
 
-    /// The next message of a connection that is no notification.
+    /// The next message of a connection that is not a notification.
     #[track_caller]
     fn next(&mut self) -> Value {
         loop {
             let message = match &mut self.wire {
                 Wire::Socket(socket) => socket.receive(),
                 Wire::Stdio(stdio) => stdio.receive(),
-                Wire::Http { .. } => panic!("nothing comes unasked over HTTP"),
+                Wire::Http { .. } => panic!("there are no notifications over HTTP"),
             };
             if message.get("method").is_none() {
                 return message;
             }
-            assert!(message.get("id").is_none(), "the server asks: {message}");
-            self.told.push(message);
+            assert!(message.get("id").is_none(), "the server sent a request: {message}");
+            self.notifications.push(message);
         }
     }
 }
 
-/// What every answer of this wire is like.
+/// Checks the shape of an answer.
 #[track_caller]
 fn well_formed(answer: &Value) {
     let keys = |value: &Value| -> Vec<String> {

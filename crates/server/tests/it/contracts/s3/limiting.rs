@@ -1,11 +1,11 @@
-//! Rates of each caller and tool, keys, and secrets that are never told.
+//! Rates per caller and tool, keys, and secrets that are never returned.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client::{House, Mira};
+use super::client::{Mira, MiraServer};
 use crate::support::{Launch, Workspace, keys_of, wait_until};
 
 fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
@@ -13,11 +13,11 @@ fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
 }
 
 #[test]
-fn s3_19_79_each_caller_may_call_each_tool_so_often_and_is_told_how_long_to_wait() {
+fn s3_19_79_calls_are_limited_per_caller_and_tool_with_a_retry_time() {
     let settings = [keys_of(&["ada", "bob"]), rate("files.*", 3, 60_000), rate("exec.run", 1, 700)];
-    let house = House::with(&Workspace::new(), &settings.concat(), |launch| launch);
-    let mut ada = house.root_as("ada-key");
-    let mut bob = house.root_as("bob-key");
+    let server = MiraServer::with(&Workspace::new(), &settings.concat(), |launch| launch);
+    let mut ada = server.root_as("ada-key");
+    let mut bob = server.root_as("bob-key");
     let read = json!({ "path": "README.md" });
     let echo = json!({ "command": "echo", "args": ["a"] });
     for _ in 0..3 {
@@ -28,14 +28,14 @@ fn s3_19_79_each_caller_may_call_each_tool_so_often_and_is_told_how_long_to_wait
         let wait = error["data"]["retry_after_ms"].as_u64().unwrap();
         assert!((1..=60_000).contains(&wait), "{error}");
     }
-    // Neither another caller nor another tool waits for that.
+    // Other callers and other tools are not affected.
     for _ in 0..3 {
         bob.get("files/read", read.clone());
     }
     bob.refused(1004, "files/read", read);
     ada.get("files/write", json!({ "path": "a", "content": "x" }));
     assert_eq!(ada.get("exec/run", echo.clone())["stdout"], "a\n");
-    // Who waits as long as is told is served again.
+    // After the given wait the call succeeds.
     let error = ada.refused(1004, "exec/run", echo.clone());
     bob.get("exec/run", echo.clone());
     sleep(Duration::from_millis(error["data"]["retry_after_ms"].as_u64().unwrap()));
@@ -43,10 +43,10 @@ fn s3_19_79_each_caller_may_call_each_tool_so_often_and_is_told_how_long_to_wait
 }
 
 #[test]
-fn s3_19_79_who_connects_is_held_to_the_same_rate() {
+fn s3_19_79_connected_clients_have_the_same_rate_limit() {
     let workspace = Workspace::new();
-    let house = House::with(&workspace, &rate("files.read", 2, 60_000), |launch| launch);
-    for mut mira in [house.socket(), Mira::stdio(Launch::over(&workspace))] {
+    let server = MiraServer::with(&workspace, &rate("files.read", 2, 60_000), |launch| launch);
+    for mut mira in [server.socket(), Mira::stdio(Launch::over(&workspace))] {
         for _ in 0..2 {
             mira.get("files/read", json!({ "path": "README.md" }));
         }
@@ -57,35 +57,35 @@ fn s3_19_79_who_connects_is_held_to_the_same_rate() {
 }
 
 #[test]
-fn s3_17_28_who_has_no_key_is_refused_with_the_contract_s_code() {
+fn s3_17_28_a_caller_without_a_key_is_refused_with_the_contracts_code() {
     let workspace = Workspace::new();
-    let house = House::with(&workspace, &keys_of(&["ada"]), |launch| launch);
+    let server = MiraServer::with(&workspace, &keys_of(&["ada"]), |launch| launch);
     let read = json!({ "path": "README.md" });
-    for mut stranger in [house.root(), house.root_as("wrong"), house.rpc()] {
+    for mut stranger in [server.root(), server.root_as("wrong"), server.rpc()] {
         stranger.refused(1002, "files/read", read.clone());
         stranger.refused(1002, "tools/list", Value::Null);
     }
-    let mut ada = house.root_as("ada-key");
+    let mut ada = server.root_as("ada-key");
     assert_eq!(ada.get("files/read", read)["content"], Workspace::README);
     let listed = ada.get("tools/list", json!({}));
     assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == true));
-    // Who started the server needs none.
+    // Over stdio no key is needed.
     let mut mira = Mira::stdio(Launch::over(&workspace));
     let listed = mira.get("tools/list", json!({}));
     assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == false));
 }
 
 #[test]
-fn s3_78_secrets_stand_in_no_error_and_no_log() {
+fn s3_78_secrets_are_absent_from_errors_records_and_the_log() {
     const OURS: &str = "canary-of-the-server-1";
     const THEIRS: &str = "canary-of-the-caller-2";
     const SHAPED: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB";
     let workspace = Workspace::new().file(SHAPED, "there");
-    let house = House::with(&workspace, "", |launch| {
+    let server = MiraServer::with(&workspace, "", |launch| {
         launch.env("API_TOKEN", OURS).set("log_level", "trace")
     });
-    let mut root = house.root();
-    let mut socket = house.socket();
+    let mut root = server.root();
+    let mut socket = server.socket();
     let secret = json!({ "MY_PASSWORD": THEIRS });
     let calls = [
         ("files/read", json!({ "path": OURS })),
@@ -105,21 +105,21 @@ fn s3_78_secrets_stand_in_no_error_and_no_log() {
         ("exec/run", json!({ "command": "echo", "timeout_ms": OURS })),
         ("files/info", json!({ "path": SHAPED, "more": OURS })),
     ];
-    let mut told = String::new();
+    let mut errors = String::new();
     for mira in [&mut root, &mut socket] {
         for (method, params) in &calls {
             if let Err(error) = mira.ask(method, params.clone()) {
-                told += &format!("{method} {error}\n");
+                errors += &format!("{method} {error}\n");
             }
         }
     }
-    assert!(told.lines().count() >= 2 * (calls.len() - 1), "{told}");
-    wait_until("all calls are on record", || house.records().len() >= 2 * calls.len());
-    let records: String = house.records().iter().map(|record| format!("{record}\n")).collect();
-    let log = house.log();
-    for (what, text) in [("an error", &told), ("the record", &records), ("the log", &log)] {
+    assert!(errors.lines().count() >= 2 * (calls.len() - 1), "{errors}");
+    wait_until("all calls are on record", || server.records().len() >= 2 * calls.len());
+    let records: String = server.records().iter().map(|record| format!("{record}\n")).collect();
+    let log = server.log();
+    for (what, text) in [("an error", &errors), ("the record", &records), ("the log", &log)] {
         for secret in [OURS, THEIRS, SHAPED] {
-            assert!(!text.contains(secret), "{secret} stands in {what}:\n{text}");
+            assert!(!text.contains(secret), "{secret} is in {what}:\n{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `tools/list`: filters, pages, and what is said of each tool.
+//! `tools/list`: filters, pages, and the description of each tool.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::client::{House, Mira, alone, over_all};
+use super::client::{Mira, MiraServer, alone, over_all};
 use crate::support::{Connection, Launch, Post, Workspace, binary};
 
 #[track_caller]
@@ -15,7 +15,7 @@ fn names(listed: &Value) -> Vec<String> {
     tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// All tools, as they are listed in pages of `limit`.
+/// All tools listed in pages of `limit`, and the number of pages.
 #[track_caller]
 fn walk(mira: &mut Mira, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
     let mut all = Vec::new();
@@ -37,7 +37,7 @@ fn walk(mira: &mut Mira, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
 }
 
 #[test]
-fn s3_09_26_27_74_walking_the_pages_lists_every_tool_once() {
+fn s3_09_26_27_74_paging_lists_every_tool_once() {
     over_all(&Workspace::new(), |mira| {
         let whole = mira.get("tools/list", json!({ "limit": 200 }));
         assert!(whole["next_cursor"].is_null(), "{}", whole["next_cursor"]);
@@ -53,7 +53,7 @@ fn s3_09_26_27_74_walking_the_pages_lists_every_tool_once() {
 }
 
 #[test]
-fn s3_27_a_server_whose_own_pages_are_small_lists_every_tool_once_too() {
+fn s3_27_a_server_with_small_pages_lists_every_tool_once_too() {
     let workspace = Workspace::new();
     let mut large = Mira::stdio(Launch::over(&workspace));
     let mut small = Mira::stdio(Launch::over(&workspace).set("limits_page_size", 3));
@@ -63,7 +63,7 @@ fn s3_27_a_server_whose_own_pages_are_small_lists_every_tool_once_too() {
 }
 
 #[test]
-fn s3_14_24_25_filters_hold_together_and_what_is_out_of_bounds_is_refused() {
+fn s3_14_24_25_filters_combine_and_out_of_range_values_are_refused() {
     over_all(&Workspace::new(), |mira| {
         let mut filtered =
             |filter: Value| names(&mira.get("tools/list", json!({ "filter": filter })));
@@ -105,7 +105,7 @@ fn s3_14_24_25_filters_hold_together_and_what_is_out_of_bounds_is_refused() {
 }
 
 #[test]
-fn s3_25_a_page_has_fifty_tools_where_the_request_does_not_say() {
+fn s3_25_a_page_has_fifty_tools_by_default() {
     let mut declared = String::new();
     for number in 0..60 {
         declared += &format!(
@@ -124,15 +124,15 @@ fn s3_25_a_page_has_fifty_tools_where_the_request_does_not_say() {
         all.extend(more);
     }
     assert_eq!(all.iter().filter(|name| name.starts_with("many/")).count(), 60, "{all:?}");
-    // And each is a method.
-    let said = mira.get("many/t07", json!({}));
-    assert_eq!(said["stdout"], "7\n", "{said}");
+    // Each is also a method.
+    let result = mira.get("many/t07", json!({}));
+    assert_eq!(result["stdout"], "7\n", "{result}");
 }
 
 #[test]
-fn s3_26_28_29_30_each_tool_is_listed_with_the_contract_s_keys() {
+fn s3_26_28_29_30_each_tool_is_listed_with_the_contracts_keys() {
     over_all(&Workspace::new(), |mira| {
-        // Every result is held against the seed's schema, which forbids other keys.
+        // Every result is validated against the seed's schema, which forbids other keys.
         let listed = mira.get("tools/list", json!({ "limit": 200 }));
         for tool in listed["tools"].as_array().unwrap() {
             for key in ["name", "title", "description", "version"] {
@@ -165,8 +165,8 @@ fn s3_26_28_29_30_each_tool_is_listed_with_the_contract_s_keys() {
 }
 
 #[test]
-fn s3_31_the_contract_s_example_is_listed_at_the_endpoint_of_mira_s_settings() {
-    // The settings that the guide shows are sound, and have the port of the client's own.
+fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
+    // The settings in the guide are valid and have the port of Mira's client.
     let guide = include_str!("../../../../../../docs/guide/mira.md");
     let (_, rest) = guide.split_once("```toml\n").unwrap();
     let (shown, _) = rest.split_once("```").unwrap();
@@ -181,7 +181,7 @@ fn s3_31_the_contract_s_example_is_listed_at_the_endpoint_of_mira_s_settings() {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let listen = "[[listen]]\naddr = \"127.0.0.1:3001\"\ndialect = \"mira\"\n";
     assert!(printed.contains(listen), "{printed}");
-    // The same with whichever port is free: whoever calls it localhost is told so.
+    // With any free port, the endpoint has the host name that the caller used.
     let any = shown.replace(":3001", ":0");
     workspace.put("toolgate.toml", any);
     let served = Launch::over(&workspace).served();
@@ -192,15 +192,16 @@ fn s3_31_the_contract_s_example_is_listed_at_the_endpoint_of_mira_s_settings() {
         example(root, &format!("localhost:{}", root.port()))["server"]["endpoint"],
         endpoint
     );
-    // A client whose settings say `http://localhost:3001` says so to the server.
+    // A client with the endpoint `http://localhost:3001` in its settings sends that host.
     let allow = |launch: Launch| launch.set("server_allowed_hosts", "localhost:3001");
-    let house = House::with(&Workspace::new(), "", allow);
-    let read = example(house.root, "localhost:3001");
+    let server = MiraServer::with(&Workspace::new(), "", allow);
+    let read = example(server.root, "localhost:3001");
     assert_eq!((&read["title"], &read["tags"]), (&json!("Read File"), &json!(["fs"])));
     assert_eq!((&read["version"], &read["auth_required"]), (&json!("1.0.0"), &json!(false)));
-    let server = json!({ "id": "fs", "transport": "http", "endpoint": "http://localhost:3001" });
-    assert_eq!(read["server"], server);
-    // What it takes and gives back is what the contract says it does.
+    let expected_server =
+        json!({ "id": "fs", "transport": "http", "endpoint": "http://localhost:3001" });
+    assert_eq!(read["server"], expected_server);
+    // Its input and output schemas are those of the contract.
     let schemas = [
         (
             "input_schema",
@@ -216,8 +217,7 @@ fn s3_31_the_contract_s_example_is_listed_at_the_endpoint_of_mira_s_settings() {
     }
 }
 
-/// How the contract's own example, asked of the server that its client calls `host`, lists
-/// `files/read`.
+/// Sends the contract's example with the host name `host` and returns the entry of `files/read`.
 #[track_caller]
 fn example(addr: SocketAddr, host: &str) -> Value {
     let example =

@@ -32,7 +32,7 @@ fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
         assert_eq!((&binary["content"], &binary["encoding"]), (&Value::Null, &json!("base64")));
         assert_eq!(binary["size"], 256);
         assert_eq!(mira.get("files/read", json!({ "path": "empty" }))["content"], "");
-        // What is no text is not made one.
+        // Bytes that are not UTF-8 are refused, not replaced.
         mira.refused_about(1003, "encoding", "files/read", json!({ "path": "all.bin" }));
         for (field, params) in [
             ("encoding", json!({ "path": "text.txt", "encoding": "latin1" })),
@@ -49,7 +49,7 @@ fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
 }
 
 #[test]
-fn s3_34_35_a_part_is_bytes_and_what_is_too_much_is_refused_not_cut() {
+fn s3_34_35_ranges_are_in_bytes_and_too_large_a_read_is_refused_not_cut() {
     let long = "x".repeat(300_000);
     let workspace = Workspace::new().file("text.txt", TEXT).file("long.txt", &long);
     let bytes = TEXT.as_bytes();
@@ -73,7 +73,7 @@ fn s3_34_35_a_part_is_bytes_and_what_is_too_much_is_refused_not_cut() {
         ] {
             let text = mira.get("files/read", read(more.clone()));
             assert_eq!(text["content"], TEXT[from..to], "{more}");
-            assert_eq!(text["size"], bytes.len(), "it is the whole file's size");
+            assert_eq!(text["size"], bytes.len(), "`size` is not that of the whole file");
             let mut encoded = read(more.clone());
             encoded["encoding"] = json!("base64");
             let encoded = mira.get("files/read", encoded);
@@ -84,7 +84,7 @@ fn s3_34_35_a_part_is_bytes_and_what_is_too_much_is_refused_not_cut() {
             let slice = json!({ "offset": 0, "length": bytes.len(), "max_bytes": most });
             mira.refused(1007, "files/read", read(slice));
         }
-        // An offset is a byte's, wherever characters begin.
+        // Offsets count bytes and may split a character.
         for more in
             [json!({ "offset": 2 }), json!({ "length": 2 }), json!({ "offset": 4, "length": 1 })]
         {
@@ -100,14 +100,14 @@ fn s3_34_35_a_part_is_bytes_and_what_is_too_much_is_refused_not_cut() {
         ] {
             mira.refused_about(-32602, field, "files/read", read(more));
         }
-        // A file is not cut as it is for agents elsewhere.
+        // A long file is not cut here, unlike in other dialects.
         let whole = mira.get("files/read", json!({ "path": "long.txt" }));
         assert_eq!(whole["content"], long);
     });
 }
 
 #[test]
-fn s3_10_36_an_etag_that_still_holds_spares_the_content() {
+fn s3_10_36_a_read_with_the_current_etag_returns_no_content() {
     let workspace = Workspace::new().file("a.txt", "one");
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
@@ -131,7 +131,7 @@ fn s3_10_36_an_etag_that_still_holds_spares_the_content() {
 }
 
 #[test]
-fn s3_38_the_time_of_a_file_is_iso_8601_and_its_own() {
+fn s3_38_mtime_is_the_files_own_in_iso_8601() {
     let workspace = Workspace::new();
     let stat = fs::metadata(workspace.path("README.md")).unwrap();
     over_all(&workspace, |mira| {

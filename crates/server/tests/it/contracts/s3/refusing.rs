@@ -1,4 +1,4 @@
-//! The error model: each code by what brings it about, and the gate before files and programs.
+//! The error model: each code by its cause, and the checks before files and programs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,11 +8,11 @@ use std::thread::scope;
 
 use serde_json::{Value, json};
 
-use super::client::{House, Mira, over_all};
+use super::client::{Mira, MiraServer, over_all};
 use crate::support::{Launch, Workspace};
 
 #[test]
-fn s3_11_16_17_18_22_23_39_each_domain_code_is_told_by_what_brings_it_about() {
+fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
     let workspace = Workspace::new()
         .file("big.txt", "x".repeat(5 << 20))
         .file("src/main.rs", "")
@@ -23,7 +23,7 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_told_by_what_brings_it_about() {
         assert_eq!(missing["data"]["field"], "path", "{missing}");
         for path in ["../x", "/etc/passwd", "out/passwd", "src/../../x"] {
             let error = mira.refused(1002, "files/read", read(path));
-            // The contract's own example of an error: what it is about, and why, and no more.
+            // The contract's own example of an error has only a field and a reason.
             let keys: Vec<_> = error["data"].as_object().unwrap().keys().collect();
             assert_eq!(keys, ["field", "reason"], "{path}: {error}");
             assert_eq!(error["data"]["field"], "path", "{path}");
@@ -40,7 +40,7 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_told_by_what_brings_it_about() {
         let base64 = json!({ "path": "w", "content_base64": "#" });
         mira.refused_about(1003, "content_base64", "files/write", base64);
         mira.refused(1007, "files/read", json!({ "path": "README.md", "max_bytes": 3 }));
-        // More than the server gives at once is refused, too, and a part of it is given.
+        // A file over the server's limit is refused too, but a range of it is returned.
         mira.refused(1007, "files/read", read("big.txt"));
         mira.refused(1007, "files/read", json!({ "path": "big.txt", "max_bytes": 1 << 30 }));
         let part = mira.get("files/read", json!({ "path": "big.txt", "length": 4 << 20 }));
@@ -50,7 +50,7 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_told_by_what_brings_it_about() {
     assert!(!workspace.path("w").exists());
 }
 
-/// A server that may do no more than its files' permissions say, though root should run the tests.
+/// A server that is bound by file permissions even if root runs the tests.
 fn without_overriding(launch: Launch) -> Launch {
     if !rustix::process::geteuid().is_root() {
         return launch;
@@ -63,7 +63,7 @@ fn without_overriding(launch: Launch) -> Launch {
 }
 
 #[test]
-fn s3_17_what_the_file_system_does_not_permit_is_a_permission_denied() {
+fn s3_17_a_file_system_permission_error_is_permission_denied() {
     let workspace = Workspace::new().file("locked.txt", "secret").file("shut/in.txt", "secret");
     let mode = |path: &str, bits| {
         fs::set_permissions(workspace.path(path), Permissions::from_mode(bits)).unwrap();
@@ -80,8 +80,8 @@ fn s3_17_what_the_file_system_does_not_permit_is_a_permission_denied() {
 }
 
 #[test]
-fn s3_15_a_fault_of_the_file_system_is_an_internal_error() {
-    // The loopback interface has no speed: reading it fails, always.
+fn s3_15_a_file_system_fault_is_an_internal_error() {
+    // The loopback interface has no speed, so reading this file always fails.
     let mut mira = Mira::stdio(Launch::at(Path::new("/sys/devices/virtual/net/lo")));
     let error = mira.refused(-32603, "files/read", json!({ "path": "speed" }));
     assert_eq!(error["message"], "Internal error");
@@ -103,13 +103,13 @@ fn s3_20_a_conflict_has_both_etags() {
 }
 
 #[test]
-fn s3_21_a_tool_that_is_not_on_offer_is_unavailable() {
+fn s3_21_a_denied_tool_is_unavailable() {
     let workspace = Workspace::new();
     let deny = |launch: Launch| {
         launch.set("tools_deny", "exec.*,files.write").set("search_enabled", "false")
     };
-    let house = House::with(&workspace, "", deny);
-    let mut mira = house.root();
+    let server = MiraServer::with(&workspace, "", deny);
+    let mut mira = server.root();
     mira.refused(1006, "exec/run", json!({ "command": "true" }));
     mira.refused(1006, "files/write", json!({ "path": "a", "content": "" }));
     mira.refused(1010, "vector/search", json!({ "query": "a" }));
@@ -138,8 +138,8 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
         .link("up", "../..")
         .link("loop", "loop")
         .link("dir-in", "a");
-    let house = House::over(&workspace);
-    let mut mira = house.root();
+    let server = MiraServer::over(&workspace);
+    let mut mira = server.root();
     let absolute = secret.to_str().unwrap();
     let denied = [
         absolute,
@@ -161,7 +161,7 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
             ("files/write", json!({ "path": path, "content": "x", "overwrite": true })),
         ] {
             let error = mira.ask(method, params).unwrap_err();
-            // What ends in no name can be no file that is written, wherever it leads.
+            // A path without a file name cannot be written, wherever it leads.
             let nameless = method == "files/write" && (path.ends_with("..") || path == "/");
             let code = if nameless && error["code"] == 1003 { 1003 } else { 1002 };
             assert_eq!(error["code"], code, "{method} {path}: {error}");
@@ -171,7 +171,7 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
     mira.refused_about(1003, "path", "files/read", json!({ "path": "a\0b" }));
     mira.refused_about(1003, "path", "files/read", json!({ "path": "" }));
     mira.refused_about(1003, "path", "files/read", json!({ "path": "loop" }));
-    // Names are what they are: no folding of case, no decoding.
+    // Names are literal: no case folding, no decoding.
     mira.refused(1001, "files/read", json!({ "path": "case.txt" }));
     mira.refused(1001, "files/read", json!({ "path": "%2e%2e/x" }));
     mira.refused(1001, "files/read", json!({ "path": "~/x" }));
@@ -183,12 +183,12 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
     ] {
         assert_eq!(mira.get("files/read", json!({ "path": path }))["content"], content, "{path}");
     }
-    // Repository internals and the settings in force are read and never written.
+    // Repository internals and the current settings can be read but not written.
     for path in [".git/config", "toolgate.toml", ".GIT/hooks/pre-commit"] {
         let write = json!({ "path": path, "content": "x", "overwrite": true });
         mira.refused(1002, "files/write", write);
     }
-    // A hard link keeps what it had: the file is replaced, never written in place.
+    // A hard link keeps its content: the file is replaced, not written in place.
     fs::hard_link(&secret, workspace.path("hard.txt")).unwrap();
     mira.get("files/write", json!({ "path": "hard.txt", "content": "mine", "overwrite": true }));
     assert_eq!(fs::read_to_string(&secret).unwrap(), "canary");
@@ -196,12 +196,12 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
 }
 
 #[test]
-fn s3_76_a_path_that_is_swapped_meanwhile_leads_nowhere_else() {
+fn s3_76_a_path_swapped_during_a_call_does_not_lead_outside() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("f.txt"), "canary").unwrap();
     let workspace = Workspace::new().file("real/f.txt", "inside");
     workspace.put("swap/f.txt", "inside");
-    let house = House::over(&workspace);
+    let server = MiraServer::over(&workspace);
     let over = AtomicBool::new(false);
     let swap = workspace.path("swap");
     let aside = workspace.path("aside");
@@ -216,7 +216,7 @@ fn s3_76_a_path_that_is_swapped_meanwhile_leads_nowhere_else() {
                 fs::rename(&aside, &swap).unwrap();
             }
         });
-        let mut mira = house.socket();
+        let mut mira = server.socket();
         let mut read = 0;
         for _ in 0..400 {
             match mira.ask("files/read", json!({ "path": "swap/f.txt" })) {
@@ -232,7 +232,7 @@ fn s3_76_a_path_that_is_swapped_meanwhile_leads_nowhere_else() {
             let _ = mira.ask("files/write", write);
         }
         over.store(true, Ordering::Relaxed);
-        assert!(read > 0, "it was never read");
+        assert!(read > 0, "no read succeeded");
     });
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "something was written outside");
 }

@@ -1,14 +1,14 @@
-//! The envelope: requests, answers, ids and what is no request.
+//! The envelope: requests, answers, ids and malformed requests.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{House, Mira, Wire, over_all};
+use super::client::{Mira, MiraServer, Wire, over_all};
 use crate::support::{Connection, Launch, Marker, Post, Workspace, sleeps};
 
 #[test]
-fn s3_01_02_04_05_08_40_a_request_is_answered_by_its_id_on_every_wire() {
+fn s3_01_02_04_05_08_40_a_request_is_answered_with_its_id_on_every_transport() {
     let workspace = Workspace::new().file("src/main.rs", "fn main() {}\n");
     over_all(&workspace, |mira| {
         let begun = Instant::now();
@@ -30,14 +30,14 @@ fn s3_01_02_04_05_08_40_a_request_is_answered_by_its_id_on_every_wire() {
 }
 
 #[test]
-fn s3_05_an_id_comes_back_as_it_was_written() {
-    let house = House::over(&Workspace::new());
+fn s3_05_an_id_is_returned_as_written() {
+    let server = MiraServer::over(&Workspace::new());
     let ids = ["1", "1.50", "12345678901234567890123", "9007199254740993", "1e3", "\"é\"", "\"\""];
     for id in ids {
         let body = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"files/read\",\"params\":{{\"path\":\"README.md\"}}}}"
         );
-        let mut connection = Connection::to(house.root);
+        let mut connection = Connection::to(server.root);
         connection.post(&Post::bytes(body.as_bytes()).to("/"));
         let answer = connection.response().text();
         let start = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":");
@@ -46,7 +46,7 @@ fn s3_05_an_id_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn s3_03_04_06_12_13_14_what_is_no_request_is_refused_and_the_next_is_served() {
+fn s3_03_04_06_12_13_14_malformed_requests_are_refused_and_the_next_is_served() {
     over_all(&Workspace::new(), |mira| {
         let null = Value::Null;
         for (bytes, code, id) in [
@@ -101,30 +101,31 @@ fn s3_03_04_06_12_13_14_what_is_no_request_is_refused_and_the_next_is_served() {
 }
 
 #[test]
-fn s3_02_nobody_is_answered_who_did_not_ask() {
+fn s3_02_notifications_and_responses_get_no_answer() {
     over_all(&Workspace::new(), |mira| {
-        for said in [
+        for message in [
             r#"{"jsonrpc":"2.0","method":"files/write","params":{"path":"n","content":"x"}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
             r#"{"jsonrpc":"2.0","method":"no/such"}"#,
             r#"{"jsonrpc":"2.0","id":9,"result":{}}"#,
         ] {
             match &mut mira.wire {
-                Wire::Http { .. } => assert_eq!(mira.raw(said.as_bytes()), None, "{said}"),
-                Wire::Socket(socket) => socket.say(said),
-                Wire::Stdio(stdio) => stdio.write(format!("{said}\n").as_bytes()),
+                Wire::Http { .. } => assert_eq!(mira.raw(message.as_bytes()), None, "{message}"),
+                Wire::Socket(socket) => socket.say(message),
+                Wire::Stdio(stdio) => stdio.write(format!("{message}\n").as_bytes()),
             }
         }
-        // What comes next answers what is asked next.
+        // The next answer belongs to the next request.
         mira.refused(1001, "files/read", json!({ "path": "n" }));
     });
 }
 
 #[test]
-fn s3_03_over_http_every_answer_has_status_200_or_its_code_would_be_lost() {
+fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
     let workspace = Workspace::new();
-    let house = House::with(&workspace, "", |launch| launch.set("limits_message_bytes", 4096));
-    for (addr, path) in [(house.root, "/"), (house.served.addr, "/rpc")] {
+    let server =
+        MiraServer::with(&workspace, "", |launch| launch.set("limits_message_bytes", 4096));
+    for (addr, path) in [(server.root, "/"), (server.served.addr, "/rpc")] {
         let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/write", "params": {
             "path": "large", "content": "x".repeat(5000),
         }});
@@ -146,13 +147,13 @@ fn s3_03_over_http_every_answer_has_status_200_or_its_code_would_be_lost() {
         let mut connection = Connection::to(addr);
         connection.post(&Post::bare("GET", path));
         let refused = connection.response();
-        // On the listener for all, the root is not Mira's.
+        // On the shared listener, the root is not Mira's.
         assert_eq!((refused.status, refused.header("allow")), (405, Some("POST")), "{refused:?}");
     }
 }
 
 #[test]
-fn s3_03_a_line_that_is_too_long_is_told_and_the_next_is_served() {
+fn s3_03_a_line_over_the_limit_is_refused_and_the_next_is_served() {
     let workspace = Workspace::new();
     let mut mira = Mira::stdio(Launch::over(&workspace).set("limits_message_bytes", 4096));
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/write", "params": {
@@ -168,21 +169,21 @@ fn s3_03_a_line_that_is_too_long_is_told_and_the_next_is_served() {
 }
 
 #[test]
-fn s3_08_a_client_that_leaves_leaves_nothing_running() {
+fn s3_08_a_client_that_disconnects_leaves_nothing_running() {
     let workspace = Workspace::new();
-    let house = House::over(&workspace);
+    let server = MiraServer::over(&workspace);
     let marker = Marker::new();
-    let request = house.root().request("exec/run", sleeps(&marker));
-    let mut connection = Connection::to(house.root);
+    let request = server.root().request("exec/run", sleeps(&marker));
+    let mut connection = Connection::to(server.root);
     connection.post(&Post::bytes(request.to_string().as_bytes()).to("/"));
     marker.started();
     connection.close();
     marker.gone();
-    assert_eq!(house.outcomes(1), ["canceled"]);
+    assert_eq!(server.outcomes(1), ["canceled"]);
 }
 
 #[test]
-fn s3_75_breaking_changes_would_have_new_names_and_none_is_served_by_chance() {
+fn s3_75_versioned_method_names_are_unknown() {
     over_all(&Workspace::new(), |mira| {
         for method in ["files/read.v2", "files/read.v1", "tools/list.v2", "capabilities"] {
             mira.refused(-32601, method, json!({ "path": "README.md" }));

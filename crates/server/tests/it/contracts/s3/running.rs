@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{House, Mira, Wire, over_all};
+use super::client::{Mira, MiraServer, Wire, over_all};
 use crate::support::{Launch, Marker, Workspace};
 
 /// The result of `command`, run with `more`.
@@ -17,7 +17,7 @@ fn run(mira: &mut Mira, command: &str, more: Value) -> Value {
 }
 
 #[test]
-fn s3_51_52_56_57_59_a_program_runs_with_its_arguments_as_they_are() {
+fn s3_51_52_56_57_59_a_program_gets_its_arguments_unchanged() {
     over_all(&Workspace::new(), |mira| {
         let odd = ["a b", "\"q\"", "'s'", "$HOME", "; touch x", "*", "", "é\n", "--", "`id`"];
         let args = json!({ "args": ([&["%s|"], &odd[..]].concat()) });
@@ -38,7 +38,7 @@ fn s3_51_52_56_57_59_a_program_runs_with_its_arguments_as_they_are() {
         assert_eq!((&both["stdout"], &both["stderr"]), (&json!("out\n"), &json!("err\n")));
         let killed = run(mira, "kill -9 $$", json!({ "shell": true }));
         assert_eq!((&killed["exit_code"], &killed["timed_out"]), (&json!(137), &json!(false)));
-        // What is no text is shown as far as it is.
+        // Bytes that are not UTF-8 are replaced.
         let binary = run(mira, "printf", json!({ "args": ["a\\377b"] }));
         assert_eq!(binary["stdout"], "a\u{fffd}b");
         for (field, params) in [
@@ -60,12 +60,12 @@ fn s3_51_52_56_57_59_a_program_runs_with_its_arguments_as_they_are() {
 }
 
 #[test]
-fn s3_53_54_77_it_runs_where_and_with_what_the_call_says_and_nothing_else() {
+fn s3_53_54_77_a_program_runs_in_the_given_folder_with_only_the_given_environment() {
     let workspace = Workspace::new().file("sub/x", "").link("out", "/etc").link("in", "sub");
-    let house = House::with(&workspace, "", |launch| {
+    let server = MiraServer::with(&workspace, "", |launch| {
         launch.env("SECRET_TOKEN", "canary-of-the-parent").env("LANG", "C.UTF-8")
     });
-    let mut mira = house.root();
+    let mut mira = server.root();
     let root = workspace.root().canonicalize().unwrap();
     let pwd = |mira: &mut Mira, cwd: Value| {
         let here = run(mira, "pwd", json!({ "cwd": cwd, "args": ["-P"] }));
@@ -78,7 +78,7 @@ fn s3_53_54_77_it_runs_where_and_with_what_the_call_says_and_nothing_else() {
         mira.refused(1002, "exec/run", json!({ "command": "pwd", "cwd": cwd }));
     }
     mira.refused(1001, "exec/run", json!({ "command": "pwd", "cwd": "none" }));
-    // Its environment is what the call gives, and little else.
+    // Its environment is that of the call and little else.
     let env = run(&mut mira, "env", json!({ "env": { "GREETING": "hi there", "EMPTY": "" } }));
     let env = env["stdout"].as_str().unwrap();
     assert!(env.contains("GREETING=hi there\n") && env.contains("EMPTY=\n"), "{env}");
@@ -98,7 +98,7 @@ fn s3_11_17_60_61_77_only_allowed_programs_run() {
         .file("Cargo.toml", "[package]\nname = \"p\"\nversion = \"0.1.0\"\nedition = \"2021\"\n")
         .file("src/main.rs", "fn main() {}\n");
     let cargo_home = |name: &str| std::env::var_os(name).unwrap_or_default();
-    let house = House::with(&workspace, "", |launch| {
+    let server = MiraServer::with(&workspace, "", |launch| {
         launch
             .set("exec_allow", "cargo,echo")
             .set("exec_env_keep", "HOME,CARGO_HOME,RUSTUP_HOME,RUSTUP_TOOLCHAIN")
@@ -106,7 +106,7 @@ fn s3_11_17_60_61_77_only_allowed_programs_run() {
             .env("RUSTUP_HOME", cargo_home("RUSTUP_HOME"))
             .env("HOME", cargo_home("HOME"))
     });
-    let mut mira = house.root();
+    let mut mira = server.root();
     // The contract's own example.
     let built = mira.get("exec/run", json!({ "command": "cargo", "args": ["build"] }));
     assert_eq!(built["exit_code"], 0, "{built}");
@@ -121,7 +121,7 @@ fn s3_11_17_60_61_77_only_allowed_programs_run() {
 }
 
 #[test]
-fn s3_60_what_cannot_be_run_is_told_by_what_is_wrong_with_it() {
+fn s3_60_a_command_that_cannot_run_is_refused_by_parameter() {
     let workspace = Workspace::new().file("data.txt", "no program");
     over_all(&workspace, |mira| {
         for command in ["", "  ", "no-such-program-at-all", "./data.txt", "a\0b", "./none/x"] {
@@ -140,7 +140,7 @@ fn s3_60_a_program_that_cannot_be_started_is_an_internal_error() {
     assert_eq!(mira.get("exec/run", call.clone())["exit_code"], 0);
     let Wire::Stdio(stdio) = &mira.wire else { unreachable!() };
     let pid = stdio.pid;
-    // As many files as the server has open, and a few more, but none for a program's pipes.
+    // A limit a little above the open files leaves none for a program's pipes.
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let mut codes = Vec::new();
     for more in 0..12 {
@@ -149,17 +149,18 @@ fn s3_60_a_program_that_cannot_be_started_is_an_internal_error() {
         assert!(limited.unwrap().success());
         codes.push(mira.ask("exec/run", call.clone()).map_err(|error| error["code"].clone()));
     }
-    let told = |code: i64| codes.iter().filter(|outcome| **outcome == Err(json!(code))).count();
-    assert!(told(-32603) > 0, "{codes:?}");
+    let failed_with =
+        |code: i64| codes.iter().filter(|outcome| **outcome == Err(json!(code))).count();
+    assert!(failed_with(-32603) > 0, "{codes:?}");
     let done = codes.iter().filter(|outcome| outcome.is_ok()).count();
-    assert_eq!(told(-32603) + told(1006) + done, 12, "{codes:?}");
+    assert_eq!(failed_with(-32603) + failed_with(1006) + done, 12, "{codes:?}");
 }
 
 #[test]
-fn s3_55_a_program_has_the_time_that_the_call_says_and_is_ended_with_all_it_started() {
+fn s3_55_a_program_times_out_as_given_and_its_children_are_killed() {
     let workspace = Workspace::new();
-    let house = House::over(&workspace);
-    let mut mira = house.root();
+    let server = MiraServer::over(&workspace);
+    let mut mira = server.root();
     for timeout_ms in [json!(999), json!(600_001), json!(0), json!(-1), json!(null), json!("1000")]
     {
         let params = json!({ "command": "true", "timeout_ms": timeout_ms });
@@ -180,7 +181,7 @@ fn s3_55_a_program_has_the_time_that_the_call_says_and_is_ended_with_all_it_star
 }
 
 #[test]
-fn s3_58_what_is_printed_is_told_as_it_comes_and_again_in_the_result() {
+fn s3_58_output_is_streamed_and_repeated_in_the_result() {
     let workspace = Workspace::new();
     over_all(&workspace, |mira| {
         let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.1; done; \
@@ -189,13 +190,13 @@ fn s3_58_what_is_printed_is_told_as_it_comes_and_again_in_the_result() {
             let params = json!({ "shell": true, "stream": stream });
             let result = run(mira, script, params);
             assert_eq!(result["exit_code"], 4, "{result}");
-            let told = std::mem::take(&mut mira.told);
+            let notifications = std::mem::take(&mut mira.notifications);
             if !stream || !mira.is_connected() {
-                assert!(told.is_empty(), "{told:?}");
+                assert!(notifications.is_empty(), "{notifications:?}");
                 continue;
             }
             let mut printed = [String::new(), String::new()];
-            for (seq, message) in told.iter().enumerate() {
+            for (seq, message) in notifications.iter().enumerate() {
                 let params = message["params"].as_object().unwrap();
                 let keys: Vec<_> = params.keys().collect();
                 assert_eq!(message["method"], "exec/stream");
@@ -204,18 +205,18 @@ fn s3_58_what_is_printed_is_told_as_it_comes_and_again_in_the_result() {
                 let at = ["stdout", "stderr"].iter().position(|name| params["stream"] == *name);
                 printed[at.unwrap()] += params["chunk"].as_str().unwrap();
             }
-            assert!(told.len() > 3, "they come as they are printed: {}", told.len());
+            assert!(notifications.len() > 3, "too few chunks: {}", notifications.len());
             assert_eq!(result["stdout"], printed[0]);
             assert_eq!(result["stderr"], printed[1]);
-            // Nothing is told after the answer: the next message answers the next request.
+            // No notification comes after the answer.
             mira.get("files/read", json!({ "path": "README.md" }));
-            assert!(mira.told.is_empty(), "{:?}", mira.told);
+            assert!(mira.notifications.is_empty(), "{:?}", mira.notifications);
         }
     });
 }
 
 #[test]
-fn s3_59_what_is_too_much_for_a_result_is_left_out_with_a_line_that_says_so() {
+fn s3_59_too_long_output_is_cut_with_a_line_that_says_how_to_read_the_rest() {
     let workspace = Workspace::new();
     let mut mira = Mira::stdio(Launch::over(&workspace));
     let result = run(&mut mira, "seq", json!({ "args": ["1", "400000"] }));
@@ -225,7 +226,7 @@ fn s3_59_what_is_too_much_for_a_result_is_left_out_with_a_line_that_says_so() {
     let between = |from: &str, to: &str| {
         line.split_once(from).and_then(|(_, rest)| rest.split_once(to)).unwrap().0.to_owned()
     };
-    // And the line says how to read the rest.
+    // The line says how to read the rest.
     let offset: u64 = between("offset ", "]").parse().unwrap();
     let params = json!({
         "output_id": between("output_id \"", "\""), "stream": between("stream \"", "\""), "offset": offset,

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::client::{House, Mira, over_all};
+use super::client::{Mira, MiraServer, over_all};
 use crate::support::{Launch, Workspace};
 use crate::toolsets_search::GOLD;
 
-/// A small project: what its files are about tells them apart.
+/// A small project whose files differ in topic.
 fn project() -> Workspace {
     let middleware = "\
 //! Authentication middleware: who makes a request is known before a handler sees it.
@@ -33,7 +33,7 @@ pub fn authentication_middleware(request: &Request) -> Result<User, Refused> {
         .file("docs/money.md", "# Billing\n\nInvoices are written on the first of the month.\n")
 }
 
-/// What says something of nearly every file.
+/// A query that matches nearly every file.
 const BROAD: &str =
     "request database picture jobs letter cart login parse install handlers invoices";
 
@@ -47,7 +47,7 @@ fn paths(matches: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn s3_62_69_70_73_the_passages_nearest_to_a_question_are_found() {
+fn s3_62_69_70_73_a_search_finds_the_nearest_passages() {
     let workspace = project();
     over_all(&workspace, |mira| {
         // The contract's own example.
@@ -80,7 +80,7 @@ fn s3_62_69_70_73_the_passages_nearest_to_a_question_are_found() {
 }
 
 #[test]
-fn s3_73_every_question_of_the_gold_set_is_answered_among_the_first_five() {
+fn s3_73_every_gold_question_is_answered_in_the_top_five() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     let mut mira = Mira::stdio(Launch::at(&corpus.canonicalize().unwrap()));
     for (query, path) in GOLD {
@@ -91,7 +91,7 @@ fn s3_73_every_question_of_the_gold_set_is_answered_among_the_first_five() {
 }
 
 #[test]
-fn s3_14_18_62_63_66_67_68_71_72_parameters_are_as_the_contract_says() {
+fn s3_14_18_62_63_66_67_68_71_72_search_parameters_are_as_the_contract_specifies() {
     let workspace = project();
     over_all(&workspace, |mira| {
         let query = BROAD;
@@ -103,7 +103,7 @@ fn s3_14_18_62_63_66_67_68_71_72_parameters_are_as_the_contract_says() {
         let nulls = json!({ "query": query, "embedding": null, "namespace": null });
         assert_eq!(matches(mira, nulls), matches(mira, json!({ "query": query })));
 
-        // Vectors come when they are asked for, and find what they are of.
+        // Vectors are returned on request, and searching with one finds its passage.
         assert!(many.iter().all(|found| found.get("vector").is_none_or(Value::is_null)));
         let with = json!({ "query": "shopping cart total", "include_vectors": true });
         let cart = matches(mira, with).swap_remove(0);
@@ -159,7 +159,7 @@ fn s3_14_18_62_63_66_67_68_71_72_parameters_are_as_the_contract_says() {
 }
 
 #[test]
-fn s3_64_65_a_namespace_and_a_filter_narrow_what_is_found() {
+fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
     let workspace = project();
     let launch = Launch::over(&workspace).set("search_namespaces", "docs=docs,web=web");
     let mut mira = Mira::stdio(launch);
@@ -190,26 +190,27 @@ fn s3_64_65_a_namespace_and_a_filter_narrow_what_is_found() {
     assert!(tagged.len() < all.len(), "{tag}: {} of {}", tagged.len(), all.len());
     let both = json!({ "query": query, "filter": { "path_prefix": "docs/", "tags": ["no-such"] } });
     assert_eq!(matches(&mut mira, both), [Value::Null; 0]);
-    // Both hold together, and a namespace sees nothing of another.
+    // Namespace and filter combine, and a namespace excludes all others.
     let outside =
         json!({ "query": query, "namespace": "docs", "filter": { "path_prefix": "src/" } });
     assert_eq!(matches(&mut mira, outside), [Value::Null; 0]);
 }
 
 #[test]
-fn s3_21_72_a_search_that_is_off_or_has_no_folder_is_unavailable() {
+fn s3_21_72_search_is_unavailable_if_it_is_off_or_its_folder_is_missing() {
     let workspace = project();
     let mut off = Mira::stdio(Launch::over(&workspace).set("search_enabled", "false"));
     off.refused(1010, "vector/search", json!({ "query": "authentication" }));
-    let house = House::with(&workspace, "", |launch| launch.set("search_namespaces", "gone=gone"));
-    for mut mira in [house.root(), house.rpc(), house.socket()] {
+    let server =
+        MiraServer::with(&workspace, "", |launch| launch.set("search_namespaces", "gone=gone"));
+    for mut mira in [server.root(), server.rpc(), server.socket()] {
         mira.refused(
             1010,
             "vector/search",
             json!({ "query": "authentication", "namespace": "gone" }),
         );
         assert!(!matches(&mut mira, json!({ "query": "authentication" })).is_empty());
-        // What is wrong with the parameters is told before.
+        // Invalid parameters are reported first.
         mira.refused(-32602, "vector/search", json!({ "query": "authentication", "more": 1 }));
     }
 }

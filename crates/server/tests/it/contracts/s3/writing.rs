@@ -6,7 +6,7 @@ use std::thread::scope;
 
 use serde_json::{Value, json};
 
-use super::client::{House, over_all};
+use super::client::{MiraServer, over_all};
 use crate::support::Workspace;
 
 /// The parameters that write `content` to `path`, and `more`.
@@ -19,15 +19,15 @@ fn to(path: &str, content: &str, more: Value) -> Value {
 #[test]
 fn s3_41_42_48_50_a_file_is_written_whole_from_text_or_base64() {
     over_all(&Workspace::new(), |mira| {
-        let workspace = house_of_one(mira);
+        let workspace = working_folder(mira);
         let example = json!({
             "path": "src/main.rs", "content": "fn main() {}", "encoding": "utf-8", "overwrite": false,
         });
         let written = mira.get("files/write", example);
         let expected = (&json!("src/main.rs"), &json!(12), &json!(true), &json!(false));
-        let told =
+        let actual =
             (&written["path"], &written["size"], &written["created"], &written["overwritten"]);
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
         let read = mira.get("files/read", json!({ "path": "src/main.rs" }));
         assert_eq!((&read["content"], &read["etag"]), (&json!("fn main() {}"), &written["etag"]));
         assert_eq!(read["mtime"], written["mtime"]);
@@ -75,22 +75,22 @@ fn s3_41_42_48_50_a_file_is_written_whole_from_text_or_base64() {
     });
 }
 
-/// The folder that `mira` works in, as a program there tells it.
-fn house_of_one(mira: &mut super::client::Mira) -> std::path::PathBuf {
+/// The working folder of programs that `mira` runs.
+fn working_folder(mira: &mut super::client::Mira) -> std::path::PathBuf {
     let here = mira.get("exec/run", json!({ "command": "pwd" }));
     here["stdout"].as_str().unwrap().trim_end().into()
 }
 
 #[test]
-fn s3_43_44_45_49_what_is_there_and_what_is_not_is_as_the_call_says() {
+fn s3_43_44_45_49_create_overwrite_and_mkdirs_are_applied_as_given() {
     let workspace = Workspace::new();
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
-        // What must be there and is not.
+        // A file that must exist and does not.
         mira.refused(1001, "files/write", to("new.txt", "x", json!({ "create": false })));
         mira.refused(1001, "files/write", to("no/new.txt", "x", json!({ "create": false })));
         assert!(!workspace.path("new.txt").exists() && !workspace.path("no").exists());
-        // What must not be there and is.
+        // A file that must not exist and does.
         for more in [json!({}), json!({ "overwrite": false }), json!({ "create": false })] {
             let error = mira.refused(1005, "files/write", to("a.txt", "two", more));
             assert!(!error.to_string().contains("if_match"), "{error}");
@@ -101,7 +101,7 @@ fn s3_43_44_45_49_what_is_there_and_what_is_not_is_as_the_call_says() {
         let there = json!({ "overwrite": true, "create": false });
         mira.get("files/write", to("a.txt", "three", there));
         assert_eq!(workspace.read("a.txt"), "three");
-        // Folders on the way.
+        // Missing parent folders.
         let flat = to("deep/er/b.txt", "x", json!({ "mkdirs": false }));
         mira.refused_about(1003, "path", "files/write", flat.clone());
         assert!(!workspace.path("deep").exists());
@@ -116,7 +116,7 @@ fn s3_43_44_45_49_what_is_there_and_what_is_not_is_as_the_call_says() {
 }
 
 #[test]
-fn s3_10_46_an_etag_locks_a_file_against_lost_changes() {
+fn s3_10_46_an_etag_prevents_lost_updates() {
     let workspace = Workspace::new();
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
@@ -132,12 +132,12 @@ fn s3_10_46_an_etag_locks_a_file_against_lost_changes() {
         let current = json!({ "etag": etag, "overwrite": true });
         let written = mira.get("files/write", to("a.txt", "three", current));
         assert_eq!(workspace.read("a.txt"), "three");
-        // Who knows what is there may replace it, unless the call says that it may not.
+        // The current etag allows replacing, unless `overwrite` is false.
         let known = json!({ "etag": written["etag"], "overwrite": false });
         mira.refused(1005, "files/write", to("a.txt", "four", known));
         mira.get("files/write", to("a.txt", "four", json!({ "etag": written["etag"] })));
         assert_eq!(workspace.read("a.txt"), "four");
-        // What is gone is not what was read.
+        // A deleted file does not match an etag.
         fs::remove_file(workspace.path("a.txt")).unwrap();
         mira.refused(1005, "files/write", to("a.txt", "x", json!({ "etag": stale })));
         assert!(!workspace.path("a.txt").exists());
@@ -146,19 +146,19 @@ fn s3_10_46_an_etag_locks_a_file_against_lost_changes() {
 }
 
 #[test]
-fn s3_46_of_writers_that_race_with_one_etag_exactly_one_wins() {
+fn s3_46_exactly_one_of_several_writers_with_the_same_etag_wins() {
     let workspace = Workspace::new();
-    let house = House::over(&workspace);
+    let server = MiraServer::over(&workspace);
     for round in 0..8 {
         workspace.put("a.txt", format!("round {round}"));
-        let etag = house.root().get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
+        let etag = server.root().get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
         let outcomes: Vec<_> = scope(|scope| {
             let write = |writer: usize| {
-                let house = &house;
+                let server = &server;
                 let etag = etag.clone();
                 scope.spawn(move || {
                     let more = json!({ "etag": etag, "overwrite": true });
-                    house.root().ask("files/write", to("a.txt", &format!("writer {writer}"), more))
+                    server.root().ask("files/write", to("a.txt", &format!("writer {writer}"), more))
                 })
             };
             let writers: Vec<_> = (0..6).map(write).collect();
@@ -173,7 +173,7 @@ fn s3_46_of_writers_that_race_with_one_etag_exactly_one_wins() {
 }
 
 #[test]
-fn s3_47_a_mode_is_the_nine_permission_bits() {
+fn s3_47_a_mode_sets_the_nine_permission_bits() {
     let workspace = Workspace::new();
     over_all(&workspace, |mira| {
         let bits =
@@ -186,7 +186,7 @@ fn s3_47_a_mode_is_the_nine_permission_bits() {
         fs::write(workspace.path("ours"), "").unwrap();
         for default in [json!({ "mode": null }), json!({})] {
             mira.get("files/write", to("m", "x", default));
-            assert_eq!(bits("m"), bits("ours"), "the umask's");
+            assert_eq!(bits("m"), bits("ours"), "the mode is not that of the umask");
             fs::remove_file(workspace.path("m")).unwrap();
         }
     });

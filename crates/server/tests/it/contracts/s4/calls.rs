@@ -1,4 +1,4 @@
-//! Discovery and calls: the same tools under both, in each shape a call may have.
+//! Discovery and calls: the same tools in both, in each shape of a call.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn served() -> (Workspace, Served) {
     (workspace, served)
 }
 
-/// A request with nothing but what is said.
+/// Sends a request without an `accept` header.
 fn bare(served: &Served, message: &Value) -> Response {
     let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
     served.send(&post.without("accept"))
@@ -32,13 +32,13 @@ fn s4_01_02_03_04_discovery_is_the_same_by_get_and_by_options() {
     assert_eq!(payload["description"], about);
     let commands = payload["capabilities"]["commands"].as_array().unwrap();
     assert!(commands.len() > 10, "{payload}");
-    // What is discovered can be called.
+    // A discovered tool can be called.
     let result = served.result("tools/call", json!({ "name": "draw-one" }));
     assert_eq!(result["status"], "ok", "{result}");
 }
 
 #[test]
-fn s4_05_08_13_52_a_tool_is_discovered_and_listed_alike_with_a_schema_that_is_one() {
+fn s4_05_08_13_52_tools_are_discovered_and_listed_alike_with_valid_schemas() {
     let (_workspace, served) = served();
     let listed = served.result("tools/list", json!({}));
     assert_eq!(listed, served.result("listTools", json!({})), "the alias");
@@ -98,13 +98,13 @@ fn s4_09_10_11_a_call_has_two_shapes_and_one_result() {
         assert_eq!(content[0], json!({ "type": "text", "text": "done\n" }), "{content}");
     }
     let with = |params| served.result("tools/call", params);
-    let told = json!({ "name": "files-read", "arguments": { "path": "README.md" } });
-    let told = with(told);
-    assert_eq!((&told["status"], &told["stdout"]), (&json!("ok"), &json!(Workspace::README)));
+    let read = json!({ "name": "files-read", "arguments": { "path": "README.md" } });
+    let read = with(read);
+    assert_eq!((&read["status"], &read["stdout"]), (&json!("ok"), &json!(Workspace::README)));
 }
 
 #[test]
-fn s4_14_a_status_report_is_the_status_and_the_version() {
+fn s4_14_a_status_report_has_the_status_and_the_version() {
     let (_workspace, served) = served();
     let report = served.result("statusReport", json!({}));
     assert_eq!(report, served.result("status/report", json!({})));
@@ -127,14 +127,14 @@ fn s4_52_every_spelling_of_a_name_is_the_same_tool() {
 }
 
 #[test]
-fn a_declared_command_takes_the_place_of_the_tool_of_its_name_only_where_it_says_so() {
+fn a_declared_command_replaces_a_built_in_tool_only_if_it_says_so() {
     let ours =
         "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\nargv = [\"ours\"]\n";
     let workspace = Workspace::new().file("toolgate.toml", ours);
     let refused = Launch::over(&workspace).serving(&[]);
     assert_eq!(refused.ended().code(), Some(2));
-    let told = refused.log();
-    assert!(told.contains("toolgate.toml:1:") && told.contains("`replaces = true`"), "{told}");
+    let log = refused.log();
+    assert!(log.contains("toolgate.toml:1:") && log.contains("`replaces = true`"), "{log}");
     workspace.put("toolgate.toml", format!("{ours}replaces = true\n"));
     let served = Launch::over(&workspace).served();
     let result = served.result("tools/call", json!({ "name": "search-semantic" }));

@@ -1,4 +1,4 @@
-//! Keys that are guessed: how many are looked at, and what nobody known leaves behind.
+//! Guessed keys: how many are checked, and what unauthenticated requests leave behind.
 
 use std::time::{Duration, Instant};
 
@@ -7,73 +7,82 @@ use serde_json::{Value, json};
 use crate::support::{Launch, Post, Response, Served, Workspace, at_once, wait_until};
 
 const KEY: &str = "devkey";
-/// What is sent of a body that never comes.
-const SOME: usize = 100;
+/// Bytes that are sent of a body that never completes.
+const PARTIAL_BODY_BYTES: usize = 100;
 
 fn keyed() -> Served {
     Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).served()
 }
 
-fn asks() -> Post {
+fn status_request() -> Post {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
     Post::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
-/// Says ten wrong keys.
+/// Sends ten wrong keys.
 #[track_caller]
 fn guess(served: &Served) {
     at_once(0..10, |nth| {
-        served.send(&asks().with("X-API-Key", &format!("wrong{nth}")));
+        served.send(&status_request().with("X-API-Key", &format!("wrong{nth}")));
     });
     let log = served.log();
-    assert!(log.contains("127.0.0.1 said 10 wrong keys"), "{log}");
+    assert!(log.contains("127.0.0.1 sent 10 invalid credentials"), "{log}");
 }
 
 #[test]
-fn a_request_is_one_guess_however_many_keys_it_says() {
+fn a_request_counts_as_one_guess_however_many_keys_it_sends() {
     let served = keyed();
     for name in ["X-API-Key", "Authorization"] {
         let value = |key: &str| match name {
             "Authorization" => format!("Bearer {key}"),
             _ => key.to_owned(),
         };
-        let many = (0..45).fold(asks(), |post, nth| post.and(name, &value(&format!("no{nth}"))));
+        let many =
+            (0..45).fold(status_request(), |post, nth| post.and(name, &value(&format!("no{nth}"))));
         let many = many.and(name, &value(KEY));
         assert_eq!(served.send(&many).status, 401, "{name}");
-        // That the right one comes first makes no difference.
-        let first = asks().and(name, &value(KEY)).and(name, &value("no"));
+        // A correct key first makes no difference.
+        let first = status_request().and(name, &value(KEY)).and(name, &value("no"));
         assert_eq!(served.send(&first).status, 401, "{name}");
     }
-    assert!(!served.log().contains("wrong keys"), "they were four guesses: {}", served.log());
-    // Of several places it is the first one's.
+    assert!(
+        !served.log().contains("invalid credentials"),
+        "they were four guesses: {}",
+        served.log()
+    );
+    // With keys in both headers, `X-API-Key` counts.
     let both = |first: &str, then: &str| {
-        let post = asks().with("X-API-Key", first).with("Authorization", &format!("Bearer {then}"));
+        let post = status_request()
+            .with("X-API-Key", first)
+            .with("Authorization", &format!("Bearer {then}"));
         served.send(&post).status
     };
     assert_eq!((both(KEY, "no"), both("no", KEY)), (200, 401));
 }
 
 #[test]
-fn an_address_that_guesses_is_looked_at_ten_times_a_second_however_much_it_says() {
+fn keys_from_an_address_that_guesses_are_checked_ten_times_a_second() {
     let served = keyed();
     guess(&served);
     let begun = Instant::now();
     let statuses = std::sync::Mutex::new(Vec::new());
     at_once(0..40, |_| {
-        let status = served.send(&asks().with("X-API-Key", KEY)).status;
+        let status = served.send(&status_request().with("X-API-Key", KEY)).status;
         statuses.lock().unwrap().push(status);
     });
-    let looks = begun.elapsed().as_millis() / 100 + 1;
+    let checks = begun.elapsed().as_millis() / 100 + 1;
     let statuses = statuses.into_inner().unwrap();
     let good = statuses.iter().filter(|status| **status == 200).count();
-    assert!((1..=looks).contains(&(good as u128)), "{looks} looks: {statuses:?}");
+    assert!((1..=checks).contains(&(good as u128)), "{checks} checks: {statuses:?}");
     assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
-    // A good key is taken all the same, as soon as it is looked at.
-    wait_until("a good key is taken", || served.send(&asks().with("X-API-Key", KEY)).status == 200);
+    // A correct key is accepted as soon as it is checked.
+    wait_until("a correct key is accepted", || {
+        served.send(&status_request().with("X-API-Key", KEY)).status == 200
+    });
 }
 
-/// Requests that are refused in envelopes.
-fn enveloped() -> [Post; 3] {
+/// Requests to the envelope's endpoints.
+fn envelope_requests() -> [Post; 3] {
     let call =
         Post::bytes(b"{\"arguments\":{}}").to("/mcp/tool/mcp.tool:files.list").without("accept");
     [call.clone(), call.to("/mcp/tool/none"), Post::bare("GET", "/mcp/discover")]
@@ -88,24 +97,24 @@ fn refused(response: &Response, status: u16, code: &str) {
 }
 
 #[test]
-fn nobody_known_leaves_no_record_and_no_envelope_in_the_log() {
+fn unauthenticated_requests_leave_no_record_and_no_logged_envelope() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
     let served = launch.set("envelope_log_dir", workspace.path("runs").display()).served();
-    for post in enveloped() {
+    for post in envelope_requests() {
         refused(&served.send(&post), 401, "UNAUTHORIZED");
         refused(&served.send(&post.clone().with("X-API-Key", "wrong")), 401, "UNAUTHORIZED");
-        // Nor of what is not read.
+        // The same for a body that is not read.
         let unfit = post.with("content-type", "text/plain");
         refused(&served.send(&unfit), 401, "UNAUTHORIZED");
     }
     guess(&served);
-    let throttled = enveloped()[0].clone().with("X-API-Key", "wrong");
+    let throttled = envelope_requests()[0].clone().with("X-API-Key", "wrong");
     refused(&served.send(&throttled), 500, "INTERNAL_ERROR");
     std::thread::sleep(Duration::from_millis(110));
-    let called = served.send(&enveloped()[0].clone().with("X-API-Key", KEY));
+    let called = served.send(&envelope_requests()[0].clone().with("X-API-Key", KEY));
     assert_eq!(called.status, 200, "{called:?}");
-    // The files are written in order: what came before it would stand before it.
+    // Records are written in order, so one of an earlier request would come first.
     wait_until("the call is on record", || !served.records().is_empty());
     let callers: Vec<_> = served.records().iter().map(|one| one["caller"].clone()).collect();
     assert_eq!(callers, [json!("zyra")]);
@@ -119,7 +128,7 @@ fn nobody_known_leaves_no_record_and_no_envelope_in_the_log() {
 }
 
 #[test]
-fn what_is_not_read_is_refused_to_nobody_known_as_whatever_they_say_is() {
+fn an_unreadable_body_without_a_key_is_refused_as_unauthorized() {
     let served =
         Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).set("limits_message_bytes", 4096);
     let served = served.served();
@@ -134,29 +143,30 @@ fn what_is_not_read_is_refused_to_nobody_known_as_whatever_they_say_is() {
 }
 
 #[test]
-fn nobody_known_takes_no_room_for_bodies_from_others() {
+fn unauthenticated_bodies_take_no_room_from_authenticated_ones() {
     let mib = 1 << 20;
     let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY);
     let served = served.set("limits_message_bytes", mib).served();
-    // Room is for eight of the largest.
-    let begun = |length: usize, key: &str| {
-        let head = asks().with("content-length", &length.to_string()).with("X-API-Key", key);
+    // There is room for eight of the largest bodies.
+    let start = |length: usize, key: &str| {
+        let head =
+            status_request().with("content-length", &length.to_string()).with("X-API-Key", key);
         let mut connection = served.connect();
         let bytes = head.written(served.addr);
         let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
         connection.write(&bytes[..body]);
-        connection.write(&[b' '; SOME]);
+        connection.write(&[b' '; PARTIAL_BODY_BYTES]);
         connection
     };
-    let mut open: Vec<_> = (0..9).map(|_| begun(mib, "")).collect();
-    let waiting: Vec<_> = (0..40).map(|_| begun(60_000, "")).collect();
-    // Those whose bodies are not read at all have heard so.
+    let mut open: Vec<_> = (0..9).map(|_| start(mib, "")).collect();
+    let waiting: Vec<_> = (0..40).map(|_| start(60_000, "")).collect();
+    // Unauthenticated requests with large bodies are refused before the body.
     for connection in &mut open {
         assert_eq!(connection.head().status, 401);
     }
-    let known: Vec<_> = (0..7).map(|_| begun(mib, KEY)).collect();
+    let known: Vec<_> = (0..7).map(|_| start(mib, KEY)).collect();
     let asked = Instant::now();
-    assert_eq!(served.send(&asks().with("X-API-Key", KEY)).status, 200);
+    assert_eq!(served.send(&status_request().with("X-API-Key", KEY)).status, 200);
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     drop((waiting, known));
 }

@@ -1,4 +1,4 @@
-//! Keys: who needs one, where it stands, and how whoever has none is turned away.
+//! Keys: which requests need one, where it is sent, and how requests without one are refused.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,25 +22,25 @@ fn rpc(method: &str) -> Post {
     Post::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
-/// A request to each of Zyra's doors that is not a socket, about the job `id`.
-fn doors(id: &str) -> Vec<Post> {
+/// A request to each of Zyra's HTTP endpoints, about the job `id`.
+fn endpoints(id: &str) -> Vec<Post> {
     let jobs = ["", "/download", "/manifest"].map(|what| format!("/v1/jobs/{id}{what}"));
     let events = [format!("/v1/mcp/progress/{id}"), format!("/mcp/progress/{id}")];
     let gets = jobs.into_iter().chain(events).chain([format!("/jobs/{id}"), "/mcp".to_owned()]);
-    let mut doors: Vec<Post> = gets.map(|target| Post::bare("GET", &target)).collect();
-    doors.extend(["GET", "OPTIONS"].map(|method| Post::bare(method, "/v1/mcp")));
-    doors.extend([rpc("statusReport"), rpc("tools/list")]);
-    doors
+    let mut endpoints: Vec<Post> = gets.map(|target| Post::bare("GET", &target)).collect();
+    endpoints.extend(["GET", "OPTIONS"].map(|method| Post::bare(method, "/v1/mcp")));
+    endpoints.extend([rpc("statusReport"), rpc("tools/list")]);
+    endpoints
 }
 
 #[track_caller]
-fn turned_away(response: &Response) {
+fn assert_unauthorized(response: &Response) {
     assert_eq!(response.status, 401, "{response:?}");
     assert_eq!(response.json(), json!({ "detail": "Unauthorized: invalid API key" }));
 }
 
 #[test]
-fn s4_15_51_with_a_key_every_door_needs_it_and_health_is_open() {
+fn s4_15_51_every_endpoint_needs_the_key_except_health() {
     let workspace = Workspace::with_commands();
     let served = keyed(&workspace);
     let params = json!({ "name": "draw-one", "mode": "async" });
@@ -48,18 +48,18 @@ fn s4_15_51_with_a_key_every_door_needs_it_and_health_is_open() {
     let start = Post::bytes(body.to_string().as_bytes()).to("/v1/mcp");
     let accepted = served.send(&start.with("X-API-Key", KEY)).json();
     let id = accepted["result"]["job_id"].as_str().unwrap().to_owned();
-    let told = Post::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
-    assert_eq!(served.send(&told).events().last().unwrap()["status"], "succeeded");
-    for (nth, door) in doors(&id).into_iter().enumerate() {
-        turned_away(&served.send(&door));
-        // One address may not guess more often than this within a minute.
+    let progress = Post::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
+    assert_eq!(served.send(&progress).events().last().unwrap()["status"], "succeeded");
+    for (nth, endpoint) in endpoints(&id).into_iter().enumerate() {
+        assert_unauthorized(&served.send(&endpoint));
+        // One address may not send more wrong keys within a minute.
         if nth < 9 {
-            turned_away(&served.send(&door.clone().with("X-API-Key", "wrong")));
+            assert_unauthorized(&served.send(&endpoint.clone().with("X-API-Key", "wrong")));
         }
         for name in ["X-API-Key", "x-api-key"] {
-            assert_eq!(served.send(&door.clone().with(name, KEY)).status, 200, "{door:?}");
+            assert_eq!(served.send(&endpoint.clone().with(name, KEY)).status, 200, "{endpoint:?}");
         }
-        let bearer = door.with("Authorization", &format!("Bearer {KEY}"));
+        let bearer = endpoint.with("Authorization", &format!("Bearer {KEY}"));
         assert_eq!(served.send(&bearer).status, 200);
     }
     for health in ["/health", "/v1/health"] {
@@ -69,20 +69,24 @@ fn s4_15_51_with_a_key_every_door_needs_it_and_health_is_open() {
 }
 
 #[test]
-fn s4_15_without_a_key_configured_every_door_is_open() {
+fn s4_15_every_endpoint_is_open_without_a_configured_key() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).env("ZYRA_API_KEY", "").served();
     let id = served.begin("draw-one", json!({}));
     served.job_in("succeeded", &id);
-    for door in doors(&id) {
-        assert_eq!(served.send(&door).status, 200, "{door:?}");
-        assert_eq!(served.send(&door.clone().with("X-API-Key", "any")).status, 200, "{door:?}");
+    for endpoint in endpoints(&id) {
+        assert_eq!(served.send(&endpoint).status, 200, "{endpoint:?}");
+        assert_eq!(
+            served.send(&endpoint.clone().with("X-API-Key", "any")).status,
+            200,
+            "{endpoint:?}"
+        );
     }
     served.socket("/v1/ws/mcp?api_key=any").close();
 }
 
 #[test]
-fn s4_16_the_key_may_stand_in_the_header_that_the_environment_names() {
+fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
     for (variable, key) in [
         ("API_KEY_HEADER", "ZYRA_API_KEY"),
         ("ZYRA_API_KEY_HEADER", "ZYRA_API_KEY"),
@@ -92,20 +96,20 @@ fn s4_16_the_key_may_stand_in_the_header_that_the_environment_names() {
         let served = launch.env(key, KEY).served();
         assert_eq!(served.send(&rpc("statusReport").with("X-Custom", KEY)).status, 200);
         assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
-        turned_away(&served.send(&rpc("statusReport").with("X-Custom", "wrong")));
-        turned_away(&served.send(&rpc("statusReport").with("X-Other", KEY)));
+        assert_unauthorized(&served.send(&rpc("statusReport").with("X-Custom", "wrong")));
+        assert_unauthorized(&served.send(&rpc("statusReport").with("X-Other", KEY)));
     }
     let unnamed = keyed(&Workspace::new());
-    turned_away(&unnamed.send(&rpc("statusReport").with("X-Custom", KEY)));
-    // What was left behind in the older name is no key beside the newer.
+    assert_unauthorized(&unnamed.send(&rpc("statusReport").with("X-Custom", KEY)));
+    // The older variable is ignored if the newer one is set.
     let both = Launch::over(&Workspace::new()).env("DATAVIZHUB_API_KEY", "old");
     let both = both.env("ZYRA_API_KEY", KEY).served();
-    turned_away(&both.send(&rpc("statusReport").with("X-API-Key", "old")));
+    assert_unauthorized(&both.send(&rpc("statusReport").with("X-API-Key", "old")));
     assert_eq!(both.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
 }
 
-/// What is said on a socket opened at `target`, and how it ends.
-fn refused_on(served: &Served, target: &str) -> (Vec<Value>, Ended) {
+/// Opens a socket at `target` and returns its messages and how it ends.
+fn socket_messages(served: &Served, target: &str) -> (Vec<Value>, Ended) {
     served.socket(target).rest()
 }
 
@@ -116,8 +120,8 @@ fn s4_33_a_socket_needs_the_key_in_its_query() {
     for target in ["/v1/ws/mcp", "/ws/mcp", "/ws/jobs/abc", "/v1/ws/jobs/abc?stream=stdout"] {
         assert_eq!(served.refused_socket(target), 403, "{target}");
         let with = if target.contains('?') { "&" } else { "?" };
-        let (told, ended) = refused_on(&served, &format!("{target}{with}api_key=wrong"));
-        assert_eq!(told, [json!({ "error": "Unauthorized" })], "{target}");
+        let (messages, ended) = socket_messages(&served, &format!("{target}{with}api_key=wrong"));
+        assert_eq!(messages, [json!({ "error": "Unauthorized" })], "{target}");
         assert_eq!(ended, Ended::Closed(1008), "{target}");
     }
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
@@ -126,15 +130,15 @@ fn s4_33_a_socket_needs_the_key_in_its_query() {
         assert_eq!(socket.ask(&message)["result"]["status"], "ok");
         socket.close();
     }
-    let (told, ended) = refused_on(&served, &format!("/ws/jobs/abc?api_key={KEY}"));
-    assert!(told[0]["error"].as_str().unwrap().contains("no job"), "{told:?}");
+    let (messages, ended) = socket_messages(&served, &format!("/ws/jobs/abc?api_key={KEY}"));
+    assert!(messages[0]["error"].as_str().unwrap().contains("no job"), "{messages:?}");
     assert_eq!(ended, Ended::Closed(1000));
-    // Nowhere else: a query is written into logs and histories.
-    turned_away(&served.get(&format!("/v1/mcp?api_key={KEY}")));
+    // Only sockets accept a key in the query, which ends up in logs and histories.
+    assert_unauthorized(&served.get(&format!("/v1/mcp?api_key={KEY}")));
 }
 
 #[test]
-fn who_has_no_good_key_waits_a_moment_and_who_guesses_on_is_told_to_wait() {
+fn a_wrong_key_is_answered_late_and_repeated_guesses_get_429() {
     let served = keyed(&Workspace::new());
     let guess = rpc("statusReport").with("X-API-Key", "wrong");
     for nth in 1..=12 {
@@ -142,25 +146,25 @@ fn who_has_no_good_key_waits_a_moment_and_who_guesses_on_is_told_to_wait() {
         let refused = served.send(&guess);
         assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
         if nth < 10 {
-            turned_away(&refused);
+            assert_unauthorized(&refused);
         } else {
             assert_eq!(refused.status, 429, "{nth}: {refused:?}");
             assert_eq!(refused.header("retry-after"), Some("60"));
         }
     }
-    // Whoever else comes from there with a good one is not kept out by that.
+    // A correct key from the same address is still accepted.
     let begun = Instant::now();
     assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
-    // Who says nothing guesses nothing.
-    turned_away(&served.send(&rpc("statusReport")));
+    // A request without a key is not a guess.
+    assert_unauthorized(&served.send(&rpc("statusReport")));
     let log = served.log();
-    assert!(log.contains("127.0.0.1 said 10 wrong keys"), "{log}");
+    assert!(log.contains("127.0.0.1 sent 10 invalid credentials"), "{log}");
     assert!(!log.contains(KEY) && !log.contains("wrong\""), "{log}");
 }
 
 #[test]
-fn a_caller_is_its_key_s_name_and_sees_nobody_else_s_jobs_and_sessions() {
+fn a_caller_is_named_by_its_key_and_sees_only_its_own_jobs_and_sessions() {
     let workspace = Workspace::new();
     let digest = |key: &str| {
         let made = Command::new("python3")
@@ -207,15 +211,15 @@ fn a_caller_is_its_key_s_name_and_sees_nobody_else_s_jobs_and_sessions() {
     assert_eq!(stream.head().status, 200);
     let first = String::from_utf8(stream.chunk().unwrap()).unwrap();
     let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
-    let say = |key: &str| {
+    let post_status = |key: &str| {
         let post = Post::mcp(&initialize(0, "2024-11-05")).to(endpoint);
         served.send(&post.with("X-API-Key", key)).status
     };
-    assert_eq!((say("bob-1"), say("ann-2")), (404, 202));
+    assert_eq!((post_status("bob-1"), post_status("ann-2")), (404, 202));
 }
 
 #[test]
-fn mcp_is_told_to_send_a_key_and_a_page_that_asks_if_it_may_needs_none() {
+fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
     let served = launch.set("server_allowed_origins", "https://app.example").served();
@@ -227,59 +231,59 @@ fn mcp_is_told_to_send_a_key_and_a_page_that_asks_if_it_may_needs_none() {
         assert_eq!(refused.header("www-authenticate"), Some(challenge));
     }
     assert_eq!(served.send(&initialize.with("X-API-Key", KEY)).status, 200);
-    let asks = Post::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
-    let preflight = asks.clone().with("access-control-request-method", "POST");
+    let options = Post::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
+    let preflight = options.clone().with("access-control-request-method", "POST");
     let preflight = preflight.with("access-control-request-headers", "x-api-key,content-type");
     let allowed = served.send(&preflight);
     assert_eq!(allowed.status, 204, "{allowed:?}");
     assert_eq!(allowed.header("access-control-allow-headers"), Some("x-api-key,content-type"));
-    // Without the question it is discovery.
-    turned_away(&served.send(&asks));
+    // Without the preflight headers it is discovery.
+    assert_unauthorized(&served.send(&options));
 }
 
 #[test]
-fn a_shell_calls_with_the_key_in_its_environment() {
+fn the_call_command_reads_its_key_from_the_environment() {
     let workspace = Workspace::new();
     let served = keyed(&workspace);
     let call = |variables: &[(&str, &str)], more: &[&str]| {
         let url = served.url();
-        let words = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url, "--json"];
+        let args = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url, "--json"];
         let mut command = Command::new(binary());
         command.env_clear().env("PATH", path()).env("HOME", served.home());
-        let done = command.args(words).args(more).envs(variables.iter().copied()).output().unwrap();
+        let done = command.args(args).args(more).envs(variables.iter().copied()).output().unwrap();
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     assert_eq!(call(&[("TOOLGATE_KEY", KEY)], &[]).0, Some(0));
     assert_eq!(call(&[("MINE", KEY), ("TOOLGATE_KEY", "no")], &["--key-env", "MINE"]).0, Some(0));
-    for (variables, more, told) in [
-        (&[][..], &[][..], "wants a key; put yours into the variable TOOLGATE_KEY"),
-        (&[("TOOLGATE_KEY", "hunter2")], &[], "does not know the key in TOOLGATE_KEY"),
-        (&[], &["--key-env", "MINE"], "--key-env names MINE"),
+    for (variables, more, fragment) in [
+        (&[][..], &[][..], "needs a credential; set the variable TOOLGATE_KEY"),
+        (&[("TOOLGATE_KEY", "hunter2")], &[], "refused the credential in TOOLGATE_KEY"),
+        (&[], &["--key-env", "MINE"], "the variable MINE of --key-env is not set"),
     ] {
         let (code, err) = call(variables, more);
         assert_eq!(code, Some(2), "{err}");
-        assert!(err.contains(told) && !err.contains("hunter2"), "{err}");
+        assert!(err.contains(fragment) && !err.contains("hunter2"), "{err}");
     }
 }
 
 #[test]
-fn a_key_that_is_made_is_known_where_its_lines_are_pasted() {
-    let made = Command::new(binary()).args(["key", "ci"]).output();
-    let made = made.unwrap();
-    let said = String::from_utf8(made.stderr).unwrap();
-    let (_, key) = said.trim_end().rsplit_once(": ").unwrap();
-    assert!(key.len() > 64 && key.starts_with("toolgate_"), "{said}");
-    let lines = String::from_utf8(made.stdout).unwrap();
+fn a_generated_key_works_once_its_lines_are_in_the_settings() {
+    let output = Command::new(binary()).args(["key", "ci"]).output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let (_, key) = stderr.trim_end().rsplit_once(": ").unwrap();
+    assert!(key.len() > 64 && key.starts_with("toolgate_"), "{stderr}");
+    let lines = String::from_utf8(output.stdout).unwrap();
     assert!(!lines.contains(key), "{lines}");
     let served = Launch::over(&Workspace::new().file("toolgate.toml", lines)).served();
     assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", key)).status, 200);
-    turned_away(&served.send(&rpc("statusReport")));
+    assert_unauthorized(&served.send(&rpc("statusReport")));
 }
 
 #[test]
-fn each_dialect_turns_away_who_has_no_key_in_its_own_words() {
+fn each_dialect_refuses_a_missing_key_in_its_own_form() {
     let served = keyed(&Workspace::new());
-    for (path, status, pointer, said) in [
+    for (path, status, pointer, expected) in [
         ("/mcp", 401, "/error/code", json!(-32600)),
         ("/v1/mcp", 401, "/detail", json!("Unauthorized: invalid API key")),
         ("/rpc", 200, "/error/code", json!(1002)),
@@ -291,12 +295,12 @@ fn each_dialect_turns_away_who_has_no_key_in_its_own_words() {
         let post = Post::bytes(message.to_string().as_bytes()).to(path);
         let refused = served.send(&post);
         assert_eq!(refused.status, status, "{path}: {refused:?}");
-        let told = refused.json();
-        assert_eq!(told.pointer(pointer), Some(&said), "{path}: {told}");
-        // Where the wire has ids, it is the request's or none.
-        assert!(matches!(told.get("id"), None | Some(Value::Null)) || told["id"] == 9, "{told}");
+        let body = refused.json();
+        assert_eq!(body.pointer(pointer), Some(&expected), "{path}: {body}");
+        // If the answer has an id, it is that of the request or null.
+        assert!(matches!(body.get("id"), None | Some(Value::Null)) || body["id"] == 9, "{body}");
         let known = served.send(&post.with("X-API-Key", KEY));
         let answer = (known.status, known.json().pointer(pointer).cloned());
-        assert_ne!(answer, (status, Some(said)), "{path}: {known:?}");
+        assert_ne!(answer, (status, Some(expected)), "{path}: {known:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! What is wrong, and how it is said.
+//! Errors and their form.
 
 use serde_json::{Value, json};
 
 use crate::support::{Launch, Post, Served, Workspace};
 
-/// The error that answers `method` with `params`.
+/// Calls `method`, which must fail, and returns the error.
 #[track_caller]
 fn refusal(served: &Served, method: &str, params: Value) -> Value {
     let response = served.rpc(method, params.clone());
@@ -16,11 +16,11 @@ fn refusal(served: &Served, method: &str, params: Value) -> Value {
 }
 
 #[test]
-fn s4_22_what_is_wrong_with_a_call_is_invalid_params_and_told_why() {
+fn s4_22_an_invalid_call_is_refused_as_invalid_params_with_the_reason() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let call = |name: &str, arguments: Value| json!({ "name": name, "arguments": arguments });
-    for (method, params, told) in [
+    for (method, params, fragment) in [
         ("tools/call", call("drew-one", json!({})), "drew-one"),
         ("tools/call", call("nothing", json!({})), "nothing"),
         ("callTool", json!({ "stage": "drew", "command": "one" }), "drew-one"),
@@ -42,13 +42,13 @@ fn s4_22_what_is_wrong_with_a_call_is_invalid_params_and_told_why() {
         let error = refusal(&served, method, params.clone());
         assert_eq!(error["code"], -32602, "{params}: {error}");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains(told), "{params}: {message}");
+        assert!(message.contains(fragment), "{params}: {message}");
     }
-    assert!(crate::support::ran(&workspace).is_empty(), "something ran all the same");
+    assert!(crate::support::ran(&workspace).is_empty(), "a command ran");
 }
 
 #[test]
-fn s4_23_what_failed_while_it_ran_is_told_with_its_exit_code_and_what_it_printed() {
+fn s4_23_a_failed_program_is_reported_with_its_exit_code_and_output() {
     let workspace = Workspace::with_commands();
     crate::support::go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -68,7 +68,7 @@ fn s4_23_what_failed_while_it_ran_is_told_with_its_exit_code_and_what_it_printed
         });
         assert_eq!(error["data"], expected);
     }
-    // A file that is not there.
+    // A missing file.
     let params = json!({ "name": "files-read", "arguments": { "path": "none.txt" } });
     let error = refusal(&served, "tools/call", params);
     assert_eq!((&error["code"], &error["data"]["stage"]), (&json!(-32000), &json!("files")));
@@ -90,7 +90,7 @@ fn s4_55_a_notification_gets_no_body() {
         let answer = served.send(&post);
         assert_eq!((answer.status, &*answer.body), (204, &b""[..]), "{message}");
     }
-    // On MCP's own endpoint it is 202, as that says.
+    // On MCP's own endpoint it is 202, as MCP specifies.
     let id = served.session("2025-06-18");
     let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let post = Post::mcp(&message).with("mcp-session-id", &id);
@@ -98,7 +98,7 @@ fn s4_55_a_notification_gets_no_body() {
 }
 
 #[test]
-fn s4_56_an_unknown_method_and_another_json_rpc_are_refused_by_their_codes() {
+fn s4_56_an_unknown_method_and_another_json_rpc_version_are_refused_by_code() {
     let served = Launch::over(&Workspace::new()).served();
     let error = refusal(&served, "tools/explode", json!({}));
     assert_eq!(error["code"], -32601, "{error}");
@@ -115,30 +115,31 @@ fn s4_56_an_unknown_method_and_another_json_rpc_are_refused_by_their_codes() {
 fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
     let workspace = Workspace::new();
     let bounded = Launch::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "100").served();
-    let of_old = Launch::over(&workspace).env("DATAVIZHUB_MCP_MAX_BODY_BYTES", "100").served();
+    let with_old_name =
+        Launch::over(&workspace).env("DATAVIZHUB_MCP_MAX_BODY_BYTES", "100").served();
     let free = Launch::over(&workspace).served();
     let pad = "x".repeat(200);
     let params = json!({ "pad": pad });
     let message = json!({ "jsonrpc": "2.0", "id": 41, "method": "statusReport", "params": params });
     let body = message.to_string();
     let whole = Post::bytes(body.as_bytes()).to("/v1/mcp");
-    // In two pieces, and without saying how long it is.
+    // In two chunks, without a length.
     let half = body.len() / 2;
     let (first, second) = body.split_at(half);
     let chunks = format!("{half:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
     let chunked = Post::bytes(chunks.as_bytes()).to("/v1/mcp").without("content-length");
     let chunked = chunked.with("transfer-encoding", "chunked");
-    let told = format!("Request too large: {} bytes (limit 100)", body.len());
-    for served in [&bounded, &of_old] {
+    let too_large = format!("Request too large: {} bytes (limit 100)", body.len());
+    for served in [&bounded, &with_old_name] {
         for post in [&whole, &chunked] {
             let answer = served.send(post);
             assert_eq!(answer.status, 200, "{answer:?}");
-            let error = json!({ "code": -32001, "message": told });
+            let error = json!({ "code": -32001, "message": too_large });
             let expected = json!({ "jsonrpc": "2.0", "id": 41, "error": error });
             assert_eq!(answer.json(), expected);
         }
         assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
-        // It is about requests to Zyra, not to others.
+        // The limit applies to Zyra only.
         let mcp = Post::mcp(&crate::support::initialize(0, "2025-06-18"));
         assert_eq!(served.send(&mcp).status, 200);
     }
@@ -146,7 +147,7 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
         assert_eq!(free.send(post).json()["result"]["status"], "ok");
     }
     let refused = Launch::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "many");
-    let (code, err) = super::doors::ends(refused);
+    let (code, err) = super::endpoints::startup_failure(refused);
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains("ZYRA_MCP_MAX_BODY_BYTES") && err.contains("whole number"), "{err}");
 }

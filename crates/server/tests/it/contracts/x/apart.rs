@@ -1,40 +1,40 @@
-//! No contract's words in another: each one's own check refuses every other's answers.
+//! No part of one contract in another: each one's check refuses every other's answers.
 
 use serde_json::{Value, json};
 
-use super::house::{House, Tongue};
+use super::setup::{Dialect, Setup};
 use crate::support::Workspace;
 
-/// The keys of an object, in the order they stand in.
+/// The keys of an object, in order.
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
-/// Whether `value` has no keys but `may` and has all of `must`.
+/// Whether `value` has all keys of `must` and no others than those of `may`.
 fn has(value: &Value, must: &[&str], may: &[&str]) -> bool {
     let keys = keys(value);
     must.iter().all(|key| keys.contains(key))
         && keys.iter().all(|key| must.contains(key) || may.contains(key))
 }
 
-/// Whether every tool of a list is as `fits` says, and there are some.
-fn each(tools: &Value, fits: impl Fn(&Value) -> bool) -> bool {
-    tools.as_array().is_some_and(|tools| tools.len() > 10 && tools.iter().all(fits))
+/// Whether `is_valid` accepts every tool of a list, and there are more than ten.
+fn each(tools: &Value, is_valid: impl Fn(&Value) -> bool) -> bool {
+    tools.as_array().is_some_and(|tools| tools.len() > 10 && tools.iter().all(is_valid))
 }
 
-/// Whether a name has nothing in it but lower-case letters, digits and `others`.
+/// Whether a name has only lower-case letters, digits and `others`.
 fn spelled(name: &Value, others: &str) -> bool {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
-    name.as_str().is_some_and(|name| !name.is_empty() && name.chars().all(fits))
+    let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
+    name.as_str().is_some_and(|name| !name.is_empty() && name.chars().all(is_valid))
 }
 
-/// Whether `answer` tells tools as `tongue` has it: its keys, its names, and none but them.
-fn tells_tools(tongue: Tongue, answer: &Value) -> bool {
+/// Whether `answer` is a tool list of `dialect`: its keys and names, and no others.
+fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
     let result = &answer["result"];
     let tools = &result["tools"];
     let rpc = has(answer, &["jsonrpc", "id", "result"], &[]);
-    match tongue {
-        Tongue::Mcp => {
+    match dialect {
+        Dialect::Mcp => {
             let more = ["title", "description", "outputSchema", "icons", "execution", "_meta"];
             rpc && result.get("resultType").is_some()
                 && each(tools, |tool| {
@@ -42,12 +42,12 @@ fn tells_tools(tongue: Tongue, answer: &Value) -> bool {
                         && spelled(&tool["name"], "_")
                 })
         }
-        Tongue::Zyra => {
+        Dialect::Zyra => {
             let must = ["name", "description", "inputSchema"];
             rpc && has(result, &["tools"], &[])
                 && each(tools, |tool| has(tool, &must, &[]) && spelled(&tool["name"], "-"))
         }
-        Tongue::Workstation => {
+        Dialect::Workstation => {
             let must = ["name", "description", "inputSchema"];
             rpc && has(result, &["tools"], &[])
                 && each(tools, |tool| {
@@ -60,14 +60,14 @@ fn tells_tools(tongue: Tongue, answer: &Value) -> bool {
                 })
                 && tools[0]["name"] == "filesystem/read"
         }
-        Tongue::Mira => {
+        Dialect::Mira => {
             let must =
                 ["name", "description", "input_schema", "auth_required", "server", "enabled"];
             let may = ["title", "version", "output_schema", "tags", "rate_limit"];
             rpc && has(result, &["tools"], &["next_cursor"])
                 && each(tools, |tool| has(tool, &must, &may) && spelled(&tool["name"], "/_"))
         }
-        Tongue::Envelope => {
+        Dialect::Envelope => {
             has(answer, &["ok", "data", "error", "meta"], &[])
                 && answer["ok"] == true
                 && each(&answer["data"]["tools"], |tool| {
@@ -77,27 +77,27 @@ fn tells_tools(tongue: Tongue, answer: &Value) -> bool {
     }
 }
 
-/// Whether `answer` refuses a file that is not there as `tongue` has it.
-fn tells_missing(tongue: Tongue, answer: &Value) -> bool {
+/// Whether `answer` is the error of `dialect` for a missing file.
+fn is_missing_file_error(dialect: Dialect, answer: &Value) -> bool {
     let error = &answer["error"];
     let rpc = has(answer, &["jsonrpc", "id", "error"], &[])
         && has(error, &["code", "message", "data"], &[]);
     let data = &error["data"];
-    match tongue {
-        Tongue::Mcp => {
+    match dialect {
+        Dialect::Mcp => {
             answer["result"]["isError"] == true && answer["result"]["content"].is_array()
         }
-        Tongue::Zyra => {
+        Dialect::Zyra => {
             let must = ["exit_code", "stderr", "stdout", "stage", "command"];
             rpc && error["code"] == -32000 && has(data, &must, &["reason"])
         }
-        Tongue::Mira => rpc && error["code"] == 1001 && data["field"] == "path",
-        Tongue::Workstation => {
+        Dialect::Mira => rpc && error["code"] == 1001 && data["field"] == "path",
+        Dialect::Workstation => {
             rpc && error["code"] == -32603
                 && error["message"] == "Internal error"
                 && has(data, &["reason", "detail"], &[])
         }
-        Tongue::Envelope => {
+        Dialect::Envelope => {
             has(answer, &["ok", "data", "error", "meta"], &[])
                 && has(error, &["code", "message"], &["details"])
                 && error["code"] == "NOT_FOUND"
@@ -105,69 +105,76 @@ fn tells_missing(tongue: Tongue, answer: &Value) -> bool {
     }
 }
 
-/// Holds each answer against the check of each contract: its own takes it, no other does.
+/// Checks each answer against each contract: only its own contract accepts it.
 #[track_caller]
-fn crosswise(answers: &[(Tongue, Value)], check: impl Fn(Tongue, &Value) -> bool) {
-    for (speaker, answer) in answers {
+fn check_crosswise(answers: &[(Dialect, Value)], check: impl Fn(Dialect, &Value) -> bool) {
+    for (sender, answer) in answers {
         let shown: String = answer.to_string().chars().take(600).collect();
-        for listener in Tongue::ALL {
-            let takes = check(listener, answer);
-            assert_eq!(takes, *speaker == listener, "{speaker:?} held to be {listener:?}: {shown}");
+        for receiver in Dialect::ALL {
+            let accepted = check(receiver, answer);
+            assert_eq!(
+                accepted,
+                *sender == receiver,
+                "{sender:?} checked as {receiver:?}: {shown}"
+            );
         }
     }
 }
 
 #[test]
-fn x_03_no_contract_takes_the_tools_of_another_for_its_own() {
-    let house = House::over(&Workspace::new(), |launch| launch);
-    let answers = Tongue::ALL.map(|tongue| (tongue, house.tools(tongue)));
-    crosswise(&answers, tells_tools);
-    let schemas = house.synesthetic("list_schemas", json!({}));
-    assert!(Tongue::ALL.iter().all(|tongue| !tells_tools(*tongue, &schemas)), "{schemas}");
-    // And none of their lists is an answer of Synesthetic's.
+fn x_03_each_contracts_tool_list_fails_every_other_contracts_check() {
+    let setup = Setup::over(&Workspace::new(), |launch| launch);
+    let answers = Dialect::ALL.map(|dialect| (dialect, setup.tools(dialect)));
+    check_crosswise(&answers, is_tool_list);
+    let schemas = setup.synesthetic("list_schemas", json!({}));
+    assert!(Dialect::ALL.iter().all(|dialect| !is_tool_list(*dialect, &schemas)), "{schemas}");
+    // None of their lists is an answer of Synesthetic.
     assert_eq!(keys(&schemas["result"]), ["ok", "schemas"], "{schemas}");
     assert!(answers.iter().all(|(_, answer)| answer["result"].get("ok").is_none()));
 }
 
 #[test]
-fn x_03_no_contract_takes_the_refusals_of_another_for_its_own() {
-    let house = House::over(&Workspace::new(), |launch| launch);
-    let missing = |tongue| house.call(tongue, "files.read", json!({ "path": "none.txt" }));
-    crosswise(&Tongue::ALL.map(|tongue| (tongue, missing(tongue))), tells_missing);
+fn x_03_each_contracts_refusals_fail_every_other_contracts_check() {
+    let setup = Setup::over(&Workspace::new(), |launch| launch);
+    let missing = |dialect| setup.call(dialect, "files.read", json!({ "path": "none.txt" }));
+    check_crosswise(
+        &Dialect::ALL.map(|dialect| (dialect, missing(dialect))),
+        is_missing_file_error,
+    );
 
-    // The code of each for what no tool is named, and for arguments that are none.
-    for (tongue, unknown, wrong) in [
-        (Tongue::Mcp, json!(-32602), json!(null)),
-        (Tongue::Zyra, json!(-32602), json!(-32602)),
-        (Tongue::Mira, json!(-32601), json!(-32602)),
-        (Tongue::Workstation, json!(-32601), json!(-32602)),
-        (Tongue::Envelope, json!("NOT_FOUND"), json!("INVALID_INPUT")),
+    // The code of each for an unknown tool and for invalid arguments.
+    for (dialect, unknown, wrong) in [
+        (Dialect::Mcp, json!(-32602), json!(null)),
+        (Dialect::Zyra, json!(-32602), json!(-32602)),
+        (Dialect::Mira, json!(-32601), json!(-32602)),
+        (Dialect::Workstation, json!(-32601), json!(-32602)),
+        (Dialect::Envelope, json!("NOT_FOUND"), json!("INVALID_INPUT")),
     ] {
-        let answer = house.call(tongue, "files.explode", json!({}));
-        assert_eq!(answer["error"]["code"], unknown, "{tongue:?}: {answer}");
-        let answer = house.call(tongue, "files.read", json!({ "path": 5 }));
-        assert_eq!(answer["error"]["code"], wrong, "{tongue:?}: {answer}");
+        let answer = setup.call(dialect, "files.explode", json!({}));
+        assert_eq!(answer["error"]["code"], unknown, "{dialect:?}: {answer}");
+        let answer = setup.call(dialect, "files.read", json!({ "path": 5 }));
+        assert_eq!(answer["error"]["code"], wrong, "{dialect:?}: {answer}");
     }
-    let answer = house.synesthetic("explode", json!({}));
+    let answer = setup.synesthetic("explode", json!({}));
     assert_eq!(answer["result"]["reason"], "unsupported", "{answer}");
 }
 
 #[test]
-fn x_03_content_is_shaped_as_each_contract_has_it() {
-    let house = House::over(&Workspace::new(), |launch| launch);
-    let read = |tongue| house.call(tongue, "files.read", json!({ "path": "README.md" }));
+fn x_03_content_is_shaped_as_each_contract_specifies() {
+    let setup = Setup::over(&Workspace::new(), |launch| launch);
+    let read = |dialect| setup.call(dialect, "files.read", json!({ "path": "README.md" }));
     let content = |answer: &Value| answer["result"]["content"].clone();
-    assert!(content(&read(Tongue::Mcp)).is_array());
-    assert!(content(&read(Tongue::Zyra)).is_array());
-    assert!(content(&read(Tongue::Mira)).is_string());
-    assert!(content(&read(Tongue::Workstation)).is_string());
-    assert!(content(&read(Tongue::Envelope)).is_null());
-    // Keys that one contract takes are none of another's.
-    let strict = |tongue, key: &str| {
-        house.call(tongue, "files.read", json!({ "path": "README.md", key: 1 }))
+    assert!(content(&read(Dialect::Mcp)).is_array());
+    assert!(content(&read(Dialect::Zyra)).is_array());
+    assert!(content(&read(Dialect::Mira)).is_string());
+    assert!(content(&read(Dialect::Workstation)).is_string());
+    assert!(content(&read(Dialect::Envelope)).is_null());
+    // Arguments of one contract are unknown to another.
+    let strict = |dialect, key: &str| {
+        setup.call(dialect, "files.read", json!({ "path": "README.md", key: 1 }))
     };
-    assert!(strict(Tongue::Mira, "max_bytes").get("error").is_some());
-    assert_eq!(strict(Tongue::Mira, "start_line")["error"]["code"], -32602);
-    assert_eq!(strict(Tongue::Workstation, "max_bytes")["error"]["code"], -32602);
-    assert!(strict(Tongue::Mcp, "start_line").get("error").is_none());
+    assert!(strict(Dialect::Mira, "max_bytes").get("error").is_some());
+    assert_eq!(strict(Dialect::Mira, "start_line")["error"]["code"], -32602);
+    assert_eq!(strict(Dialect::Workstation, "max_bytes")["error"]["code"], -32602);
+    assert!(strict(Dialect::Mcp, "start_line").get("error").is_none());
 }

@@ -1,11 +1,11 @@
-//! Secrets: said to the server, and never said by it in an error, its log or its records.
+//! Secrets: sent to the server, and never returned in errors, its log or its records.
 
 use serde_json::{Value, json};
 
-use super::house::{House, Tongue};
+use super::setup::{Dialect, Setup};
 use crate::support::{Launch, Stdio, Workspace, wait_until};
 
-/// A secret by its shape, one in an address, one in a variable, one in an argument, and the
+/// Secrets: one recognized by its shape, one in a URL, one in a variable, one in an argument, and the
 /// server's own.
 const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
 const IN_URL: &str = "hunter2-in-a-url";
@@ -39,54 +39,54 @@ fn calls() -> Vec<(&'static str, Value)> {
 }
 
 #[track_caller]
-fn says_none(where_: &str, text: &str) {
+fn assert_no_secrets(source: &str, text: &str) {
     for secret in [SHAPED, IN_URL, IN_ENV, IN_ARGS, OWN] {
-        assert!(!text.contains(secret), "{where_} says {secret}: {text}");
+        assert!(!text.contains(secret), "{source} has {secret}: {text}");
     }
 }
 
-fn tuned(launch: Launch) -> Launch {
+fn with_secret(launch: Launch) -> Launch {
     launch.set("log_level", "trace").env("SERVICE_API_KEY", OWN)
 }
 
 #[test]
-fn s3_78_x_04_no_contract_says_a_secret_in_an_error_its_log_or_a_record() {
-    let house = House::over(&Workspace::new(), tuned);
+fn s3_78_x_04_errors_logs_and_records_of_every_contract_have_no_secrets() {
+    let setup = Setup::over(&Workspace::new(), with_secret);
     let calls = calls();
     let mut redacted = 0;
-    for tongue in Tongue::ALL {
+    for dialect in Dialect::ALL {
         for (tool, arguments) in &calls {
-            // What a tool is called is a method there, and no argument.
-            if tongue == Tongue::Mira && *tool == SHAPED {
+            // In Mira the tool name is the method, which is not redacted.
+            if dialect == Dialect::Mira && *tool == SHAPED {
                 continue;
             }
-            let answer = house.call(tongue, tool, arguments.clone());
-            assert_ne!(answer["ok"], true, "{tongue:?} {tool} was not refused: {answer}");
-            // What an envelope says of the request is the request's own.
-            let told = if tongue == Tongue::Envelope { &answer["error"] } else { &answer };
-            let answer = told.to_string();
-            says_none(&format!("{tongue:?} {tool} {arguments}"), &answer);
+            let answer = setup.call(dialect, tool, arguments.clone());
+            assert_ne!(answer["ok"], true, "{dialect:?} {tool} was not refused: {answer}");
+            // An envelope repeats parts of the request in `meta`.
+            let checked = if dialect == Dialect::Envelope { &answer["error"] } else { &answer };
+            let answer = checked.to_string();
+            assert_no_secrets(&format!("{dialect:?} {tool} {arguments}"), &answer);
             redacted += usize::from(answer.contains("[redacted]"));
         }
     }
-    // The refusals do repeat what they were given, but for that.
-    assert!(redacted >= Tongue::ALL.len() * (calls.len() - 5), "{redacted}");
-    house.synesthetic("get_example", json!({ "path": format!("{SHAPED}/{OWN}") }));
-    house.synesthetic("populate_backend", json!({ "asset": { "api_token": IN_ENV } }));
+    // Refusals do repeat their input, with the secrets redacted.
+    assert!(redacted >= Dialect::ALL.len() * (calls.len() - 5), "{redacted}");
+    setup.synesthetic("get_example", json!({ "path": format!("{SHAPED}/{OWN}") }));
+    setup.synesthetic("populate_backend", json!({ "asset": { "api_token": IN_ENV } }));
 
-    house.server().outcomes(Tongue::ALL.len() * (calls.len() - 1));
-    says_none("a record", &Value::from(house.server().records()).to_string());
-    wait_until("something is logged", || !house.server().log().is_empty());
-    says_none("the log", &house.server().log());
+    setup.server().outcomes(Dialect::ALL.len() * (calls.len() - 1));
+    assert_no_secrets("a record", &Value::from(setup.server().records()).to_string());
+    wait_until("something is logged", || !setup.server().log().is_empty());
+    assert_no_secrets("the log", &setup.server().log());
 }
 
-/// `toolgate stdio` in a contract, its answers as they come.
+/// `toolgate stdio` in `dialect`.
 fn stdio(dialect: &str) -> Stdio {
-    tuned(Launch::over(&Workspace::new())).arg("--dialect").arg(dialect).stdio()
+    with_secret(Launch::over(&Workspace::new())).arg("--dialect").arg(dialect).stdio()
 }
 
 #[test]
-fn s3_78_x_04_nor_over_standard_streams_with_the_records_on_standard_error() {
+fn s3_78_x_04_answers_and_records_over_stdio_have_no_secrets() {
     for (dialect, method) in [
         ("mira", "files/read"),
         ("workstation", "tools/call"),
@@ -96,7 +96,7 @@ fn s3_78_x_04_nor_over_standard_streams_with_the_records_on_standard_error() {
     ] {
         let mut stdio = match dialect {
             "synesthetic" => stdio(dialect),
-            _ => tuned(Launch::over(&Workspace::new()).set("audit_to", "stderr"))
+            _ => with_secret(Launch::over(&Workspace::new()).set("audit_to", "stderr"))
                 .arg("--dialect")
                 .arg(dialect)
                 .stdio(),
@@ -112,19 +112,19 @@ fn s3_78_x_04_nor_over_standard_streams_with_the_records_on_standard_error() {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         stdio.write(format!("{message}\n").as_bytes());
         let answer = stdio.receive().to_string();
-        says_none(dialect, &answer);
+        assert_no_secrets(dialect, &answer);
         stdio.close_input();
         stdio.ended();
-        says_none(dialect, &stdio.log());
+        assert_no_secrets(dialect, &stdio.log());
     }
 }
 
 #[test]
-fn s3_78_what_a_tool_gives_back_is_not_touched() {
+fn s3_78_tool_results_are_not_redacted() {
     let workspace = Workspace::new().file("a.env", format!("TOKEN={SHAPED}\n"));
-    let house = House::over(&workspace, tuned);
-    for tongue in Tongue::ALL {
-        let answer = house.call(tongue, "files.read", json!({ "path": "a.env" }));
-        assert_eq!(tongue.text(&answer), format!("TOKEN={SHAPED}\n"));
+    let setup = Setup::over(&workspace, with_secret);
+    for dialect in Dialect::ALL {
+        let answer = setup.call(dialect, "files.read", json!({ "path": "a.env" }));
+        assert_eq!(dialect.text(&answer), format!("TOKEN={SHAPED}\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! An endpoint that speaks as OpenAI's does, and can be turned to misbehave while it runs.
+//! An OpenAI-compatible endpoint that can misbehave.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How many numbers its vectors have.
+/// The number of dimensions of its vectors.
 pub(super) const DIMENSIONS: usize = 8;
 
-/// What it does with a request.
+/// The reaction to requests.
 #[derive(Clone, Copy)]
-pub(super) enum Does {
-    /// Texts of okapis and quaggas have one vector, all others another.
-    Right,
-    /// Reads it and says nothing.
-    Hangs,
-    /// Gives vectors of two numbers.
+pub(super) enum Behavior {
+    /// Texts about okapis and quaggas have one vector, all others another.
+    Embed,
+    /// Reads the request and does not answer.
+    Hang,
+    /// Returns vectors of two numbers.
     Short,
-    /// Gives one of numbers that are too large to be any.
+    /// Returns vectors with a number that is too large.
     Nan,
 }
 
-/// A server at a port of its own, until it is dropped: then nobody listens there.
+/// A server at its own port, which is free again after this is dropped.
 pub(super) struct Endpoint {
     url: String,
     shared: Arc<Shared>,
@@ -34,25 +34,26 @@ pub(super) struct Endpoint {
 
 #[derive(Default)]
 struct Shared {
-    does: AtomicU8,
-    asked: AtomicUsize,
+    behavior: AtomicU8,
+    requests: AtomicUsize,
     passages: AtomicUsize,
-    ends: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl Endpoint {
-    pub(super) fn new(does: Does) -> Self {
+    pub(super) fn new(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let shared = Arc::new(Shared { does: AtomicU8::new(does as u8), ..Shared::default() });
-        let seen = shared.clone();
+        let behavior = AtomicU8::new(behavior as u8);
+        let shared = Arc::new(Shared { behavior, ..Shared::default() });
+        let state = shared.clone();
         let thread = thread::spawn(move || {
-            while !seen.ends.load(Ordering::Relaxed) {
+            while !state.is_stopping.load(Ordering::Relaxed) {
                 match listener.accept() {
                     Ok((stream, _)) => {
-                        let seen = seen.clone();
-                        thread::spawn(move || answer(stream, &seen));
+                        let state = state.clone();
+                        thread::spawn(move || answer(stream, &state));
                     }
                     Err(_) => thread::sleep(Duration::from_millis(2)),
                 }
@@ -70,24 +71,24 @@ impl Endpoint {
         )
     }
 
-    pub(super) fn turn(&self, does: Does) {
-        self.shared.does.store(does as u8, Ordering::Relaxed);
+    pub(super) fn set_behavior(&self, behavior: Behavior) {
+        self.shared.behavior.store(behavior as u8, Ordering::Relaxed);
     }
 
-    /// How many requests there were.
-    pub(super) fn asked(&self) -> usize {
-        self.shared.asked.load(Ordering::Relaxed)
+    /// The number of requests so far.
+    pub(super) fn request_count(&self) -> usize {
+        self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// How many passages it has given vectors of; what is asked is none.
-    pub(super) fn passages(&self) -> usize {
+    /// The number of passages that were embedded so far. Queries do not count.
+    pub(super) fn passage_count(&self) -> usize {
         self.shared.passages.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::Relaxed);
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -95,22 +96,22 @@ impl Drop for Endpoint {
 fn answer(mut stream: TcpStream, shared: &Shared) {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let Some(asked) = request(&mut stream) else { return };
-    let does = shared.does.load(Ordering::Relaxed);
-    shared.asked.fetch_add(1, Ordering::Relaxed);
-    let texts = asked["input"].as_array().unwrap();
+    let Some(request) = read_request(&mut stream) else { return };
+    let behavior = shared.behavior.load(Ordering::Relaxed);
+    shared.requests.fetch_add(1, Ordering::Relaxed);
+    let texts = request["input"].as_array().unwrap();
     let is_striped = |text: &Value| {
         let text = text.as_str().unwrap();
         text.contains("okapi") || text.contains("quagga")
     };
-    let vector = |text: &Value| match (does, is_striped(text)) {
-        (it, _) if it == Does::Short as u8 => "[1,0]".to_owned(),
-        (it, _) if it == Does::Nan as u8 => "[1e999,0,0,0,0,0,0,0]".to_owned(),
+    let vector = |text: &Value| match (behavior, is_striped(text)) {
+        (it, _) if it == Behavior::Short as u8 => "[1,0]".to_owned(),
+        (it, _) if it == Behavior::Nan as u8 => "[1e999,0,0,0,0,0,0,0]".to_owned(),
         (_, true) => "[1,0,0,0,0,0,0,0.1]".to_owned(),
         (_, false) => "[0,1,0,0,0,0,0,0]".to_owned(),
     };
-    if does == Does::Hangs as u8 {
-        // Until whoever asks has left.
+    if behavior == Behavior::Hang as u8 {
+        // Wait until the client closes the connection.
         let _ = stream.read(&mut [0]);
         return;
     }
@@ -124,8 +125,8 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
 }
 
-/// What was posted, if it came whole.
-fn request(stream: &mut TcpStream) -> Option<Value> {
+/// Returns the posted JSON, if it arrived completely.
+fn read_request(stream: &mut TcpStream) -> Option<Value> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {

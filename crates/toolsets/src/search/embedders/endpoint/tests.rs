@@ -1,4 +1,4 @@
-//! The endpoint against a server that misbehaves in all the ways that servers do.
+//! Tests the endpoint with a server that misbehaves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// What the server does with one request.
-enum Does {
+/// The server's reaction to one request.
+enum Reaction {
     /// Gives each text the vector `[its length, 1, 0]`, and counts ten tokens a text.
-    Right,
+    Embed,
     /// The same, the last text first.
-    Backwards,
-    Answers(u16, &'static str, String),
-    /// Reads the request and says nothing.
-    Hangs,
-    /// Closes before, or in the middle of its answer.
-    Closes,
-    Cuts,
+    EmbedReversed,
+    Respond(u16, &'static str, String),
+    /// Reads the request and does not answer.
+    Hang,
+    /// Closes the connection before its answer, or in the middle of it.
+    Close,
+    CutShort,
 }
 
-/// A server that does one thing after another, and what it was asked.
+/// A server with a list of reactions, which records its requests.
 struct Server {
     url: String,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
     task: JoinHandle<()>,
 }
 
@@ -38,44 +38,44 @@ impl Drop for Server {
 }
 
 impl Server {
-    async fn new(does: Vec<Does>) -> Self {
+    async fn new(reactions: Vec<Reaction>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let kept = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = requests.clone();
         let task = tokio::spawn(async move {
-            let mut does = VecDeque::from(does);
+            let mut reactions = VecDeque::from(reactions);
             let mut hanging = Vec::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let (head, body) = request(&mut stream).await;
-                kept.lock().unwrap().push((head, body.clone()));
-                let answer = match does.pop_front().expect("it is not asked so often") {
-                    Does::Right => answer(200, "", &right(&body).to_string()),
-                    Does::Backwards => {
-                        let mut said = right(&body);
-                        said["data"].as_array_mut().unwrap().reverse();
-                        answer(200, "", &said.to_string())
+                log.lock().unwrap().push((head, body.clone()));
+                let answer = match reactions.pop_front().expect("an unexpected request") {
+                    Reaction::Embed => answer(200, "", &vectors_of(&body).to_string()),
+                    Reaction::EmbedReversed => {
+                        let mut vectors = vectors_of(&body);
+                        vectors["data"].as_array_mut().unwrap().reverse();
+                        answer(200, "", &vectors.to_string())
                     }
-                    Does::Answers(status, head, body) => answer(status, head, &body),
-                    Does::Hangs => {
+                    Reaction::Respond(status, head, body) => answer(status, head, &body),
+                    Reaction::Hang => {
                         hanging.push(stream);
                         continue;
                     }
-                    Does::Closes => continue,
-                    Does::Cuts => {
-                        let whole = answer(200, "", &right(&body).to_string());
+                    Reaction::Close => continue,
+                    Reaction::CutShort => {
+                        let whole = answer(200, "", &vectors_of(&body).to_string());
                         whole[..whole.len() - 20].to_owned()
                     }
                 };
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        Self { url, asked, task }
+        Self { url, requests, task }
     }
 
-    fn asked(&self) -> Vec<(String, Value)> {
-        self.asked.lock().unwrap().clone()
+    fn requests(&self) -> Vec<(String, Value)> {
+        self.requests.lock().unwrap().clone()
     }
 
     fn endpoint(&self, change: impl FnOnce(&mut EmbedderSettings)) -> EmbeddingEndpoint {
@@ -97,7 +97,11 @@ impl Server {
 async fn request(stream: &mut TcpStream) -> (String, Value) {
     let mut bytes = Vec::new();
     loop {
-        assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "it hung up");
+        assert_ne!(
+            stream.read_buf(&mut bytes).await.unwrap(),
+            0,
+            "the client closed the connection"
+        );
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let head = head.to_ascii_lowercase();
@@ -108,7 +112,7 @@ async fn request(stream: &mut TcpStream) -> (String, Value) {
     }
 }
 
-fn right(body: &Value) -> Value {
+fn vectors_of(body: &Value) -> Value {
     let texts = body["input"].as_array().unwrap();
     let data = texts.iter().enumerate().map(|(index, text)| {
         let length = text.as_str().unwrap().len();
@@ -120,32 +124,33 @@ fn right(body: &Value) -> Value {
 }
 
 fn answer(status: u16, head: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status} Said\r\n{head}content-length: {}\r\n\r\n{body}", body.len())
+    format!("HTTP/1.1 {status} Status\r\n{head}content-length: {}\r\n\r\n{body}", body.len())
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// What comes of two texts where the server does `does`, without where it is.
-async fn outcome(does: Vec<Does>, role: EmbeddingRole) -> (String, usize) {
-    let server = Server::new(does).await;
+/// Embeds two texts with a server of these `reactions`. Returns the outcome, with `URL` for the
+/// server's address, and the number of requests.
+async fn outcome(reactions: Vec<Reaction>, role: EmbeddingRole) -> (String, usize) {
+    let server = Server::new(reactions).await;
     let endpoint = server.endpoint(|_| {});
     let outcome = match endpoint.embed(&texts(&["a", "bb"]), role).await {
         Ok((vectors, usage)) => format!("{} vectors, {} tokens", vectors.len(), usage.tokens),
         Err(EmbedderUnavailable(why)) => why.replace(&server.url, "URL"),
     };
-    (outcome, server.asked().len())
+    (outcome, server.requests().len())
 }
 
 #[track_caller]
-fn check((outcome, asked): (String, usize), expected: &str, times: usize) {
-    assert_eq!((outcome.as_str(), asked), (expected, times));
+fn check((outcome, requests): (String, usize), expected: &str, expected_requests: usize) {
+    assert_eq!((outcome.as_str(), requests), (expected, expected_requests));
 }
 
 #[tokio::test]
-async fn texts_are_asked_for_in_batches_and_come_back_in_order() {
-    let server = Server::new(vec![Does::Backwards, Does::Right]).await;
+async fn texts_are_sent_in_batches_and_vectors_keep_their_order() {
+    let server = Server::new(vec![Reaction::EmbedReversed, Reaction::Embed]).await;
     let endpoint = server.endpoint(|settings| {
         settings.batch = 2;
         settings.shorten = true;
@@ -163,12 +168,12 @@ async fn texts_are_asked_for_in_batches_and_come_back_in_order() {
     }
     assert_eq!((vectors.len(), usage.tokens), (3, 30));
     assert!((usage.cost - 0.000_06).abs() < 1e-12, "{}", usage.cost);
-    let asked = server.asked();
-    assert!(asked[0].0.starts_with("post /v1/embeddings http/1.1\r\n"), "{}", asked[0].0);
-    assert!(asked[0].0.contains("\r\nauthorization: bearer sk-1"), "{}", asked[0].0);
+    let requests = server.requests();
+    assert!(requests[0].0.starts_with("post /v1/embeddings http/1.1\r\n"), "{}", requests[0].0);
+    assert!(requests[0].0.contains("\r\nauthorization: bearer sk-1"), "{}", requests[0].0);
     let first = json!({ "model": "small", "input": [" ", "abc"], "encoding_format": "float", "dimensions": 3 });
-    assert_eq!(asked[0].1, first);
-    assert_eq!(asked[1].1["input"], json!(["b"]));
+    assert_eq!(requests[0].1, first);
+    assert_eq!(requests[1].1["input"], json!(["b"]));
     assert_eq!(
         endpoint.space(),
         &VectorSpace { model: "small@127.0.0.1".to_owned(), dimensions: 3 }
@@ -176,12 +181,16 @@ async fn texts_are_asked_for_in_batches_and_come_back_in_order() {
 }
 
 #[tokio::test]
-async fn a_batch_is_asked_for_again_where_that_may_help() {
-    let limited = || Does::Answers(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned());
-    let broken = || Does::Answers(503, "", "<html>".to_owned());
-    let right = "2 vectors, 20 tokens";
-    check(outcome(vec![limited(), Does::Right], EmbeddingRole::Chunk).await, right, 2);
-    check(outcome(vec![broken(), broken(), Does::Right], EmbeddingRole::Chunk).await, right, 3);
+async fn a_batch_is_retried_after_a_temporary_error() {
+    let limited = || Reaction::Respond(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned());
+    let broken = || Reaction::Respond(503, "", "<html>".to_owned());
+    let success = "2 vectors, 20 tokens";
+    check(outcome(vec![limited(), Reaction::Embed], EmbeddingRole::Chunk).await, success, 2);
+    check(
+        outcome(vec![broken(), broken(), Reaction::Embed], EmbeddingRole::Chunk).await,
+        success,
+        3,
+    );
     let always = (0..5).map(|_| broken()).collect();
     check(outcome(always, EmbeddingRole::Chunk).await, "the endpoint URL answers 503, 5 times", 5);
     let why = "the endpoint URL answers 429: slow down";
@@ -189,98 +198,106 @@ async fn a_batch_is_asked_for_again_where_that_may_help() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_answer_is_said_to_be_so_at_once() {
-    let why = "the endpoint URL does not answer: there was no answer within 0.4 s";
+async fn a_request_without_an_answer_is_not_retried() {
+    let why = "the endpoint URL does not answer: timed out after 0.4 s";
     for role in [EmbeddingRole::Chunk, EmbeddingRole::Query] {
-        check(outcome(vec![Does::Hangs], role).await, why, 1);
-        for does in [Does::Closes, Does::Cuts] {
-            let (why, asked) = outcome(vec![does], role).await;
+        check(outcome(vec![Reaction::Hang], role).await, why, 1);
+        for reaction in [Reaction::Close, Reaction::CutShort] {
+            let (why, requests) = outcome(vec![reaction], role).await;
             assert!(why.starts_with("the endpoint URL does not answer: "), "{why}");
-            assert_eq!(asked, 1);
+            assert_eq!(requests, 1);
         }
     }
 }
 
 #[tokio::test]
-async fn whoever_searches_does_not_wait_for_an_endpoint_that_does_not_answer() {
-    let server =
-        Server::new(vec![Does::Hangs, Does::Right, Does::Right, Does::Hangs, Does::Right]).await;
+async fn a_query_does_not_wait_for_an_endpoint_that_did_not_answer_before() {
+    let server = Server::new(vec![
+        Reaction::Hang,
+        Reaction::Embed,
+        Reaction::Embed,
+        Reaction::Hang,
+        Reaction::Embed,
+    ])
+    .await;
     let mut endpoint = server.endpoint(|settings| settings.timeout_ms = 60_000);
     let one = texts(&["a"]);
-    let away = async |endpoint: &EmbeddingEndpoint| {
-        let begun = Instant::now();
+    let time_of_failure = async |endpoint: &EmbeddingEndpoint| {
+        let start = Instant::now();
         let Err(EmbedderUnavailable(why)) = endpoint.embed(&one, EmbeddingRole::Query).await else {
-            panic!("it is answered");
+            panic!("the query got vectors");
         };
-        assert!(why.ends_with("does not answer: there was no answer within 1.5 s"), "{why}");
-        begun.elapsed()
+        assert!(why.ends_with("does not answer: timed out after 1.5 s"), "{why}");
+        start.elapsed()
     };
-    let first = away(&endpoint).await;
+    let first = time_of_failure(&endpoint).await;
     assert!((1_400..1_900).contains(&first.as_millis()), "{first:?}");
-    let next = away(&endpoint).await;
+    let next = time_of_failure(&endpoint).await;
     assert!(next < Duration::from_millis(100), "{next:?}");
-    assert_eq!(server.asked().len(), 1);
-    // What is made in the background goes on, and where that is answered, queries are asked for.
+    assert_eq!(server.requests().len(), 1);
+    // Batches are still sent, and after an answer to one, queries are sent again.
     endpoint.embed(&one, EmbeddingRole::Chunk).await.unwrap();
     endpoint.embed(&one, EmbeddingRole::Query).await.unwrap();
-    away(&endpoint).await;
+    time_of_failure(&endpoint).await;
     endpoint.silence_pause = Duration::ZERO;
     endpoint.embed(&one, EmbeddingRole::Query).await.unwrap();
-    assert_eq!(server.asked().len(), 5);
+    assert_eq!(server.requests().len(), 5);
 }
 
 #[tokio::test]
-async fn an_endpoint_is_left_alone_for_as_long_as_it_says() {
+async fn a_retry_waits_for_the_time_in_retry_after() {
     let head = "retry-after: 0.2\r\n";
-    let server = Server::new(vec![Does::Answers(429, head, String::new()), Does::Right]).await;
+    let server =
+        Server::new(vec![Reaction::Respond(429, head, String::new()), Reaction::Embed]).await;
     let before = Instant::now();
     server.endpoint(|_| {}).embed(&texts(&["a"]), EmbeddingRole::Chunk).await.unwrap();
     assert!(before.elapsed() >= Duration::from_millis(200), "{:?}", before.elapsed());
-    let does = vec![Does::Answers(429, "retry-after: 3600\r\n", String::new())];
-    let why = "the endpoint URL answers 429, and wants to be left alone for 3600 s";
-    check(outcome(does, EmbeddingRole::Chunk).await, why, 1);
+    let reactions = vec![Reaction::Respond(429, "retry-after: 3600\r\n", String::new())];
+    let why = "the endpoint URL answers 429, and asks to retry after 3600 s";
+    check(outcome(reactions, EmbeddingRole::Chunk).await, why, 1);
 }
 
 #[tokio::test]
-async fn what_are_no_such_vectors_is_refused_and_not_asked_for_again() {
+async fn invalid_vectors_are_rejected_without_a_retry() {
     let one = |embedding: &str| format!(r#"{{"index":0,"embedding":{embedding}}}"#);
     let two = |embedding: &str| {
         format!(r#"{{"data":[{},{{"index":1,"embedding":[1,0,0]}}]}}"#, one(embedding))
     };
     let cases = [
-        (format!(r#"{{"data":[{}]}}"#, one("[1,0,0]")), "1 vectors for 2 texts"),
+        (format!(r#"{{"data":[{}]}}"#, one("[1,0,0]")), "1 vector for 2 texts"),
         (
             format!(r#"{{"data":[{0},{0}]}}"#, one("[1,0,0]")),
-            "a vector for the text 0, which is not there or has one",
+            "a vector for text 0, which does not exist or already has one",
         ),
         (two("[1,0]"), "a vector of 2 numbers, where `search.embedder.dimensions` is 3"),
-        (two("[0,0,0]"), "a vector of no direction, or with what is no number"),
+        (two("[0,0,0]"), "a vector that is zero or contains a value that is not a number"),
         (two("[NaN,0,0]"), "expected value at line 1 column 34"),
         (two("[null,0,0]"), "invalid type: null, expected f32 at line 1 column 37"),
         ("{}".to_owned(), "missing field `data` at line 1 column 2"),
         ("x".repeat(70_000), "more than 66752 bytes"),
     ];
     for (body, why) in cases {
-        let why = format!("the endpoint URL answers what are no such vectors: {why}");
-        check(outcome(vec![Does::Answers(200, "", body)], EmbeddingRole::Chunk).await, &why, 1);
+        let why = format!("the endpoint URL returned invalid vectors: {why}");
+        let reactions = vec![Reaction::Respond(200, "", body)];
+        check(outcome(reactions, EmbeddingRole::Chunk).await, &why, 1);
     }
-    // Whether that is too large is said by whoever reads it first.
+    // Either the JSON parser or our check rejects the number.
     let (large, _) =
-        outcome(vec![Does::Answers(200, "", two("[1e39,0,0]"))], EmbeddingRole::Chunk).await;
-    assert!(large.starts_with("the endpoint URL answers what are no such vectors: "), "{large}");
-    let refused = Does::Answers(400, "", r#"{"error":"no model `small`"}"#.to_owned());
+        outcome(vec![Reaction::Respond(200, "", two("[1e39,0,0]"))], EmbeddingRole::Chunk).await;
+    assert!(large.starts_with("the endpoint URL returned invalid vectors: "), "{large}");
+    let rejected = Reaction::Respond(400, "", r#"{"error":"no model `small`"}"#.to_owned());
     let why = "the endpoint URL answers 400: no model `small`";
-    check(outcome(vec![refused], EmbeddingRole::Chunk).await, why, 1);
+    check(outcome(vec![rejected], EmbeddingRole::Chunk).await, why, 1);
 }
 
 #[tokio::test]
-async fn nothing_is_asked_for_beyond_what_may_be_spent() {
-    let server = Server::new(vec![Does::Right, Does::Right]).await;
+async fn no_request_is_sent_beyond_the_cost_limit() {
+    let server = Server::new(vec![Reaction::Embed, Reaction::Embed]).await;
     let endpoint = server.endpoint(|settings| {
         settings.price = Some(Money(1_000.0));
         settings.cost_max = Some(Money(0.025));
     });
-    // Ten tokens a text, a thousandth each; what is guessed is less and made good afterwards.
+    // Ten tokens a text, a thousandth each. The estimate is lower, and is corrected afterwards.
     for _ in 0..2 {
         endpoint.embed(&texts(&["a"]), EmbeddingRole::Chunk).await.unwrap();
     }
@@ -288,40 +305,41 @@ async fn nothing_is_asked_for_beyond_what_may_be_spent() {
     let Err(EmbedderUnavailable(why)) =
         endpoint.embed(&texts(&[&long]), EmbeddingRole::Query).await
     else {
-        panic!("it is still asked");
+        panic!("the request was sent");
     };
-    let expected = "the endpoint URL is not asked any more: 0.0200 of the 0.025 that \
-                    `search.embedder.cost_max` allows is spent; raise it, or start the server again";
+    let expected = "requests to the endpoint URL have stopped: 0.0200 of the limit 0.025 in \
+                    `search.embedder.cost_max` is spent; raise it, or restart the server";
     assert_eq!(why.replace(&server.url, "URL"), expected);
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]
-async fn a_key_is_in_no_message() {
+async fn the_key_is_redacted_in_messages() {
     let quoting = r#"{"error":{"message":"bad: sk-secret"}}"#.to_owned();
-    let does = vec![Does::Answers(401, "", quoting.clone()), Does::Answers(400, "", quoting)];
-    let server = Server::new(does).await;
+    let reactions =
+        vec![Reaction::Respond(401, "", quoting.clone()), Reaction::Respond(400, "", quoting)];
+    let server = Server::new(reactions).await;
     let endpoint = server.endpoint(|settings| {
         settings.key_env = Some("A_KEY".to_owned());
         settings.take_secrets(|_| Some("sk-secret"));
     });
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for _ in 0..2 {
         let Err(EmbedderUnavailable(why)) =
             endpoint.embed(&texts(&["a"]), EmbeddingRole::Chunk).await
         else {
-            panic!("it is answered");
+            panic!("the request succeeded");
         };
-        said.push(why.replace(&server.url, "URL"));
+        messages.push(why.replace(&server.url, "URL"));
     }
-    let refused =
-        "the endpoint URL refuses us (401); look at the key in the environment variable `A_KEY`";
-    assert_eq!(said, [refused, "the endpoint URL answers 400: bad: [redacted]"]);
+    let denied =
+        "the endpoint URL denies access (401); check the key in the environment variable `A_KEY`";
+    assert_eq!(messages, [denied, "the endpoint URL answers 400: bad: [redacted]"]);
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_down_is_away_and_a_key_that_is_missing_is_said() {
-    // Its port is free again, and nobody listens there.
+async fn an_error_names_an_endpoint_that_is_down_and_a_missing_key() {
+    // The port is free again, and no process listens on it.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     drop(listener);
@@ -331,10 +349,10 @@ async fn an_endpoint_that_is_down_is_away_and_a_key_that_is_missing_is_said() {
         dimensions: Some(3),
         ..EmbedderSettings::default()
     };
-    let gone = EmbeddingEndpoint::new(&settings, &HttpFetcher::default()).unwrap();
-    let Err(EmbedderUnavailable(why)) = gone.embed(&texts(&["a"]), EmbeddingRole::Query).await
+    let down = EmbeddingEndpoint::new(&settings, &HttpFetcher::default()).unwrap();
+    let Err(EmbedderUnavailable(why)) = down.embed(&texts(&["a"]), EmbeddingRole::Query).await
     else {
-        panic!("somebody answers there");
+        panic!("another process answers there");
     };
     assert!(why.starts_with(&format!("the endpoint {url} does not answer: ")), "{why}");
     assert!(why.contains("refused"), "{why}");

@@ -52,9 +52,9 @@ impl DocumentStore {
     /// Returns all documents.
     pub(super) fn load(&self) -> Result<Vec<StoredDocument>, EngineError> {
         match self {
-            Self::Memory(kept) => {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(kept.values().cloned().collect())
+            Self::Memory(documents) => {
+                let documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(documents.values().cloned().collect())
             }
             Self::Folder(folder) => {
                 let entries = match fs::read_dir(folder) {
@@ -62,14 +62,14 @@ impl DocumentStore {
                     Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
                     Err(err) => return Err(unusable_error(folder, &err)),
                 };
-                let mut kept = Vec::new();
+                let mut documents = Vec::new();
                 for entry in entries {
                     let path = entry.map_err(|err| unusable_error(folder, &err))?.path();
                     if path.extension().is_some_and(|end| end == "json") {
-                        kept.extend(read(&path)?);
+                        documents.extend(read(&path)?);
                     }
                 }
-                Ok(kept)
+                Ok(documents)
             }
         }
     }
@@ -77,9 +77,9 @@ impl DocumentStore {
     /// Returns the document at `path`.
     pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, EngineError> {
         match self {
-            Self::Memory(kept) => {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(kept.get(path).cloned())
+            Self::Memory(documents) => {
+                let documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(documents.get(path).cloned())
             }
             Self::Folder(folder) => read(&document_path(folder, path)),
         }
@@ -93,13 +93,13 @@ impl DocumentStore {
         commit: impl FnOnce() -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         match self {
-            Self::Memory(kept) => {
+            Self::Memory(documents) => {
                 commit()?;
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                for (path, put) in changes {
-                    match put {
-                        Some(put) => drop(kept.insert(path, put)),
-                        None => drop(kept.remove(&path)),
+                let mut documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+                for (path, document) in changes {
+                    match document {
+                        Some(document) => drop(documents.insert(path, document)),
+                        None => drop(documents.remove(&path)),
                     }
                 }
                 Ok(())
@@ -133,11 +133,11 @@ fn apply_changes(folder: &Path, changes: DocumentChanges) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     ignore_missing(fs::remove_dir_all(folder.join(DONE_FOLDER)))?;
     fs::create_dir(folder.join(UNDO_FOLDER))?;
-    for (path, put) in changes {
+    for (path, document) in changes {
         let file = document_path(folder, &path);
         save_previous(folder, &file)?;
-        match put {
-            Some(put) => write(folder, put)?,
+        match document {
+            Some(document) => write(folder, document)?,
             None => ignore_missing(fs::remove_file(file))?,
         }
     }
@@ -186,9 +186,9 @@ fn document_path(folder: &Path, path: &str) -> PathBuf {
     folder.join(format!("{}.json", &hash[..32]))
 }
 
-fn write(folder: &Path, put: StoredDocument) -> io::Result<()> {
-    let to = document_path(folder, &put.path);
-    let StoredDocument { path, etag, lang, tags, text, metadata, stamp, .. } = put;
+fn write(folder: &Path, document: StoredDocument) -> io::Result<()> {
+    let to = document_path(folder, &document.path);
+    let StoredDocument { path, etag, lang, tags, text, metadata, stamp, .. } = document;
     let sort = String::from_utf8(stamp).unwrap_or_default();
     let written = DocumentFile { path, etag, lang, tags, text, sort, metadata };
     let mut file = NamedTempFile::new_in(folder)?;
@@ -208,7 +208,7 @@ fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
         Ok(written) => written,
         Err(err) => {
             // An unreadable document must not hide the others.
-            tracing::warn!("a document that was kept cannot be read: {}: {err}", file.display());
+            tracing::warn!("a stored document cannot be read: {}: {err}", file.display());
             return Ok(None);
         }
     };
@@ -228,5 +228,5 @@ fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
 
 fn unusable_error(path: &Path, err: &io::Error) -> EngineError {
     let path = path.display();
-    EngineError::Failed(format!("{path}, where documents are kept, cannot be used: {err}"))
+    EngineError::Failed(format!("the document store {path} cannot be used: {err}"))
 }

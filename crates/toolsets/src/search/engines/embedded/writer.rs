@@ -36,11 +36,11 @@ struct WriterState {
 impl EmbeddedWriter {
     pub(super) fn new(
         writer: index::SearchIndexWriter,
-        kept: Option<Arc<DocumentStore>>,
+        document_store: Option<Arc<DocumentStore>>,
         folder: Option<PathBuf>,
     ) -> Self {
-        let held = WriterState { writer, document_store: kept, changes: DocumentChanges::new() };
-        Self { state: Some(held), rejected: Vec::new(), folder, heartbeat: None }
+        let state = WriterState { writer, document_store, changes: DocumentChanges::new() };
+        Self { state: Some(state), rejected: Vec::new(), folder, heartbeat: None }
     }
 
     fn run<'w, T: Send + 'static>(
@@ -48,18 +48,19 @@ impl EmbeddedWriter {
         work: impl FnOnce(&mut WriterState) -> Result<T, EngineError> + Send + 'static,
     ) -> EngineFuture<'w, T> {
         Box::pin(async move {
-            let broken = || EngineError::Failed("what was being written was broken off".to_owned());
-            let mut held = self.state.take().ok_or_else(broken)?;
-            let (held, done) = blocking(move |_| {
-                let done = work(&mut held);
-                Ok((held, done))
+            let interrupted =
+                || EngineError::Failed("an earlier write was interrupted; try again".to_owned());
+            let mut state = self.state.take().ok_or_else(interrupted)?;
+            let (state, result) = blocking(move |_| {
+                let result = work(&mut state);
+                Ok((state, result))
             })
             .await?;
-            self.state = Some(held);
-            if let (Err(err), Some(folder)) = (&done, &self.folder) {
+            self.state = Some(state);
+            if let (Err(err), Some(folder)) = (&result, &self.folder) {
                 tracing::warn!("the index in `{}` was not written: {err}", folder.display());
             }
-            done
+            result
         })
     }
 }
@@ -67,9 +68,8 @@ impl EmbeddedWriter {
 impl EngineWriter for EmbeddedWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         Box::pin(async move {
-            let put = self.run(move |held| held.put(documents));
-            let refused = put.await?;
-            self.rejected.extend(refused);
+            let rejected = self.run(move |state| state.put(documents)).await?;
+            self.rejected.extend(rejected);
             Ok(())
         })
     }
@@ -79,11 +79,11 @@ impl EngineWriter for EmbeddedWriter {
     }
 
     fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
-        self.run(move |held| {
+        self.run(move |state| {
             for path in paths {
-                held.writer.remove(&path)?;
-                if held.document_store.is_some() {
-                    held.changes.insert(path, None);
+                state.writer.remove(&path)?;
+                if state.document_store.is_some() {
+                    state.changes.insert(path, None);
                 }
             }
             Ok(())
@@ -95,26 +95,26 @@ impl EngineWriter for EmbeddedWriter {
     }
 
     fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
-        self.run(move |held| Ok(held.writer.add_vectors(&vectors)?))
+        self.run(move |state| Ok(state.writer.add_vectors(&vectors)?))
     }
 
     fn publish_complete(&mut self, complete: bool) -> EngineFuture<'_, ()> {
         Box::pin(async move {
-            let told = self.run(move |held| {
-                held.writer.publish_status(complete)?;
-                Ok(held.writer.heartbeat())
+            let published = self.run(move |state| {
+                state.writer.publish_status(complete)?;
+                Ok(state.writer.heartbeat())
             });
-            let pulse = told.await?;
+            let heartbeat = published.await?;
             if self.heartbeat.is_none() {
                 self.heartbeat =
-                    pulse.map(|it| AbortOnDropHandle::new(tokio::spawn(send_heartbeats(it))));
+                    heartbeat.map(|it| AbortOnDropHandle::new(tokio::spawn(send_heartbeats(it))));
             }
             Ok(())
         })
     }
 
     fn release_resources(&mut self) -> EngineFuture<'_, ()> {
-        self.run(|held| Ok(held.writer.finish()?))
+        self.run(|state| Ok(state.writer.finish()?))
     }
 }
 
@@ -124,33 +124,33 @@ impl WriterState {
         &mut self,
         documents: Vec<StoredDocument>,
     ) -> Result<Vec<(StoredDocument, String)>, EngineError> {
-        let mut refused = Vec::new();
-        for put in documents {
-            match self.writer.put(&put.as_document()) {
+        let mut rejected = Vec::new();
+        for document in documents {
+            match self.writer.put(&document.as_document()) {
                 Ok(()) if self.document_store.is_some() => {
-                    self.changes.insert(put.path.clone(), Some(put));
+                    self.changes.insert(document.path.clone(), Some(document));
                 }
                 Ok(()) => {}
-                Err(IndexError::Refused(why)) => refused.push((put, why)),
+                Err(IndexError::Refused(why)) => rejected.push((document, why)),
                 Err(err) => return Err(err.into()),
             }
         }
-        Ok(refused)
+        Ok(rejected)
     }
 
     fn commit(&mut self) -> Result<(), EngineError> {
         let changes = take(&mut self.changes);
         match self.document_store.clone().filter(|_| !changes.is_empty()) {
-            Some(kept) => kept.apply(changes, || Ok(self.writer.commit()?)),
+            Some(store) => store.apply(changes, || Ok(self.writer.commit()?)),
             None => Ok(self.writer.commit()?),
         }
     }
 }
 
-async fn send_heartbeats(pulse: LeaderHeartbeat) {
+async fn send_heartbeats(heartbeat: LeaderHeartbeat) {
     loop {
         tokio::time::sleep(HEARTBEAT_EVERY).await;
-        let pulse = pulse.clone();
-        drop(tokio::task::spawn_blocking(move || pulse.beat()).await);
+        let heartbeat = heartbeat.clone();
+        drop(tokio::task::spawn_blocking(move || heartbeat.beat()).await);
     }
 }

@@ -14,7 +14,7 @@ pub(in crate::search::engines) struct PostgresAddress {
     /// The connection settings except the address.
     pub(super) config: Config,
     /// The addresses, in the order in which they are tried.
-    pub(super) places: Vec<DialAddress>,
+    pub(super) addresses: Vec<DialAddress>,
     /// The certificates to trust; `None` if the connection is not encrypted.
     pub(super) trust: Option<CertificateTrust>,
     /// The name of the server in messages.
@@ -35,9 +35,9 @@ impl PostgresAddress {
     pub(in crate::search::engines) fn parse(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { url, password_env, password, .. } = settings;
         if !(url.starts_with("postgresql://") || url.starts_with("postgres://")) {
-            return Err("begins neither with `postgresql://` nor `postgres://`".to_owned());
+            return Err("does not start with `postgresql://` or `postgres://`".to_owned());
         }
-        let (rest, said) = split_tls_params(url)?;
+        let (rest, tls) = split_tls_params(url)?;
         let mut config: Config = rest.parse().map_err(|err: tokio_postgres::Error| {
             use std::error::Error as _;
             let why = err.source().map_or_else(|| err.to_string(), ToString::to_string);
@@ -45,12 +45,12 @@ impl PostgresAddress {
         })?;
         if config.get_password().is_some() {
             return Err(format!(
-                "has a password in it, which would be shown; put it into the variable \
-                 {password_env}, or another that `password_env` names"
+                "contains a password, which would be visible; put it into the environment \
+                 variable {password_env}, or another one set by `password_env`"
             ));
         }
-        let places = places(&config)?;
-        let trust = said.trust(&places)?;
+        let addresses = addresses(&config)?;
+        let trust = tls.trust(&addresses)?;
         let mode = if trust.is_some() { SslMode::Require } else { SslMode::Disable };
         config.ssl_mode(mode).ssl_negotiation(SslNegotiation::Postgres);
         config.application_name("toolgate");
@@ -58,7 +58,7 @@ impl PostgresAddress {
             config.password(password);
         }
         let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
-        let named = match places.first() {
+        let display_name = match addresses.first() {
             Some(DialAddress::Port(host, port)) => {
                 format!("PostgreSQL `{database}` at {host}:{port}")
             }
@@ -67,7 +67,7 @@ impl PostgresAddress {
             }
             None => format!("PostgreSQL `{database}`"),
         };
-        Ok(Self { config, places, trust, display_name: named, password_env: password_env.clone() })
+        Ok(Self { config, addresses, trust, display_name, password_env: password_env.clone() })
     }
 }
 
@@ -76,70 +76,69 @@ fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let Some((url, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), TlsParams::default()));
     };
-    let mut said = TlsParams::default();
+    let mut tls = TlsParams::default();
     let mut rest = Vec::new();
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = || {
             let text = percent_encoding::percent_decode_str(value).decode_utf8();
-            text.map(String::from).map_err(|_| format!("has a `{name}` that is no UTF-8"))
+            text.map(String::from).map_err(|_| format!("has a `{name}` that is not UTF-8"))
         };
         match name {
-            "sslmode" => said.mode = Some(value()?),
-            "sslrootcert" => said.roots = Some(value()?),
+            "sslmode" => tls.mode = Some(value()?),
+            "sslrootcert" => tls.roots = Some(value()?),
             _ => rest.push(pair),
         }
     }
     let rest = rest.join("&");
     let url = if rest.is_empty() { url.to_owned() } else { format!("{url}?{rest}") };
-    Ok((url, said))
+    Ok((url, tls))
 }
 
 impl TlsParams {
-    fn trust(self, places: &[DialAddress]) -> Result<Option<CertificateTrust>, String> {
+    fn trust(self, addresses: &[DialAddress]) -> Result<Option<CertificateTrust>, String> {
         let verified = match self.roots.as_deref() {
             None | Some("system") => CertificateTrust::System,
             Some(file) => CertificateTrust::File(file.into()),
         };
         match self.mode.as_deref() {
-            None if places.iter().all(is_local) => Ok(None),
+            None if addresses.iter().all(is_local) => Ok(None),
             None | Some("verify-full") => Ok(Some(verified)),
             Some("disable") => Ok(None),
             Some("require") => Ok(Some(CertificateTrust::AnyCertificate)),
             Some(mode) => Err(format!(
-                "has the `sslmode` `{mode}`; it may be `disable`, `require` (encrypted, whoever \
-                 answers) or `verify-full`"
+                "has the `sslmode` `{mode}`; use `disable`, `require` (encrypted, certificate not \
+                 checked) or `verify-full`"
             )),
         }
     }
 }
 
-fn places(config: &Config) -> Result<Vec<DialAddress>, String> {
+fn addresses(config: &Config) -> Result<Vec<DialAddress>, String> {
     let ports = config.get_ports();
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-    let place = |(at, host): (usize, &Host)| match host {
+    let address = |(at, host): (usize, &Host)| match host {
         Host::Tcp(host) => DialAddress::Port(host.clone(), port(at)),
         Host::Unix(folder) => DialAddress::Socket(socket(folder, port(at))),
     };
-    let places: Vec<DialAddress> = config.get_hosts().iter().enumerate().map(place).collect();
-    if places.is_empty() {
-        return Err("names no host; for a Unix socket write `?host=/run/postgresql`".to_owned());
+    let addresses: Vec<DialAddress> = config.get_hosts().iter().enumerate().map(address).collect();
+    if addresses.is_empty() {
+        return Err("has no host; for a Unix socket write `?host=/run/postgresql`".to_owned());
     }
-    Ok(places)
+    Ok(addresses)
 }
 
 fn socket(folder: &Path, port: u16) -> std::path::PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
 }
 
-/// Returns true if `place` is on this machine.
-fn is_local(place: &DialAddress) -> bool {
-    match place {
+/// Returns true if `address` is on this machine.
+fn is_local(address: &DialAddress) -> bool {
+    match address {
         DialAddress::Socket(_) => true,
         DialAddress::Port(host, _) => {
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            host == "localhost"
-                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
         }
     }
 }
@@ -148,28 +147,28 @@ fn is_local(place: &DialAddress) -> bool {
 mod tests {
     use super::*;
 
-    fn read(url: &str) -> Result<(Vec<DialAddress>, Option<CertificateTrust>), String> {
+    fn parse(url: &str) -> Result<(Vec<DialAddress>, Option<CertificateTrust>), String> {
         let toml = serde_json::json!({ "url": url });
         let settings: PostgresSettings = serde_json::from_value(toml).unwrap();
-        PostgresAddress::parse(&settings).map(|address| (address.places, address.trust))
+        PostgresAddress::parse(&settings).map(|address| (address.addresses, address.trust))
     }
 
     #[test]
-    fn what_leaves_this_machine_is_encrypted_and_proven_unless_said_otherwise() {
-        let there = |host: &str| vec![DialAddress::Port(host.to_owned(), 5432)];
-        for (url, places, trust) in [
-            ("postgresql://u@localhost/db", there("localhost"), None),
-            ("postgresql://u@127.0.0.1/db", there("127.0.0.1"), None),
-            ("postgresql://u@db.example/db", there("db.example"), Some(CertificateTrust::System)),
-            ("postgresql://u@db.example/db?sslmode=disable", there("db.example"), None),
+    fn a_remote_connection_is_encrypted_and_verified_by_default() {
+        let port = |host: &str| vec![DialAddress::Port(host.to_owned(), 5432)];
+        for (url, addresses, trust) in [
+            ("postgresql://u@localhost/db", port("localhost"), None),
+            ("postgresql://u@127.0.0.1/db", port("127.0.0.1"), None),
+            ("postgresql://u@db.example/db", port("db.example"), Some(CertificateTrust::System)),
+            ("postgresql://u@db.example/db?sslmode=disable", port("db.example"), None),
             (
                 "postgresql://u@db.example/db?sslmode=require",
-                there("db.example"),
+                port("db.example"),
                 Some(CertificateTrust::AnyCertificate),
             ),
             (
                 "postgres://u@db.example/db?sslmode=verify-full&sslrootcert=%2Fa%20b.pem",
-                there("db.example"),
+                port("db.example"),
                 Some(CertificateTrust::File("/a b.pem".into())),
             ),
             (
@@ -178,21 +177,21 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(read(url).unwrap(), (places, trust), "{url}");
+            assert_eq!(parse(url).unwrap(), (addresses, trust), "{url}");
         }
     }
 
     #[test]
-    fn what_is_no_address_is_said_to_be_none() {
+    fn an_invalid_address_is_an_error_with_the_reason() {
         for (url, why) in [
-            ("mysql://u@h/db", "begins neither"),
+            ("mysql://u@h/db", "does not start with"),
             ("postgresql://u:secret@h/db", "PGPASSWORD"),
             ("postgresql://u@h/db?sslmode=prefer", "`prefer`"),
             ("postgresql://u@h:port/db", "cannot be read"),
-            ("postgresql:///db", "names no host"),
+            ("postgresql:///db", "has no host"),
         ] {
-            let said = read(url).unwrap_err();
-            assert!(said.contains(why) && !said.contains("secret"), "{url}: {said}");
+            let err = parse(url).unwrap_err();
+            assert!(err.contains(why) && !err.contains("secret"), "{url}: {err}");
         }
     }
 }

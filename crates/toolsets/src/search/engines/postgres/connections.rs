@@ -34,7 +34,7 @@ pub(super) struct ConnectionPool {
     connections_max: usize,
     permits: Semaphore,
     idle: Mutex<Vec<(PostgresConnection, Instant)>>,
-    secure: OnceLock<TlsClient>,
+    tls: OnceLock<TlsClient>,
 }
 
 /// A connection and the task that drives it.
@@ -72,7 +72,7 @@ impl ConnectionPool {
             connections_max,
             permits: Semaphore::new(connections_max),
             idle: Mutex::default(),
-            secure: OnceLock::new(),
+            tls: OnceLock::new(),
         }
     }
 
@@ -97,8 +97,8 @@ impl ConnectionPool {
             if since.elapsed() < CHECK_IDLE_AFTER {
                 return Ok(lent(connected));
             }
-            let lives = timeout(CONNECT_TIMEOUT, connected.client.check_connection()).await;
-            if matches!(lives, Ok(Ok(()))) {
+            let check = timeout(CONNECT_TIMEOUT, connected.client.check_connection()).await;
+            if matches!(check, Ok(Ok(()))) {
                 return Ok(lent(connected));
             }
         }
@@ -114,44 +114,43 @@ impl ConnectionPool {
         &self,
         within: Duration,
     ) -> Result<PostgresConnection, EngineError> {
-        let mut why = PostgresError::Unreachable("it is nowhere".to_owned());
-        for place in &self.address.places {
-            let connected = timeout(CONNECT_TIMEOUT, self.connect_to(place, within)).await;
+        let mut last = PostgresError::Unreachable("it has no address".to_owned());
+        for address in &self.address.addresses {
+            let connected = timeout(CONNECT_TIMEOUT, self.connect_to(address, within)).await;
             match connected.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT))) {
                 Ok(connected) => return Ok(connected),
-                Err(other) => why = other,
+                Err(err) => last = err,
             }
         }
-        Err(self.to_engine_error(&why))
+        Err(self.to_engine_error(&last))
     }
 
     async fn connect_to(
         &self,
-        place: &DialAddress,
+        address: &DialAddress,
         within: Duration,
     ) -> Result<PostgresConnection, PostgresError> {
         let config = &self.address.config;
-        let stream = dial(place, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
-        let connected = match (&self.address.trust, place) {
+        let stream = dial(address, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
+        let connected = match (&self.address.trust, address) {
             (None, _) | (_, DialAddress::Socket(_)) => {
                 let mut config = config.clone();
                 config.ssl_mode(tokio_postgres::config::SslMode::Disable);
                 start_connection(&config, stream, NoTls).await?
             }
             (Some(trust), DialAddress::Port(host, _)) => {
-                let secure = match self.secure.get() {
-                    Some(secure) => secure.clone(),
+                let tls = match self.tls.get() {
+                    Some(tls) => tls.clone(),
                     None => {
                         let trust = trust.clone();
                         // Reading certificates blocks.
-                        let made =
-                            tokio::task::spawn_blocking(move || TlsClient::new(&trust)).await;
-                        let made = made.unwrap_or_else(|err| Err(err.to_string()));
-                        let made = made.map_err(PostgresError::Unreachable)?;
-                        self.secure.get_or_init(|| made).clone()
+                        let tls = tokio::task::spawn_blocking(move || TlsClient::new(&trust)).await;
+                        let tls = tls.unwrap_or_else(|err| Err(err.to_string()));
+                        let tls = tls.map_err(PostgresError::Unreachable)?;
+                        self.tls.get_or_init(|| tls).clone()
                     }
                 };
-                start_connection(config, stream, PostgresTls { secure, host: host.clone() }).await?
+                start_connection(config, stream, PostgresTls { tls, host: host.clone() }).await?
             }
         };
         // The server cancels a statement after the time limit, or soon after the client is gone.
@@ -174,10 +173,10 @@ impl ConnectionPool {
         timeout(within, work).await.unwrap_or(Err(PostgresError::TimedOut(within)))
     }
 
-    /// Converts `trouble` to an error for callers.
-    pub(super) fn to_engine_error(&self, trouble: &PostgresError) -> EngineError {
+    /// Converts `err` to an error for callers.
+    pub(super) fn to_engine_error(&self, err: &PostgresError) -> EngineError {
         let user = self.address.config.get_user().unwrap_or("this user");
-        to_engine_error(trouble, &self.address.display_name, user, &self.address.password_env)
+        to_engine_error(err, &self.address.display_name, user, &self.address.password_env)
     }
 
     /// Returns the name of the server in messages.
@@ -188,16 +187,16 @@ impl ConnectionPool {
 
 impl LentConnection<'_> {
     /// Returns the connection to the pool, unless the error makes it unusable.
-    pub(super) fn give_back<T>(self, came: Result<T, PostgresError>) -> Result<T, EngineError> {
-        let Self { connection: client, connections, _permit } = self;
-        let good = match &came {
+    pub(super) fn give_back<T>(self, result: Result<T, PostgresError>) -> Result<T, EngineError> {
+        let Self { connection, connections, _permit } = self;
+        let is_usable = match &result {
             Ok(_) => true,
-            Err(trouble) => trouble.keeps_connection(),
+            Err(err) => err.keeps_connection(),
         };
-        if good && !client.client.is_closed() {
-            connections.lock_idle().push((client, Instant::now()));
+        if is_usable && !connection.client.is_closed() {
+            connections.lock_idle().push((connection, Instant::now()));
         }
-        came.map_err(|trouble| connections.to_engine_error(&trouble))
+        result.map_err(|err| connections.to_engine_error(&err))
     }
 }
 
@@ -220,7 +219,7 @@ where
 
 /// The TLS connector for the PostgreSQL client.
 struct PostgresTls {
-    secure: TlsClient,
+    tls: TlsClient,
     host: String,
 }
 
@@ -232,9 +231,7 @@ impl TlsConnect<DialedStream> for PostgresTls {
     type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
 
     fn connect(self, stream: DialedStream) -> Self::Future {
-        Box::pin(
-            async move { Ok(PostgresTlsStream(self.secure.connect(stream, &self.host).await?)) },
-        )
+        Box::pin(async move { Ok(PostgresTlsStream(self.tls.connect(stream, &self.host).await?)) })
     }
 }
 

@@ -71,15 +71,15 @@ pub(super) async fn remove_documents(
     if ids.is_empty() {
         return Ok(changes);
     }
-    let given: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
     let sums: Vec<String> =
         (1..=FIELDS).map(|at| format!("coalesce(sum(lengths[{at}]), 0)::bigint")).collect();
     let sql =
         format!("select count(*), {} from {chunks} where document = any($1)", sums.join(", "));
-    let row = client.query_typed_one(&sql, &given).await?;
-    let gone: i64 = row.get(0);
-    changes.chunks = -gone;
-    changes.removed_chunks = gone.cast_unsigned();
+    let row = client.query_typed_one(&sql, &params).await?;
+    let removed: i64 = row.get(0);
+    changes.chunks = -removed;
+    changes.removed_chunks = removed.cast_unsigned();
     for (at, length) in changes.lengths.iter_mut().enumerate() {
         *length = -row.get::<_, i64>(at + 1);
     }
@@ -87,7 +87,7 @@ pub(super) async fn remove_documents(
         "select word, count(*) from {chunks}, unnest(tsvector_to_array(words)) word
         where document = any($1) group by word"
     );
-    for row in client.query_typed(&sql, &given).await? {
+    for row in client.query_typed(&sql, &params).await? {
         changes.words.insert(row.get(0), -row.get::<_, i64>(1));
     }
     for sql in [
@@ -95,7 +95,7 @@ pub(super) async fn remove_documents(
         format!("delete from {chunks} where document = any($1)"),
         format!("delete from {documents} where id = any($1)"),
     ] {
-        client.execute_typed(&sql, &given).await?;
+        client.execute_typed(&sql, &params).await?;
     }
     Ok(changes)
 }
@@ -106,8 +106,8 @@ pub(super) async fn put_documents(
     tables: &NamespaceTables,
     documents: &[PreparedDocument],
 ) -> Result<(), PostgresError> {
-    let wanted: usize = documents.iter().map(|it| 1 + it.rows.len()).sum();
-    let mut ids = reserve_ids(client, tables, wanted).await?.into_iter();
+    let count: usize = documents.iter().map(|it| 1 + it.rows.len()).sum();
+    let mut ids = reserve_ids(client, tables, count).await?.into_iter();
     let mut id = || ids.next().unwrap_or_default();
     let numbered: Vec<(i64, &PreparedDocument)> = documents.iter().map(|it| (id(), it)).collect();
     let chunks: Vec<(i64, i64, &TextChunk, &ChunkRow)> = numbered
@@ -183,11 +183,11 @@ pub(super) async fn put_documents(
 async fn reserve_ids(
     client: &Client,
     tables: &NamespaceTables,
-    wanted: usize,
+    count: usize,
 ) -> Result<Vec<i64>, PostgresError> {
-    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
     let sql = format!("select nextval('{}') from generate_series(1, $1)", tables.table("ids"));
-    let rows = client.query_typed(&sql, &[(&wanted, Type::INT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&count, Type::INT8)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

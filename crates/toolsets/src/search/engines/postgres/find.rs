@@ -39,45 +39,43 @@ type QueryParam<'g> = (&'g (dyn ToSql + Sync), Type);
 pub(super) async fn candidates(
     client: &mut Client,
     tables: &NamespaceTables,
-    sought: &EngineQuery,
+    query: &EngineQuery,
 ) -> Result<PostgresCandidates, PostgresError> {
     let work = client.build_transaction();
     let work = work.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
     let (averages, approximate) = index_stats(&work, tables).await?;
-    let question = match &sought.query {
+    let question = match &query.query {
         Some(query) => Some(analyze_query(&work, tables, query, averages.chunks).await?),
         None => None,
     };
     let mut by_words = HashSet::new();
     if let Some(question) = &question {
-        by_words.extend(find_by_words(&work, tables, question, &averages, sought).await?);
+        by_words.extend(find_by_words(&work, tables, question, &averages, query).await?);
     }
     let mut ids: HashSet<i64> = by_words.clone();
     let mut by_vectors = HashSet::new();
-    let spaces = [
-        (Some(&tables.near), &sought.static_vector),
-        (tables.model.as_ref(), &sought.model_vector),
-    ];
+    let spaces =
+        [(Some(&tables.near), &query.static_vector), (tables.model.as_ref(), &query.model_vector)];
     for ((space, vector), approximate) in spaces.into_iter().zip(approximate) {
         let (Some(space), Some(vector)) = (space, vector) else { continue };
         if vector.len() != space.dimensions {
             return Err(PostgresError::Rejected(format!(
-                "the vector has {} numbers; those of this index have {}",
+                "the vector has {} numbers; vectors of this index have {}",
                 vector.len(),
                 space.dimensions
             )));
         }
-        by_vectors.extend(nearest(&work, tables, space, vector, sought, approximate).await?);
+        by_vectors.extend(nearest(&work, tables, space, vector, query, approximate).await?);
     }
     ids.extend(&by_vectors);
     let mut ids: Vec<i64> = ids.into_iter().collect();
     ids.sort_unstable();
     let empty = WeighedQuestion::new("", 0, |_| 0);
-    let counted = question.as_ref().unwrap_or(&empty);
-    let mut candidates = read_candidates(&work, tables, sought, &ids, counted).await?;
+    let question_or_empty = question.as_ref().unwrap_or(&empty);
+    let mut candidates = read_candidates(&work, tables, query, &ids, question_or_empty).await?;
     work.commit().await?;
     if let Some(question) = &question {
-        keep_best(&mut candidates, question, &averages, &by_vectors, sought.limit);
+        keep_best(&mut candidates, question, &averages, &by_vectors, query.limit);
     }
     Ok(PostgresCandidates { question, averages, candidates })
 }
@@ -93,8 +91,8 @@ fn keep_best(
     let score = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
     let mut scores: Vec<f32> = candidates.iter().map(score).collect();
     scores.sort_unstable_by(|a, b| b.total_cmp(a));
-    let least = scores.get(limit.saturating_sub(1)).copied().unwrap_or(0.0);
-    candidates.retain(|it| score(it) >= least || by_vectors.contains(&it.key.cast_signed()));
+    let score_min = scores.get(limit.saturating_sub(1)).copied().unwrap_or(0.0);
+    candidates.retain(|it| score(it) >= score_min || by_vectors.contains(&it.key.cast_signed()));
 }
 
 /// Returns the statistics of the index, and for each vector space whether its approximate index can
@@ -121,7 +119,7 @@ async fn index_stats(
 }
 
 fn missing_index_error() -> PostgresError {
-    PostgresError::Unusable("has the index no more; try again".to_owned())
+    PostgresError::Unusable("no longer has the index; try again".to_owned())
 }
 
 async fn analyze_query(
@@ -145,38 +143,38 @@ async fn find_by_words(
     tables: &NamespaceTables,
     question: &WeighedQuestion,
     averages: &IndexStatistics,
-    sought: &EngineQuery,
+    query: &EngineQuery,
 ) -> Result<Vec<i64>, PostgresError> {
     let words: Vec<&str> = question.concepts.iter().map(|it| it.word.as_str()).collect();
     let sql = format!("select word, holding from {} where word = any($1)", tables.table("words"));
-    let mut held: Vec<(i64, String)> = client
+    let mut frequencies: Vec<(i64, String)> = client
         .query_typed(&sql, &[(&words, Type::TEXT_ARRAY)])
         .await?
         .iter()
         .map(|row| (row.get(1), row.get(0)))
         .collect();
-    held.sort_unstable();
-    let mut together = 0;
-    let mut looked_up: Vec<String> = Vec::new();
-    for (holding, word) in &held {
-        together += holding.max(&0).cast_unsigned();
-        if looked_up.is_empty() || together <= WORD_CHUNKS_MAX {
-            looked_up.push(rows::quote_word(word));
+    frequencies.sort_unstable();
+    let mut total = 0;
+    let mut search_words: Vec<String> = Vec::new();
+    for (holding, word) in &frequencies {
+        total += holding.max(&0).cast_unsigned();
+        if search_words.is_empty() || total <= WORD_CHUNKS_MAX {
+            search_words.push(rows::quote_word(word));
         }
     }
-    if looked_up.is_empty() {
+    if search_words.is_empty() {
         return Ok(Vec::new());
     }
-    let looked_up = looked_up.join(" | ");
-    let limit = sql_limit(sought.limit * OVERFETCH_FACTOR);
-    let (prefixes, tags) = filter_params(&sought.filter);
-    let mut given: Vec<QueryParam<'_>> = vec![
-        (&looked_up, Type::TEXT),
+    let search_words = search_words.join(" | ");
+    let limit = sql_limit(query.limit * OVERFETCH_FACTOR);
+    let (prefixes, tags) = filter_params(&query.filter);
+    let mut params: Vec<QueryParam<'_>> = vec![
+        (&search_words, Type::TEXT),
         (&limit, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
         (&tags, Type::TEXT_ARRAY),
     ];
-    let known: HashSet<&str> = held.iter().map(|(_, word)| word.as_str()).collect();
+    let known: HashSet<&str> = frequencies.iter().map(|(_, word)| word.as_str()).collect();
     let weighed: Vec<(String, f32)> = question
         .concepts
         .iter()
@@ -186,8 +184,8 @@ async fn find_by_words(
     let mut counts = String::new();
     let mut score = String::new();
     for (at, (word, rarity)) in weighed.iter().enumerate() {
-        given.push((word, Type::TEXT));
-        let parameter = given.len();
+        params.push((word, Type::TEXT));
+        let parameter = params.len();
         // A word in the body counts 1, in a name 3. Repetitions count less and less.
         let _ = write!(
             counts,
@@ -208,10 +206,10 @@ async fn find_by_words(
         where c.words @@ $1::text::tsquery {}
         order by {score} desc, c.id limit $2",
         tables.table("chunks"),
-        filter_join(tables, &sought.filter),
-        filter_condition(&sought.filter)
+        filter_join(tables, &query.filter),
+        filter_condition(&query.filter)
     );
-    Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
+    Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }
 
 /// Returns the chunks with the nearest vectors to `vector` in `space`.
@@ -220,32 +218,32 @@ async fn nearest(
     tables: &NamespaceTables,
     space: &VectorTable,
     vector: &[f32],
-    sought: &EngineQuery,
+    query: &EngineQuery,
     approximate: bool,
 ) -> Result<Vec<i64>, PostgresError> {
-    let limit = sql_limit(sought.limit);
+    let limit = sql_limit(query.limit);
     let chunks = tables.table("chunks");
     let vectors = tables.vector_table(space);
-    let unlike =
+    let distance =
         format!("v.vector {} $1::real[]::{}", tables.distance_operator(), tables.vector_type());
-    let nowhere = DocumentFilter::default();
-    if approximate && sought.filter == nowhere {
-        let more = (2 * limit).clamp(100, 1_000);
-        client.batch_execute(&format!("set local hnsw.ef_search = {more}")).await?;
+    let no_filter = DocumentFilter::default();
+    if approximate && query.filter == no_filter {
+        let ef_search = (2 * limit).clamp(100, 1_000);
+        client.batch_execute(&format!("set local hnsw.ef_search = {ef_search}")).await?;
         let sql = format!(
             "with near as materialized (
-                select hash, {unlike} as unlike from {vectors} v order by {unlike} limit {more}
+                select hash, {distance} as distance from {vectors} v order by {distance} limit {ef_search}
             )
-            select c.id from near join {chunks} c using (hash) order by unlike, c.id limit $2"
+            select c.id from near join {chunks} c using (hash) order by distance, c.id limit $2"
         );
-        let given: [QueryParam<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
-        let found = client.query_typed(&sql, &given).await?;
-        if found.len() >= sought.limit {
+        let params: [QueryParam<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
+        let found = client.query_typed(&sql, &params).await?;
+        if found.len() >= query.limit {
             return Ok(found.iter().map(|row| row.get(0)).collect());
         }
     }
-    let (prefixes, tags) = filter_params(&sought.filter);
-    let given: [QueryParam<'_>; 4] = [
+    let (prefixes, tags) = filter_params(&query.filter);
+    let params: [QueryParam<'_>; 4] = [
         (&vector, Type::FLOAT4_ARRAY),
         (&limit, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
@@ -254,19 +252,19 @@ async fn nearest(
     // Adding 0 keeps PostgreSQL from using the approximate index.
     let sql = format!(
         "select c.id from {chunks} c {} join {vectors} v on v.hash = c.hash
-        where true {} order by ({unlike}) + 0, c.id limit $2",
-        filter_join(tables, &sought.filter),
-        filter_condition(&sought.filter)
+        where true {} order by ({distance}) + 0, c.id limit $2",
+        filter_join(tables, &query.filter),
+        filter_condition(&query.filter)
     );
-    Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
+    Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }
 
 /// The condition of a filter, with the parameters 3 and 4.
-const ONLY: &str = "and (cardinality($3::text[]) = 0
+const FILTER_CONDITION: &str = "and (cardinality($3::text[]) = 0
         or exists (select from unnest($3::text[]) p where starts_with(d.path, p)))
     and d.folded @> $4::text[]";
 
-/// Returns the join that [`ONLY`] needs, empty without a filter.
+/// Returns the join that [`FILTER_CONDITION`] needs, empty without a filter.
 fn filter_join(tables: &NamespaceTables, filter: &DocumentFilter) -> String {
     if *filter == DocumentFilter::default() {
         return String::new();
@@ -275,10 +273,10 @@ fn filter_join(tables: &NamespaceTables, filter: &DocumentFilter) -> String {
 }
 
 fn filter_condition(filter: &DocumentFilter) -> &'static str {
-    if *filter == DocumentFilter::default() { "" } else { ONLY }
+    if *filter == DocumentFilter::default() { "" } else { FILTER_CONDITION }
 }
 
-/// Returns the parameters of [`ONLY`].
+/// Returns the parameters of [`FILTER_CONDITION`].
 fn filter_params(filter: &DocumentFilter) -> (Vec<String>, Vec<String>) {
     let prefixes = filter.prefixes.iter().map(|it| rows::without_nul(it).into_owned()).collect();
     let tags = filter.tags.iter().map(|it| rows::without_nul(it).to_ascii_lowercase()).collect();
@@ -289,11 +287,11 @@ fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// The columns of chunks `c` and documents `d` that [`read_shown`] reads.
-const SHOWN: &str = "c.id, d.path, c.first, c.last, c.kind, c.names, c.within, c.head, d.lang,
-    d.tags, d.etag, d.committed";
+/// The columns of chunks `c` and documents `d` that [`read_summary`] reads.
+const SUMMARY_COLUMNS: &str = "c.id, d.path, c.first, c.last, c.kind, c.names, c.within, c.head,
+    d.lang, d.tags, d.etag, d.committed";
 
-fn read_shown(row: &Row) -> ChunkSummary {
+fn read_summary(row: &Row) -> ChunkSummary {
     let line = |at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
     ChunkSummary {
         path: row.get(1),
@@ -314,22 +312,22 @@ fn read_shown(row: &Row) -> ChunkSummary {
 async fn read_candidates(
     client: &impl GenericClient,
     tables: &NamespaceTables,
-    sought: &EngineQuery,
+    query: &EngineQuery,
     ids: &[i64],
     question: &WeighedQuestion,
 ) -> Result<Vec<Candidate>, PostgresError> {
-    let mut given: Vec<QueryParam<'_>> = vec![(&ids, Type::INT8_ARRAY)];
+    let mut params: Vec<QueryParam<'_>> = vec![(&ids, Type::INT8_ARRAY)];
     let empty: Vec<f32> = Vec::new();
-    let near = sought.static_vector.as_ref();
-    let model = sought.model_vector.as_ref().filter(|_| tables.model.is_some());
-    given.push((near.unwrap_or(&empty), Type::FLOAT4_ARRAY));
-    given.push((model.unwrap_or(&empty), Type::FLOAT4_ARRAY));
-    let likeness = |there: bool, of: &str, parameter: usize| {
-        if !there {
-            return format!("null::float8 where_{of}");
+    let near = query.static_vector.as_ref();
+    let model = query.model_vector.as_ref().filter(|_| tables.model.is_some());
+    params.push((near.unwrap_or(&empty), Type::FLOAT4_ARRAY));
+    params.push((model.unwrap_or(&empty), Type::FLOAT4_ARRAY));
+    let cosine = |is_wanted: bool, of: &str, parameter: usize| {
+        if !is_wanted {
+            return format!("null::float8 cosine_{of}");
         }
         format!(
-            "-({of}.vector {} ${parameter}::real[]::{}) where_{of}",
+            "-({of}.vector {} ${parameter}::real[]::{}) cosine_{of}",
             tables.distance_operator(),
             tables.vector_type()
         )
@@ -339,35 +337,35 @@ async fn read_candidates(
         .as_ref()
         .map_or_else(|| tables.vector_table(&tables.near), |space| tables.vector_table(space));
     let sql = format!(
-        "select {SHOWN}, c.texts, {}, {}
+        "select {SUMMARY_COLUMNS}, c.texts, {}, {}
         from {} c join {} d on d.id = c.document
         left join {} near on near.hash = c.hash
         left join {model_table} model on model.hash = c.hash
         where c.id = any($1) and $2::real[] is not null and $3::real[] is not null",
-        likeness(near.is_some(), "near", 2),
-        likeness(model.is_some(), "model", 3),
+        cosine(near.is_some(), "near", 2),
+        cosine(model.is_some(), "model", 3),
         tables.table("chunks"),
         tables.table("documents"),
         tables.vector_table(&tables.near),
     );
-    let rows = client.query_typed(&sql, &given).await?;
+    let rows = client.query_typed(&sql, &params).await?;
     Ok(rows.iter().map(|row| read_candidate(row, question)).collect())
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "a cosine was of such numbers")]
+#[allow(clippy::cast_possible_truncation, reason = "the vectors are f32, too")]
 fn read_candidate(row: &Row, question: &WeighedQuestion) -> Candidate {
     let texts: Vec<&str> = row.get(12);
     let texts: ChunkTexts<'_> =
         std::array::from_fn(|at| texts.get(at).copied().unwrap_or_default());
     let (counts, lengths) = count_words(question, &texts);
-    let likeness = |at: usize| row.get::<_, Option<f64>>(at).map(|it| it as f32);
+    let cosine = |at: usize| row.get::<_, Option<f64>>(at).map(|it| it as f32);
     Candidate {
         key: row.get::<_, i64>(0).cast_unsigned(),
         counts,
         lengths,
-        static_cosine: likeness(13).unwrap_or_default(),
-        model_cosine: likeness(14),
-        summary: read_shown(row),
+        static_cosine: cosine(13).unwrap_or_default(),
+        model_cosine: cosine(14),
+        summary: read_summary(row),
     }
 }
 
@@ -401,8 +399,8 @@ pub(super) async fn documents(
 ) -> Result<BTreeMap<String, StoredVersion>, PostgresError> {
     let sql = format!("select path, stamp, etag from {}", tables.table("documents"));
     let rows = client.query_typed(&sql, &[]).await?;
-    let known = |row: &Row| (row.get(0), StoredVersion { stamp: row.get(1), etag: row.get(2) });
-    Ok(rows.iter().map(known).collect())
+    let version = |row: &Row| (row.get(0), StoredVersion { stamp: row.get(1), etag: row.get(2) });
+    Ok(rows.iter().map(version).collect())
 }
 
 pub(super) async fn status(
@@ -442,7 +440,7 @@ pub(super) async fn status(
 pub(super) async fn pending_chunks(
     client: &Client,
     tables: &NamespaceTables,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<PendingChunk>, PostgresError> {
     let Some(space) = &tables.model else { return Ok(Vec::new()) };
     let sql = format!(
@@ -454,8 +452,8 @@ pub(super) async fn pending_chunks(
         tables.table("documents"),
         tables.vector_table(space)
     );
-    let rows = client.query_typed(&sql, &[(&sql_limit(most), Type::INT8)]).await?;
-    let mut known = HashSet::new();
+    let rows = client.query_typed(&sql, &[(&sql_limit(limit), Type::INT8)]).await?;
+    let mut seen = HashSet::new();
     let line = |row: &Row, at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
     let read = |row: &Row| PendingChunk {
         hash: ChunkHash(row.get::<_, i64>(0).cast_unsigned()),
@@ -463,7 +461,7 @@ pub(super) async fn pending_chunks(
         first: line(row, 2),
         last: line(row, 3),
     };
-    Ok(rows.iter().map(read).filter(|it| known.insert(it.hash)).collect())
+    Ok(rows.iter().map(read).filter(|it| seen.insert(it.hash)).collect())
 }
 
 pub(super) async fn find_definitions(
@@ -473,32 +471,34 @@ pub(super) async fn find_definitions(
     filter: &DocumentFilter,
     limit: usize,
 ) -> Result<Vec<NamedDefinition>, PostgresError> {
-    let Some(asked) = NameQuery::parse(name) else { return Ok(Vec::new()) };
+    let Some(name_query) = NameQuery::parse(name) else { return Ok(Vec::new()) };
     let names = tables.table("names");
     let mut symbols: Vec<String> = Vec::new();
-    if asked.edits_max() > 0 {
-        // The lengths differ at most by the letters that may be wrong. There is slack for letters
-        // of several bytes.
+    if name_query.edits_max() > 0 {
+        // The lengths differ at most by the number of edits, with slack for letters of several
+        // bytes.
         let sql = format!(
             "select distinct symbol from {names}
             where length(symbol) between length($1) - 2 and length($1) + 2"
         );
-        let symbol = asked.symbol();
-        let given: [QueryParam<'_>; 1] = [(&symbol, Type::TEXT)];
-        let rows = client.query_typed(&sql, &given).await?;
-        let like =
-            rows.iter().map(|row| row.get(0)).filter(|it: &String| asked.distance(it).is_some());
-        symbols.extend(like);
+        let symbol = name_query.symbol();
+        let params: [QueryParam<'_>; 1] = [(&symbol, Type::TEXT)];
+        let rows = client.query_typed(&sql, &params).await?;
+        let similar = rows
+            .iter()
+            .map(|row| row.get(0))
+            .filter(|it: &String| name_query.distance(it).is_some());
+        symbols.extend(similar);
     }
     let words: Vec<String> =
-        asked.words().iter().map(|word| format!("{}:A", rows::quote_word(word))).collect();
+        name_query.words().iter().map(|word| format!("{}:A", rows::quote_word(word))).collect();
     let words = words.join(" & ");
     let (prefixes, tags) = filter_params(filter);
-    let symbol = rows::symbol_key(asked.symbol());
-    let most = DEFINITIONS_MAX;
-    let given: [QueryParam<'_>; 6] = [
+    let symbol = rows::symbol_key(name_query.symbol());
+    let definitions_max = DEFINITIONS_MAX;
+    let params: [QueryParam<'_>; 6] = [
         (&symbol, Type::TEXT),
-        (&most, Type::INT8),
+        (&definitions_max, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
         (&tags, Type::TEXT_ARRAY),
         (&words, Type::TEXT),
@@ -506,21 +506,21 @@ pub(super) async fn find_definitions(
     ];
     let chunks = tables.table("chunks");
     let documents = tables.table("documents");
-    let by = |of_names: &str| {
+    let by = |condition: &str| {
         format!(
             "(select c.id from {names} n join {chunks} c on c.id = n.chunk
-            join {documents} d on d.id = c.document where {of_names} {ONLY} limit $2)"
+            join {documents} d on d.id = c.document where {condition} {FILTER_CONDITION} limit $2)"
         )
     };
     let sql = format!(
-        "select distinct on (c.id) {SHOWN} from {chunks} c join {documents} d on d.id = c.document
+        "select distinct on (c.id) {SUMMARY_COLUMNS} from {chunks} c join {documents} d on d.id = c.document
         where c.id in ({} union {} union {} union
             (select c.id from {chunks} c join {documents} d on d.id = c.document
-            where $5 <> '' and c.words @@ $5::text::tsquery {ONLY} limit $2))",
+            where $5 <> '' and c.words @@ $5::text::tsquery {FILTER_CONDITION} limit $2))",
         by("n.symbol = $1"),
         by("starts_with(n.symbol, $1)"),
         by("n.symbol = any($6)"),
     );
-    let rows = client.query_typed(&sql, &given).await?;
-    Ok(asked.best_matches(rows.iter().map(read_shown), limit))
+    let rows = client.query_typed(&sql, &params).await?;
+    Ok(name_query.best_matches(rows.iter().map(read_summary), limit))
 }

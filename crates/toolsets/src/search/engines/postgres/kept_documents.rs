@@ -17,18 +17,18 @@ pub(super) async fn store_documents(
     let sql = "insert into toolgate_search.kept
         select $1, * from unnest($2::text[], $3::bytea[])
         on conflict (namespace, path) do update set document = excluded.document";
-    let written = |it: &PreparedDocument| {
+    let encoded = |it: &PreparedDocument| {
         let kept = KeptDocument::from_stored(&it.put);
         serde_json::to_vec(&kept).map_err(|err| PostgresError::Rejected(err.to_string()))
     };
     let paths: Vec<&String> = documents.iter().map(|it| &it.put.path).collect();
-    let written: Vec<Vec<u8>> = documents.iter().map(written).collect::<Result<_, _>>()?;
-    let given: [(&(dyn ToSql + Sync), Type); 3] = [
+    let encoded: Vec<Vec<u8>> = documents.iter().map(encoded).collect::<Result<_, _>>()?;
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
         (&tables.namespace, Type::INT4),
         (&paths, Type::TEXT_ARRAY),
-        (&written, Type::BYTEA_ARRAY),
+        (&encoded, Type::BYTEA_ARRAY),
     ];
-    client.execute_typed(sql, &given).await?;
+    client.execute_typed(sql, &params).await?;
     Ok(())
 }
 
@@ -40,9 +40,9 @@ pub(super) async fn load_documents(
 ) -> Result<Vec<StoredDocument>, PostgresError> {
     let sql = "select document from toolgate_search.kept
         where namespace = $1 and path = coalesce($2, path)";
-    let given: [(&(dyn ToSql + Sync), Type); 2] =
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
         [(&tables.namespace, Type::INT4), (&path, Type::TEXT)];
-    let rows = client.query_typed(sql, &given).await?;
+    let rows = client.query_typed(sql, &params).await?;
     let rows: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
     let read = |row: &Vec<u8>| {
         let kept: KeptDocument = serde_json::from_slice(row).ok()?;

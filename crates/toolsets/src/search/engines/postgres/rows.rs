@@ -49,7 +49,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, PostgresError> {
     spawn_blocking(work)
         .await
-        .map_err(|err| PostgresError::Rejected(format!("it was given up: {err}")))
+        .map_err(|err| PostgresError::Rejected(format!("the work was aborted: {err}")))
 }
 
 /// Returns a key for the document at `path`, because a path may be too long for an index.
@@ -156,7 +156,7 @@ fn weight_label(field: usize) -> u16 {
 /// of each field.
 fn encode_words(texts: &ChunkTexts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
     // PostgreSQL requires the words in the order of their bytes.
-    let mut places: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+    let mut positions: BTreeMap<String, Vec<u16>> = BTreeMap::new();
     let mut lengths = [0_i32; FIELDS];
     let mut bytes = 0;
     for (field, text) in texts.iter().enumerate() {
@@ -165,35 +165,35 @@ fn encode_words(texts: &ChunkTexts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS])
             if bytes > WORDS_BYTES_MAX {
                 return;
             }
-            let of_word = match places.get_mut(word) {
-                Some(of_word) => of_word,
+            let word_positions = match positions.get_mut(word) {
+                Some(word_positions) => word_positions,
                 None => {
                     // A word also takes the number of its positions, and a byte of padding if its
                     // length is odd.
                     bytes += word.len() + 3;
-                    places.entry(word.to_owned()).or_default()
+                    positions.entry(word.to_owned()).or_default()
                 }
             };
-            if of_word.len() < POSITIONS_MAX {
+            if word_positions.len() < POSITIONS_MAX {
                 bytes += 2;
                 // Only the number and the labels of positions are used, so each word counts its
                 // own.
-                let place = u16::try_from(of_word.len() + 1).unwrap_or(u16::MAX);
-                of_word.push(weight_label(field) | place);
+                let position = u16::try_from(word_positions.len() + 1).unwrap_or(u16::MAX);
+                word_positions.push(weight_label(field) | position);
             }
         });
     }
-    let mut sent = Vec::new();
-    sent.extend(u32::try_from(places.len()).unwrap_or(u32::MAX).to_be_bytes());
-    for (word, of_word) in &places {
-        sent.extend(word.as_bytes());
-        sent.push(0);
-        sent.extend(u16::try_from(of_word.len()).unwrap_or(u16::MAX).to_be_bytes());
-        for place in of_word {
-            sent.extend(place.to_be_bytes());
+    let mut encoded = Vec::new();
+    encoded.extend(u32::try_from(positions.len()).unwrap_or(u32::MAX).to_be_bytes());
+    for (word, word_positions) in &positions {
+        encoded.extend(word.as_bytes());
+        encoded.push(0);
+        encoded.extend(u16::try_from(word_positions.len()).unwrap_or(u16::MAX).to_be_bytes());
+        for position in word_positions {
+            encoded.extend(position.to_be_bytes());
         }
     }
-    (sent, places.into_keys().collect(), lengths)
+    (encoded, positions.into_keys().collect(), lengths)
 }
 
 /// Returns a quoted word for a `tsquery`.

@@ -170,12 +170,12 @@ impl NamespaceTables {
     /// Creates missing tables of vectors. Returns true if all other tables exist.
     async fn create_missing(&self, client: &impl GenericClient) -> Result<bool, PostgresError> {
         for name in ["ids", "documents", "chunks", "names", "words"] {
-            if !is_there(client, &self.table(name)).await? {
+            if !table_exists(client, &self.table(name)).await? {
                 return Ok(false);
             }
         }
         for vectors in self.spaces() {
-            if !is_there(client, &self.vector_table(vectors)).await? {
+            if !table_exists(client, &self.vector_table(vectors)).await? {
                 client.batch_execute(&self.create_vectors(vectors)).await?;
             }
         }
@@ -232,52 +232,52 @@ pub(super) async fn prepare_tables(
         DocumentSource::Files => "files",
         DocumentSource::Documents => "documents",
     };
-    let named =
+    let params =
         [(&workspace as _, Type::TEXT), (namespace as _, Type::TEXT), (&source as _, Type::TEXT)];
     work.execute_typed(
         "insert into toolgate_search.namespaces (workspace, name, source) values ($1, $2, $3)
         on conflict do nothing",
-        &named,
+        &params,
     )
     .await?;
     let row = work
         .query_typed_one(
             "select id, form from toolgate_search.namespaces
             where workspace = $1 and name = $2 and source = $3",
-            &named,
+            &params,
         )
         .await?;
-    let (id, found): (i32, String) = (row.get(0), row.get(1));
+    let (id, form): (i32, String) = (row.get(0), row.get(1));
     let near = register_space(&work, &static_model::space()).await?;
     let model = match model {
         Some(model) => Some(register_space(&work, model).await?),
         None => None,
     };
     let tables = NamespaceTables { namespace: id, vector_schema: vector, near, model };
-    let begun = if found == index_form() && tables.create_missing(&work).await? {
+    let outcome = if form == index_form() && tables.create_missing(&work).await? {
         IndexOpenOutcome::Existing
     } else {
         if !is_free(&work, &tables).await? {
             return Err(PostgresError::Unusable(
-                "is written by a toolgate of another version; stop that one, update this one, or \
-                 give this one another `workspace`"
+                "is being written by another version of toolgate; stop that server, update this \
+                 one, or set another `workspace` for this one"
                     .to_owned(),
             ));
         }
         tables.recreate(&work).await?;
-        if found.is_empty() {
+        if form.is_empty() {
             IndexOpenOutcome::Created
-        } else if found == index_form() {
-            IndexOpenOutcome::Rebuilt("some of its tables were gone".to_owned())
+        } else if form == index_form() {
+            IndexOpenOutcome::Rebuilt("some of its tables were missing".to_owned())
         } else {
-            IndexOpenOutcome::Rebuilt("it was made by another version".to_owned())
+            IndexOpenOutcome::Rebuilt("it was created by another version".to_owned())
         }
     };
     work.commit().await?;
-    Ok((tables, begun))
+    Ok((tables, outcome))
 }
 
-/// Returns true if nobody writes. Then nobody can until the transaction `work` ends. Waits until
+/// Returns true if no process writes. Then none can until the transaction `work` ends. Waits until
 /// the server notices that a writer is gone.
 async fn is_free(
     work: &impl GenericClient,
@@ -287,8 +287,8 @@ async fn is_free(
     let sql = "select pg_try_advisory_xact_lock($1, $2)";
     let until = Instant::now() + WRITER_GONE_MAX;
     loop {
-        let given = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
-        let is_free = work.query_typed_one(sql, &given).await?.get(0);
+        let params = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
+        let is_free = work.query_typed_one(sql, &params).await?.get(0);
         if is_free || Instant::now() > until {
             return Ok(is_free);
         }
@@ -301,7 +301,7 @@ pub(super) async fn document_namespaces(
     client: &Client,
     workspace: &str,
 ) -> Result<Vec<String>, PostgresError> {
-    if !is_there(client, "toolgate_search.kept").await? {
+    if !table_exists(client, "toolgate_search.kept").await? {
         return Ok(Vec::new());
     }
     let sql = "select name from toolgate_search.namespaces n
@@ -318,8 +318,8 @@ async fn prepare_shared(client: &mut Client) -> Result<String, PostgresError> {
     let number = schema_version(client).await?;
     if let Some(number) = number.filter(|number| *number > SCHEMA) {
         return Err(PostgresError::Unusable(format!(
-            "has an index of a newer toolgate (schema {number}; this one knows {SCHEMA}); update \
-             this one, or name another database"
+            "has an index of a newer toolgate (schema {number}; this one supports {SCHEMA}); \
+             update this one, or set another database"
         )));
     }
     let vector = client.query_typed_opt(VECTOR, &[]).await?;
@@ -329,42 +329,41 @@ async fn prepare_shared(client: &mut Client) -> Result<String, PostgresError> {
     let work = client.transaction().await?;
     // If several servers start at once, one of them creates the tables.
     work.batch_execute(&format!("select pg_advisory_xact_lock({LOCKS}, {SCHEMA_LOCK})")).await?;
-    let there = "select 1 from pg_available_extensions where name = 'vector'";
-    if work.query_typed_opt(there, &[]).await?.is_none() {
+    let is_available = "select 1 from pg_available_extensions where name = 'vector'";
+    if work.query_typed_opt(is_available, &[]).await?.is_none() {
         return Err(PostgresError::Unusable(
-            "has no pgvector; install that extension beside the server, or choose another \
-             `search.engine`"
+            "has no pgvector; install that extension on the server, or set another `search.engine`"
                 .to_owned(),
         ));
     }
     // Creating something that exists would still require rights to create it.
-    for (there, make) in [
+    for (exists, create) in [
         (VECTOR, "create extension vector"),
         (
             "select nspname from pg_namespace where nspname = 'toolgate_search'",
             "create schema toolgate_search",
         ),
     ] {
-        if work.query_typed_opt(there, &[]).await?.is_none() {
-            work.batch_execute(make).await?;
+        if work.query_typed_opt(exists, &[]).await?.is_none() {
+            work.batch_execute(create).await?;
         }
     }
-    let made = format!("{SHARED} insert into toolgate_search.version values ({SCHEMA});");
-    work.batch_execute(&made).await?;
+    let script = format!("{SHARED} insert into toolgate_search.version values ({SCHEMA});");
+    work.batch_execute(&script).await?;
     let vector = work.query_typed_one(VECTOR, &[]).await?;
     work.commit().await?;
     Ok(vector.get(0))
 }
 
-async fn is_there(client: &impl GenericClient, table: &str) -> Result<bool, PostgresError> {
-    let there = "select to_regclass($1) is not null";
-    let there = client.query_typed_one(there, &[(&table, Type::TEXT)]).await?;
-    Ok(there.get(0))
+async fn table_exists(client: &impl GenericClient, table: &str) -> Result<bool, PostgresError> {
+    let sql = "select to_regclass($1) is not null";
+    let row = client.query_typed_one(sql, &[(&table, Type::TEXT)]).await?;
+    Ok(row.get(0))
 }
 
 /// Returns the version of the schema in the database.
 async fn schema_version(client: &Client) -> Result<Option<i32>, PostgresError> {
-    if !is_there(client, "toolgate_search.version").await? {
+    if !table_exists(client, "toolgate_search.version").await? {
         return Ok(None);
     }
     let number = client.query_typed_opt("select number from toolgate_search.version", &[]).await?;
@@ -378,24 +377,24 @@ async fn register_space(
     let dimensions = i32::try_from(space.dimensions).unwrap_or(i32::MAX);
     if dimensions > 16_000 {
         return Err(PostgresError::Unusable(format!(
-            "keeps vectors of 16000 numbers at most, and those of `{}` have {dimensions}; use \
+            "supports vectors of at most 16000 numbers, and vectors of `{}` have {dimensions}; use \
              another model, or another `search.engine`",
             space.model
         )));
     }
     let model = short_name(&space.model);
-    let named = [(&model as _, Type::TEXT), (&dimensions as _, Type::INT4)];
+    let params = [(&model as _, Type::TEXT), (&dimensions as _, Type::INT4)];
     client
         .execute_typed(
             "insert into toolgate_search.spaces (model, dimensions) values ($1, $2)
             on conflict do nothing",
-            &named,
+            &params,
         )
         .await?;
     let row = client
         .query_typed_one(
             "select id from toolgate_search.spaces where model = $1 and dimensions = $2",
-            &named,
+            &params,
         )
         .await?;
     Ok(VectorTable { space: row.get(0), dimensions: space.dimensions })

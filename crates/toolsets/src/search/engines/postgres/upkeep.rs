@@ -28,7 +28,7 @@ impl Drop for ApproximateIndexer {
 }
 
 impl ApproximateIndexer {
-    /// Creates the task for indexes of at least `from` vectors.
+    /// Creates the task for indexes of at least `vectors_min` vectors.
     pub(super) fn new(vectors_min: u64) -> Self {
         Self { vectors_min, task: Mutex::default() }
     }
@@ -40,18 +40,18 @@ impl ApproximateIndexer {
         tables: &Arc<NamespaceTables>,
         chunks: u64,
     ) {
-        let mut under_way = self.lock();
-        let goes_on = under_way.as_ref().is_some_and(|task| !task.is_finished());
-        if chunks < self.vectors_min || goes_on {
+        let mut task = self.lock();
+        let is_running = task.as_ref().is_some_and(|task| !task.is_finished());
+        if chunks < self.vectors_min || is_running {
             return;
         }
         let connections = connections.clone();
         let tables = tables.clone();
-        let from = self.vectors_min;
-        *under_way = Some(tokio::spawn(async move {
-            if let Err(err) = build_indexes(&connections, &tables, from).await {
+        let vectors_min = self.vectors_min;
+        *task = Some(tokio::spawn(async move {
+            if let Err(err) = build_indexes(&connections, &tables, vectors_min).await {
                 tracing::warn!(
-                    "no approximate index could be made in {}, so searching goes through all \
+                    "the approximate index in {} could not be built, so searches compare all \
                      vectors: {}",
                     connections.display_name(),
                     connections.to_engine_error(&err)
@@ -61,7 +61,7 @@ impl ApproximateIndexer {
     }
 
     #[cfg(test)]
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn was_started(&self) -> bool {
         self.lock().is_some()
     }
 
@@ -87,7 +87,7 @@ pub(super) fn built_condition(tables: &NamespaceTables, space: Option<&VectorTab
 async fn build_indexes(
     connections: &SharedPool,
     tables: &NamespaceTables,
-    from: u64,
+    vectors_min: u64,
 ) -> Result<(), PostgresError> {
     let connected = connections.connect(BUILD_TIMEOUT).await;
     let connected = connected.map_err(|err| PostgresError::Unreachable(err.to_string()))?;
@@ -104,11 +104,11 @@ async fn build_indexes(
             built_condition(tables, Some(space))
         );
         let row = client.query_typed_one(&sql, &[]).await?;
-        let (made, count, there): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
-        if made || count.cast_unsigned() < from {
+        let (is_built, count, exists): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
+        if is_built || count.cast_unsigned() < vectors_min {
             continue;
         }
-        if there {
+        if exists {
             // Another connection builds it now, or was interrupted.
             let sql = "select 1 from pg_stat_progress_create_index
                 where index_relid = to_regclass($1)";

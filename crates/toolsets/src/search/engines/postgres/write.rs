@@ -82,15 +82,15 @@ impl PostgresWriter {
         }
     }
 
-    /// Puts `documents`. Rejected ones are treated as `refused`.
+    /// Puts `documents`, and treats rejected ones as `policy` says.
     pub(super) async fn put_as(
         &mut self,
         documents: Vec<StoredDocument>,
-        refused: RejectionPolicy,
+        policy: RejectionPolicy,
     ) -> Result<(), EngineError> {
         let connections = self.connections.clone();
-        let came = connections.with_timeout(WRITE_TIMEOUT, self.put_all(documents, refused)).await;
-        self.finish_step(came)
+        let result = connections.with_timeout(WRITE_TIMEOUT, self.put_all(documents, policy)).await;
+        self.finish_step(result)
     }
 
     /// Begins a transaction, or rolls back an unfinished step.
@@ -110,53 +110,53 @@ impl PostgresWriter {
     /// Finishes a step.
     fn finish_step(
         &mut self,
-        came: Result<StatsChanges, PostgresError>,
+        result: Result<StatsChanges, PostgresError>,
     ) -> Result<(), EngineError> {
-        match came {
+        match result {
             Ok(changes) => {
                 self.changes.add(changes);
                 self.unfinished = false;
                 Ok(())
             }
-            Err(trouble) => Err(self.connections.to_engine_error(&trouble)),
+            Err(err) => Err(self.connections.to_engine_error(&err)),
         }
     }
 
     async fn put_all(
         &mut self,
         documents: Vec<StoredDocument>,
-        refused: RejectionPolicy,
+        policy: RejectionPolicy,
     ) -> Result<StatsChanges, PostgresError> {
         if let Some(put) = documents.iter().find(|put| put.path.contains('\0')) {
             let path = put.path.replace('\0', "\\0");
-            return Err(PostgresError::Rejected(format!("`{path}` has a NUL in its name")));
+            return Err(PostgresError::Rejected(format!("`{path}` contains a NUL in its name")));
         }
         // The last document at a path wins.
         let documents: BTreeMap<String, StoredDocument> =
             documents.into_iter().map(|it| (it.path.clone(), it)).collect();
-        let (documents, by) = blocking(|| {
+        let (documents, added) = blocking(|| {
             let documents: Vec<PreparedDocument> =
                 documents.into_values().map(PreparedDocument::new).collect();
-            let by = StatsChanges::for_put(&documents);
-            (documents, by)
+            let added = StatsChanges::for_put(&documents);
+            (documents, added)
         })
         .await?;
         self.begin().await?;
         let client = &self.connected.client;
         let changes = match self.put_atomically(&documents).await {
             Ok(mut changes) => {
-                changes.add(by);
+                changes.add(added);
                 changes
             }
-            Err(trouble) if trouble.data_rejection().is_some() => {
+            Err(err) if err.data_rejection().is_some() => {
                 client.batch_execute("rollback to savepoint good").await?;
-                let (changes, left_out) = self.put_each(&documents, refused, trouble).await?;
+                let (changes, rejected) = self.put_each(&documents, policy, err).await?;
                 if self.source == DocumentSource::Files {
-                    self.rejected.extend(left_out);
+                    self.rejected.extend(rejected);
                 }
                 changes
             }
-            Err(trouble) => return Err(trouble),
+            Err(err) => return Err(err),
         };
         client.batch_execute(SAVEPOINT_SQL).await?;
         Ok(changes)
@@ -178,65 +178,65 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts `documents` one by one. Returns the rejected ones with the reasons. `trouble` is the
-    /// error of putting all at once.
+    /// Puts `documents` one by one. Returns the rejected ones with the reasons. `err` is the error
+    /// of putting all at once.
     async fn put_each(
         &self,
         documents: &[PreparedDocument],
-        refused: RejectionPolicy,
-        trouble: PostgresError,
+        policy: RejectionPolicy,
+        err: PostgresError,
     ) -> Result<(StatsChanges, Vec<(StoredDocument, String)>), PostgresError> {
         let mut changes = StatsChanges::default();
-        let mut taken = 0;
-        let mut left_out = Vec::new();
-        for written in documents {
-            let path = &written.put.path;
-            let why = match self.put_or_refused(written, &mut changes).await? {
+        let mut accepted = 0;
+        let mut rejected = Vec::new();
+        for document in documents {
+            let path = &document.put.path;
+            let why = match self.try_put(document, &mut changes).await? {
                 None => {
-                    taken += 1;
+                    accepted += 1;
                     continue;
                 }
                 Some(why) => why,
             };
-            if refused == RejectionPolicy::Report {
-                return Err(PostgresError::Rejected(format!("`{path}` cannot be put: {why}")));
+            if policy == RejectionPolicy::Report {
+                return Err(PostgresError::Rejected(format!("`{path}` cannot be stored: {why}")));
             }
-            if left_out.len() + 1 == ALL_REJECTED && taken == 0 {
-                return Err(trouble);
+            if rejected.len() + 1 == ALL_REJECTED && accepted == 0 {
+                return Err(err);
             }
-            let named = self.connections.display_name();
-            tracing::warn!("`{path}` is left out of the index in {named}: {why}");
+            let server = self.connections.display_name();
+            tracing::warn!("`{path}` is left out of the index in {server}: {why}");
             // It is stored without content, so that it is not read again and again.
-            let bare = written.without_content();
-            if self.put_or_refused(&bare, &mut changes).await?.is_some() {
+            let emptied = document.without_content();
+            if self.try_put(&emptied, &mut changes).await?.is_some() {
                 let client = &self.connected.client;
                 let tables = &self.tables;
                 changes
                     .add(remove_documents(client, tables, std::iter::once(path.as_str())).await?);
             }
-            left_out.push((bare.put, why));
+            rejected.push((emptied.put, why));
         }
-        Ok((changes, left_out))
+        Ok((changes, rejected))
     }
 
-    /// Puts `written`. Returns the reason if the server rejects it.
-    async fn put_or_refused(
+    /// Puts `document`. Returns the reason if the server rejects it.
+    async fn try_put(
         &self,
-        written: &PreparedDocument,
+        document: &PreparedDocument,
         changes: &mut StatsChanges,
     ) -> Result<Option<String>, PostgresError> {
         let client = &self.connected.client;
-        let written = std::slice::from_ref(written);
+        let document = std::slice::from_ref(document);
         client.batch_execute("savepoint one").await?;
-        match self.put_atomically(written).await {
-            Ok(taken_out) => {
-                changes.add(taken_out);
-                changes.add(StatsChanges::for_put(written));
+        match self.put_atomically(document).await {
+            Ok(removed) => {
+                changes.add(removed);
+                changes.add(StatsChanges::for_put(document));
                 client.batch_execute("release savepoint one").await?;
                 Ok(None)
             }
-            Err(trouble) => {
-                let why = trouble.data_rejection().ok_or(trouble)?;
+            Err(err) => {
+                let why = err.data_rejection().ok_or(err)?;
                 client.batch_execute("rollback to savepoint one; release savepoint one").await?;
                 Ok(Some(why))
             }
@@ -251,26 +251,26 @@ impl PostgresWriter {
         let changes = remove_documents(client, tables, paths.iter().map(String::as_str)).await?;
         if self.source == DocumentSource::Documents {
             let sql = "delete from toolgate_search.kept where namespace = $1 and path = any($2)";
-            let given: [(&(dyn ToSql + Sync), Type); 2] =
+            let params: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&tables.namespace, Type::INT4), (&paths, Type::TEXT_ARRAY)];
-            client.execute_typed(sql, &given).await?;
+            client.execute_typed(sql, &params).await?;
         }
         client.batch_execute(SAVEPOINT_SQL).await?;
         Ok(changes)
     }
 
-    async fn give_all(
+    async fn store_vectors(
         &mut self,
         vectors: Vec<(ChunkHash, Vec<f32>)>,
     ) -> Result<StatsChanges, PostgresError> {
         let Some(space) = self.tables.model.clone() else {
-            let why = "vectors were given, and no model is set".to_owned();
+            let why = "vectors were given, but no model is configured".to_owned();
             return Err(PostgresError::Rejected(why));
         };
         for (_, vector) in &vectors {
             if vector.len() != space.dimensions || !vector.iter().all(|it| it.is_finite()) {
                 return Err(PostgresError::Rejected(format!(
-                    "a vector has {} numbers, which are to be {} finite ones",
+                    "a vector has {} numbers; {} finite numbers are required",
                     vector.len(),
                     space.dimensions
                 )));
@@ -296,7 +296,7 @@ impl PostgresWriter {
         self.begin().await?;
         let client = &self.connected.client;
         let tables = &self.tables;
-        let StatsChanges { words, chunks, lengths, removed_chunks: taken_out } = &self.changes;
+        let StatsChanges { words, chunks, lengths, removed_chunks } = &self.changes;
         let words: BTreeMap<&str, i64> = words
             .iter()
             .filter(|(_, by)| **by != 0)
@@ -308,31 +308,31 @@ impl PostgresWriter {
             "insert into {table} as known select * from unnest($1::text[], $2::bigint[])
             on conflict (word) do update set holding = known.holding + excluded.holding"
         );
-        let given: [(&(dyn ToSql + Sync), Type); 2] =
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&words, Type::TEXT_ARRAY), (&by, Type::INT8_ARRAY)];
-        client.execute_typed(&sql, &given).await?;
-        if *taken_out > 0 {
+        client.execute_typed(&sql, &params).await?;
+        if *removed_chunks > 0 {
             let sql = format!("delete from {table} where holding <= 0 and word = any($1)");
             client.execute_typed(&sql, &[(&words, Type::TEXT_ARRAY)]).await?;
         }
         let lengths = lengths.to_vec();
-        let given: [(&(dyn ToSql + Sync), Type); 3] =
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(chunks, Type::INT8), (&lengths, Type::INT8_ARRAY), (&tables.namespace, Type::INT4)];
         let sql = "update toolgate_search.namespaces set chunks = chunks + $1, lengths = (
                 select array_agg(known + by order by at)
                 from unnest(lengths, $2::bigint[]) with ordinality as it (known, by, at)
             ) where id = $3 returning chunks";
-        let all: i64 = client.query_typed_one(sql, &given).await?.get(0);
-        let taken_out = self.removed_chunks + taken_out;
-        let look = taken_out >= CLEANUP_CHUNKS;
-        if look {
+        let total: i64 = client.query_typed_one(sql, &params).await?.get(0);
+        let removed_chunks = self.removed_chunks + removed_chunks;
+        let cleans_up = removed_chunks >= CLEANUP_CHUNKS;
+        if cleans_up {
             for space in [Some(&tables.near), tables.model.as_ref()].into_iter().flatten() {
                 drop_unused_vectors(client, tables, space).await?;
             }
         }
         client.batch_execute("commit").await?;
-        self.removed_chunks = if look { 0 } else { taken_out };
-        self.chunks = all.max(0).cast_unsigned();
+        self.removed_chunks = if cleans_up { 0 } else { removed_chunks };
+        self.chunks = total.max(0).cast_unsigned();
         self.changes = StatsChanges::default();
         (self.in_transaction, self.unfinished) = (false, false);
         Ok(())
@@ -341,11 +341,11 @@ impl PostgresWriter {
 
 impl EngineWriter for PostgresWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
-        let refused = match self.source {
+        let policy = match self.source {
             DocumentSource::Files => RejectionPolicy::LeaveOut,
             DocumentSource::Documents => RejectionPolicy::Report,
         };
-        Box::pin(self.put_as(documents, refused))
+        Box::pin(self.put_as(documents, policy))
     }
 
     fn take_rejected(&mut self) -> Vec<(StoredDocument, String)> {
@@ -355,20 +355,20 @@ impl EngineWriter for PostgresWriter {
     fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
-            let came = connections.with_timeout(WRITE_TIMEOUT, self.remove_all(paths)).await;
-            self.finish_step(came)
+            let result = connections.with_timeout(WRITE_TIMEOUT, self.remove_all(paths)).await;
+            self.finish_step(result)
         })
     }
 
     fn commit(&mut self) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
-            let is_much = self.changes.chunks > BULK_CHUNKS;
-            let came = connections.with_timeout(WRITE_TIMEOUT, self.commit_all()).await;
-            came.map_err(|trouble| connections.to_engine_error(&trouble))?;
+            let is_bulk = self.changes.chunks > BULK_CHUNKS;
+            let result = connections.with_timeout(WRITE_TIMEOUT, self.commit_all()).await;
+            result.map_err(|err| connections.to_engine_error(&err))?;
             // An approximate index makes each insertion slow, so it is not built while many vectors
             // arrive.
-            if !is_much {
+            if !is_bulk {
                 self.upkeep.start_if_needed(&self.connections, &self.tables, self.chunks);
             }
             Ok(())
@@ -378,8 +378,8 @@ impl EngineWriter for PostgresWriter {
     fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
-            let came = connections.with_timeout(WRITE_TIMEOUT, self.give_all(vectors)).await;
-            self.finish_step(came)
+            let result = connections.with_timeout(WRITE_TIMEOUT, self.store_vectors(vectors)).await;
+            self.finish_step(result)
         })
     }
 

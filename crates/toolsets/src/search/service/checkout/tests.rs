@@ -1,6 +1,6 @@
-//! Repositories that git makes, and what is told of their files.
+//! Tests with repositories that git creates.
 
-#![allow(clippy::disallowed_methods, reason = "the tests see to the repositories from outside")]
+#![allow(clippy::disallowed_methods, reason = "the tests change the repositories from outside")]
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,13 @@ use tempfile::TempDir;
 use super::*;
 
 fn git(folder: &Path, args: &[&str]) -> String {
-    let none = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(|name| (name, "/dev/null"));
-    let who = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"];
+    let no_config = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(|name| (name, "/dev/null"));
+    let config = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"];
     let mut command = Command::new("git");
-    let done = command.envs(none).args(who).args(args).current_dir(folder).output().unwrap();
-    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    let command = command.envs(no_config).args(config).args(args).current_dir(folder);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 fn put(folder: &Path, path: &str, text: &str) {
@@ -42,14 +43,14 @@ fn repository(init: &[&str]) -> (TempDir, String) {
 #[track_caller]
 fn check(checkout: &CheckoutReader, path: &str, expected: Option<&str>) {
     let file = checkout.root.open_file(path).unwrap();
-    let now = checkout.current(&WorkMonitor::default());
+    let state = checkout.current(&WorkMonitor::default());
     let content = fs::read(checkout.root.path().join(path)).unwrap();
-    let told = now.and_then(|now| now.commit_of(path, file.meta(), &content));
-    assert_eq!(told.as_deref(), expected, "{path}");
+    let commit = state.and_then(|state| state.commit_of(path, file.meta(), &content));
+    assert_eq!(commit.as_deref(), expected, "{path}");
 }
 
 #[test]
-fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
+fn an_unchanged_file_has_the_checked_out_commit_and_a_changed_one_none() {
     for init in [&[][..], &["--object-format=sha256"]] {
         let (folder, first) = repository(init);
         let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
@@ -67,7 +68,7 @@ fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
         check(&checkout, "z.rs", Some(&second));
         check(&checkout, "a.rs", Some(&second));
         check(&checkout, "new.rs", None);
-        // Another form of the list, refs in one file, and no branch.
+        // Other versions of git's index, packed refs, and a detached `HEAD`.
         for version in ["4", "3", "2"] {
             git(folder, &["update-index", "--index-version", version]);
             for path in ["a.rs", "src/deep/b.rs", "src/deep/bc.rs", "z.rs"] {
@@ -83,11 +84,11 @@ fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
 }
 
 #[test]
-fn a_file_that_was_only_touched_is_known_by_what_it_says() {
+fn a_file_with_a_new_time_but_the_same_content_has_the_commit() {
     let (folder, commit) = repository(&[]);
     let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
-    // As long as before, and perhaps within the tick in which git wrote its list.
+    // The size stays the same, and the time may be in the clock tick in which git wrote its index.
     for _ in 0..20 {
         put(folder, "a.rs", "fn b() {}\n");
         check(&checkout, "a.rs", None);
@@ -98,7 +99,7 @@ fn a_file_that_was_only_touched_is_known_by_what_it_says() {
 }
 
 #[test]
-fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
+fn a_file_changed_in_the_clock_tick_of_gits_index_has_no_commit() {
     let (folder, commit) = repository(&[]);
     let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
@@ -117,7 +118,7 @@ fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
 }
 
 #[test]
-fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
+fn during_a_checkout_no_file_has_a_wrong_commit() {
     let (folder, first) = repository(&[]);
     let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
@@ -129,20 +130,20 @@ fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(700) {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(700) {
                 git(folder, &["checkout", "-q", "one"]);
                 git(folder, &["checkout", "-q", "two"]);
             }
             is_done.store(true, Ordering::Relaxed);
         });
         while !is_done.load(Ordering::Relaxed) {
-            let now = checkout.current(&WorkMonitor::default());
+            let state = checkout.current(&WorkMonitor::default());
             let Ok(file) = checkout.root.open_file("a.rs") else { continue };
             let content = file.read(0, file.meta().size(), &WorkMonitor::default()).unwrap();
-            let told = now.and_then(|now| now.commit_of("a.rs", file.meta(), &content));
-            let of = if content == b"fn a() {}\n" { &first } else { &second };
-            assert!(told.as_ref().is_none_or(|told| told == of), "{told:?}, not {of}");
+            let commit = state.and_then(|state| state.commit_of("a.rs", file.meta(), &content));
+            let expected = if content == b"fn a() {}\n" { &first } else { &second };
+            assert!(commit.as_ref().is_none_or(|it| it == expected), "{commit:?}, not {expected}");
         }
     });
     check(&checkout, "a.rs", Some(&second));
@@ -155,7 +156,7 @@ fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
 }
 
 #[test]
-fn where_git_says_nothing_that_is_understood_no_commit_is_told() {
+fn unreadable_git_files_give_no_commit() {
     let (folder, commit) = repository(&[]);
     let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();

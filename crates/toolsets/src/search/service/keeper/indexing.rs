@@ -15,43 +15,43 @@ use crate::search::service::reading::{FileReading, IndexableContent, StaleFile, 
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
 impl IndexKeeper {
-    /// Reads the files of `todo` and updates the index. Reads one batch while it puts the previous
+    /// Reads the files of `work` and updates the index. Reads one batch while it puts the previous
     /// one.
     pub(super) async fn index_changes(
         &mut self,
         mut files: TrackedFiles,
-        todo: IndexWork,
+        work: IndexWork,
         writer: &mut dyn EngineWriter,
     ) -> Result<TrackedFiles, KeeperStop> {
-        let IndexWork { read, gone } = todo;
+        let IndexWork { read, gone } = work;
         let total =
             (files.text_count() + read.iter().filter(|it| it.etag.is_none()).count()) as u64;
-        let is_built = self.progress.borrow().state.is_building();
+        let is_building = self.progress.borrow().state.is_building();
         let mut batches = split_batches(read).into_iter();
         let mut reading = batches.next().map(|batch| self.read_batch(batch));
         for path in &gone {
             self.memory.rejected.remove(path);
         }
         let removed = files.remove_paths(gone);
-        let mut open = !removed.remove.is_empty();
+        let mut is_uncommitted = !removed.remove.is_empty();
         self.put_batch(&mut files, removed, writer).await?;
-        let mut shown = Instant::now();
-        let mut first = true;
-        while let Some(now) = reading {
-            let taken = flatten_join(now.await)?;
+        let mut published = Instant::now();
+        let mut is_first = true;
+        while let Some(task) = reading {
+            let readings = flatten_join(task.await)?;
             reading = batches.next().map(|batch| self.read_batch(batch));
-            for it in &taken {
+            for it in &readings {
                 self.memory.rejected.remove(&it.path);
             }
-            let batch = files.record_read(taken);
-            open |= !(batch.put.is_empty() && batch.remove.is_empty());
+            let batch = files.record_read(readings);
+            is_uncommitted |= !(batch.put.is_empty() && batch.remove.is_empty());
             self.put_batch(&mut files, batch, writer).await?;
-            if is_built && (first || shown.elapsed() > COMMIT_EVERY) {
-                (first, open) = (false, false);
+            if is_building && (is_first || published.elapsed() > COMMIT_EVERY) {
+                (is_first, is_uncommitted) = (false, false);
                 map_write_error(writer.commit().await)?;
                 self.publish_counts(Some((files.text_count() as u64, total))).await?;
-                shown = Instant::now();
-            } else if is_built {
+                published = Instant::now();
+            } else if is_building {
                 let texts = files.text_count() as u64;
                 self.progress.send_modify(|it| {
                     it.files = texts;
@@ -59,7 +59,7 @@ impl IndexKeeper {
                 });
             }
         }
-        if open {
+        if is_uncommitted {
             map_write_error(writer.commit().await)?;
             self.commits += 1;
             self.embedding.resume();
@@ -82,14 +82,14 @@ impl IndexKeeper {
             map_write_error(writer.put(put).await)?;
         }
         for (put, why) in writer.take_rejected() {
-            tracing::warn!("`{}` is left out of an index for searching: {why}", put.path);
+            tracing::warn!("`{}` is left out of a search index: {why}", put.path);
             self.memory.rejected.insert(put.path.clone());
-            let other = FileReading {
+            let unsearched = FileReading {
                 path: put.path,
                 stamp: put.stamp,
                 content: IndexableContent::Unsearched,
             };
-            map_write_error(writer.remove(files.record_read(vec![other]).remove).await)?;
+            map_write_error(writer.remove(files.record_read(vec![unsearched]).remove).await)?;
         }
         Ok(())
     }

@@ -13,13 +13,14 @@ impl IndexKeeper {
         writer: &mut dyn EngineWriter,
     ) -> Result<(), KeeperStop> {
         self.publish_counts(None).await?;
-        let refused = &self.memory.rejected;
+        let rejected = &self.memory.rejected;
         let texts = files.text_count() as u64;
-        let complete = files.is_complete() && refused.is_empty();
-        let left_out = refused.first().map(|first| {
-            format!("{} files cannot be taken in, `{first}` is one of them", refused.len())
+        let complete = files.is_complete() && rejected.is_empty();
+        let left_out = rejected.first().map(|first| match rejected.len() {
+            1 => format!("1 file cannot be indexed: `{first}`"),
+            count => format!("{count} files cannot be indexed, such as `{first}`"),
         });
-        let trouble = self.embedding.failure_note();
+        let failure = self.embedding.failure_note();
         self.progress.send_modify(|it| {
             let is_rebuilt = it.is_rebuilt();
             let rebuilt = it.note.take().filter(|_| is_rebuilt);
@@ -28,7 +29,7 @@ impl IndexKeeper {
             it.total = None;
             it.complete = complete;
             it.write_failed = false;
-            it.note = trouble.or(left_out).or(rebuilt);
+            it.note = failure.or(left_out).or(rebuilt);
         });
         self.release_waiting();
         self.publish_complete(writer, complete).await;
@@ -42,7 +43,7 @@ impl IndexKeeper {
         }
         // Servers without this information assume an incomplete index.
         if let Err(err) = writer.publish_complete(complete).await {
-            tracing::warn!("other servers do not learn how far an index is: {err}");
+            tracing::warn!("publishing the state of an index to other servers failed: {err}");
         }
         self.memory.published = Some(complete);
     }

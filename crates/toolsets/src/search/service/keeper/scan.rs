@@ -18,15 +18,15 @@ impl IndexKeeper {
     /// Starts to scan all files of the folder and to watch for changes.
     pub(super) fn start_scan(&self) -> FolderScan {
         let root = self.root.clone();
-        let left_out = self.excluded.clone();
+        let excluded = self.excluded.clone();
         let cancel = self.cancel.child_token();
         let watch = WorkMonitor::silent(cancel.clone());
-        let taken = spawn_blocking(move || {
+        let task = spawn_blocking(move || {
             // Remote file systems report no changes of other machines.
-            let mut tracker = FileTracker::new(&root, left_out, root.is_local());
-            let looked = tracker.rescan(&watch)?;
-            Ok((tracker, looked))
+            let mut tracker = FileTracker::new(&root, excluded, root.is_local());
+            let update = tracker.rescan(&watch)?;
+            Ok((tracker, update))
         });
-        FolderScan { task: taken, _ends: cancel.drop_guard() }
+        FolderScan { task, _ends: cancel.drop_guard() }
     }
 }

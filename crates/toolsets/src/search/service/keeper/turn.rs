@@ -43,9 +43,9 @@ impl IndexKeeper {
             self.release_waiting();
             let next = Instant::now() + TURN_EVERY;
             tokio::select! {
-                ask = self.requests.recv() => match ask {
+                request = self.requests.recv() => match request {
                     None => return Err(KeeperStop::Closed),
-                    Some(ask) => if let Some(why) = self.accept(ask) {
+                    Some(request) => if let Some(why) = self.accept(request) {
                         return Err(KeeperStop::Engine(EngineError::Unavailable(why)));
                     }
                 },
@@ -55,13 +55,13 @@ impl IndexKeeper {
     }
 }
 
-const FOLLOWING_NOTE: &str = "another server of this workspace keeps the index";
+const FOLLOWING_NOTE: &str = "another server of this workspace maintains the index";
 
 fn stuck_note(leader: IndexLeader) -> String {
     let seconds = leader.silent_for.as_secs();
-    let which = leader.process_id.map(|it| format!(" (process {it})")).unwrap_or_default();
+    let process = leader.process_id.map(|it| format!(" (process {it})")).unwrap_or_default();
     format!(
-        "the server of this workspace that keeps the index{which} has not moved for {seconds} s: \
-         what changed since is not found; end it, and this one takes over"
+        "the server that maintains the index of this workspace{process} has not responded for \
+         {seconds} s, so later changes are not found; end it, and this server takes over"
     )
 }

@@ -1,4 +1,4 @@
-//! What a program finds around it: a clean environment, its directory, and nothing of ours.
+//! Tests of the environment of a program: variables, directory, descriptors, session and signals.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use super::{Bench, pointer};
 use crate::exec::ExecSettings;
 
 #[tokio::test]
-async fn the_environment_holds_what_is_listed_and_nothing_else() {
+async fn the_environment_has_the_listed_variables_and_no_others() {
     let bench = Bench::new();
     let ran = bench.run(json!({"command": "env", "env": {"MINE": "1"}})).await.expect("env runs");
     assert!(!ran.stdout().contains("canary"));
@@ -21,7 +21,7 @@ async fn the_environment_holds_what_is_listed_and_nothing_else() {
         .filter_map(|line| line.split_once('='))
         .map(|(name, _)| name)
         .collect();
-    let known = BTreeSet::from([
+    let allowed = BTreeSet::from([
         "PATH",
         "HOME",
         "LANG",
@@ -31,19 +31,19 @@ async fn the_environment_holds_what_is_listed_and_nothing_else() {
         "GIT_TERMINAL_PROMPT",
         "MINE",
     ]);
-    assert!(names.is_subset(&known), "{names:?}");
+    assert!(names.is_subset(&allowed), "{names:?}");
     assert!(names.is_superset(&BTreeSet::from(["PATH", "GIT_TERMINAL_PROMPT", "MINE"])));
 }
 
 #[tokio::test]
-async fn a_variable_of_the_server_is_passed_on_only_if_it_is_listed() {
+async fn a_server_variable_is_passed_on_if_env_keep_lists_it() {
     let env_keep = vec!["MCP_CANARY_SECRET".to_owned()];
     let bench = Bench::with(&ExecSettings { env_keep, ..ExecSettings::default() });
     assert_eq!(bench.sh("echo $MCP_CANARY_SECRET").await.stdout(), "canary\n");
 }
 
 #[tokio::test]
-async fn variables_that_run_code_are_refused_by_name() {
+async fn variables_that_run_code_or_have_invalid_names_are_refused() {
     let bench = Bench::new();
     for name in [
         "LD_PRELOAD",
@@ -69,17 +69,17 @@ async fn variables_that_run_code_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_call_sets_the_path_where_that_is_allowed() {
+async fn a_call_may_set_path_if_env_path_is_set() {
     let bench = Bench::with(&ExecSettings { env_path: true, ..ExecSettings::default() });
     let input = json!({"command": "echo $PATH", "shell": true, "env": {"PATH": "/nowhere"}});
     assert_eq!(bench.run(input).await.unwrap().stdout(), "/nowhere\n");
 }
 
 #[tokio::test]
-async fn a_program_has_three_descriptors() {
+async fn a_program_inherits_only_the_three_standard_descriptors() {
     let bench = Bench::new();
     let file = File::open("/etc/passwd").unwrap();
-    // As a careless parent or library would leave it: open across exec.
+    // Open across exec, as a careless parent or library would leave it.
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
     let ran = bench.sh("ls -l /proc/$$/fd; exec 3</dev/null").await;
     let names = ran.stdout().lines().filter_map(|line| line.split(" -> ").next());
@@ -89,7 +89,7 @@ async fn a_program_has_three_descriptors() {
 }
 
 #[tokio::test]
-async fn a_program_has_a_session_of_its_own_and_plain_signals() {
+async fn a_program_has_its_own_session_and_default_signals() {
     let bench = Bench::new();
     let ran = bench.sh("cut -d' ' -f1,5,6,7 /proc/$$/stat; ulimit -c; true").await;
     let mut lines = ran.stdout().lines();
@@ -138,7 +138,7 @@ async fn a_program_does_not_start_outside_the_root() {
 }
 
 #[tokio::test]
-async fn a_question_ends_instead_of_waiting_for_an_answer() {
+async fn a_prompt_fails_instead_of_waiting_for_input() {
     let bench = Bench::new();
     let ran = bench.sh("read line </dev/tty").await;
     assert_ne!(ran.exit_code(), 0);

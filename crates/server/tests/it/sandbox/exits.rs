@@ -1,11 +1,11 @@
-//! How confined programs end: as those do that are not confined.
+//! Tests that confined programs end like others.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Each script with how it ends: its exit code, and the signal.
-const ENDS: &[(&str, i64, Option<&str>)] = &[
+/// Scripts with their exit codes and signals.
+const EXITS: &[(&str, i64, Option<&str>)] = &[
     ("exit 0", 0, None),
     ("exit 7", 7, None),
     ("kill -TERM $$", 143, Some("SIGTERM")),
@@ -16,27 +16,27 @@ const ENDS: &[(&str, i64, Option<&str>)] = &[
 ];
 
 #[test]
-fn a_program_ends_as_it_does_unconfined() {
+fn a_confined_program_ends_with_the_same_code_and_signal() {
     let workspace = Workspace::new();
     for profile in ["off", "workspace"] {
         let mut client = confined(&workspace, profile);
-        for (script, code, signal) in ENDS {
+        for (script, code, signal) in EXITS {
             let ran = sh(&mut client, script);
-            let told = (ran.code, ran.value["signal"].as_str());
-            assert_eq!(told, (*code, *signal), "{profile}: {script}: {}", ran.stderr);
+            let exit = (ran.code, ran.value["signal"].as_str());
+            assert_eq!(exit, (*code, *signal), "{profile}: {script}: {}", ran.stderr);
         }
     }
 }
 
 #[test]
-fn a_program_whose_time_is_over_hears_of_it_first() {
+fn a_program_that_times_out_gets_sigterm_first() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
     let script = "trap 'echo heard > heard; exit 3' TERM; sleep 60 & wait";
-    let begun = Instant::now();
+    let started = Instant::now();
     let ran =
         run(&mut client, json!({ "command": "sh", "args": ["-c", script], "timeout_ms": 2500 }));
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(20));
     assert_eq!(ran.value["timed_out"], true, "{}", ran.value);
     assert_eq!(workspace.read("heard"), "heard\n");
     let deaf = "trap '' TERM; while :; do sleep 0.1; done";
@@ -45,7 +45,7 @@ fn a_program_whose_time_is_over_hears_of_it_first() {
 }
 
 #[test]
-fn what_a_program_reads_and_prints_passes_through() {
+fn input_output_and_start_errors_pass_through_the_sandbox() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");
     let input = json!({ "command": "cat", "stdin": "a\nb\n" });

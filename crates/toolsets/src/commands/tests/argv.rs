@@ -1,4 +1,4 @@
-//! How arguments become words, and cannot become more.
+//! Tests that arguments become words of the command line, and cannot become other words.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::super::argument::ArgumentValues;
 use super::super::template::ArgvItem;
-use super::{Bench, object, one, read, refusal, words};
+use super::{Bench, argv_of, declaration, load, object, refusal};
 
-/// The words that the `argv` and `args` of `rest` make of `input`; refusals as pointer and text.
+/// Renders `input` with the `argv` and `args` in `rest`. A refusal is a pointer and a message.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
-    let declared = read(&one("p", rest)).unwrap().remove(0);
+    let declared = load(&declaration("p", rest)).unwrap().remove(0);
     let input = object(declared.normalised(input));
     let given = ArgumentValues::new(&declared.arguments, &input);
     let mut argv = Vec::new();
@@ -23,13 +23,13 @@ fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
     Ok(argv)
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "a call is written where it is made")]
+#[allow(clippy::needless_pass_by_value, reason = "the input is written at the call")]
 fn check(rest: &str, input: Value, expected: &[&str]) {
     assert_eq!(render(rest, input.clone()).unwrap(), expected, "{rest} of {input}");
 }
 
 #[test]
-fn each_form_has_its_words() {
+fn each_template_form_is_rendered() {
     let args = "[command.\"x.y\".args]\nname = \"string\"\nlist = \"string[]\"\nsome_flag = \"flag\"\n\
                 level = \"integer = 3\"\nbox = { type = \"number[4]\", many = \"spread\" }\n";
     let with = |argv: &str| format!("argv = {argv}\n{args}");
@@ -70,7 +70,7 @@ fn each_form_has_its_words() {
 }
 
 #[test]
-fn an_option_can_be_called_otherwise_and_be_one_word_with_its_value() {
+fn an_option_can_be_renamed_and_joined_with_its_value() {
     let rest = "argv = ['{options}']\n[command.\"x.y\".args]\n\
                 a = { type = \"string\", option = \"--in\", joined = true }\n\
                 b = { type = \"integer\", option = \"-b\", joined = true }\n\
@@ -80,12 +80,12 @@ fn an_option_can_be_called_otherwise_and_be_one_word_with_its_value() {
 }
 
 #[test]
-fn a_value_that_reads_as_an_option_is_refused_where_it_would_be_one() {
+fn a_value_that_would_be_read_as_an_option_is_refused() {
     let rest = "argv = ['{a?}', 'x{b?}', '{c...}', '{d?}', '{options}']\n[command.\"x.y\".args]\n\
                 a = \"string\"\nb = \"string\"\nc = \"string[]\"\n\
                 d = { type = \"string\", dash = \"alone\" }\ne = \"string\"\nf = \"integer\"\n\
                 g = { type = \"string[]\", many = \"spread\" }\nh = { type = \"string\", dash = true }\n";
-    for (input, at) in [
+    for (input, expected) in [
         (json!({"a": "-x"}), "/a"),
         (json!({"a": "--evil=1"}), "/a"),
         (json!({"a": "-"}), "/a"),
@@ -95,7 +95,7 @@ fn a_value_that_reads_as_an_option_is_refused_where_it_would_be_one() {
         (json!({"g": ["ok", "-i"]}), "/g/1"),
     ] {
         let (pointer, message) = render(rest, input.clone()).unwrap_err();
-        assert_eq!(pointer, at, "{input}");
+        assert_eq!(pointer, expected, "{input}");
         assert!(message.contains("begins with `-`") && message.contains("`./`"), "{message}");
     }
     check(rest, json!({"b": "-x", "d": "-", "e": "-"}), &["x-x", "-", "--e", "-"]);
@@ -110,8 +110,8 @@ fn a_nul_character_is_refused() {
     assert_eq!(render(rest, json!({"b": ["x", "\0"]})).unwrap_err().0, "/b/1");
 }
 
-/// Values a caller might try.
-fn nasty() -> impl Strategy<Value = String> {
+/// Generates values that a program could read as options, templates or shell syntax.
+fn hostile_value() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("--evil=1".to_owned()),
         Just("-".to_owned()),
@@ -124,11 +124,11 @@ fn nasty() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Every word is one that the template or a value accounts for, in its place.
+    /// Every word comes from the template or from one value, in its place.
     #[test]
-    fn no_value_adds_or_changes_a_word_beyond_its_own(
-        a in nasty(), b in option::of(nasty()), c in vec(nasty(), 0..3), d in option::of(nasty()),
-        e in option::of(vec(nasty(), 0..3)), f in option::of(nasty()), g in any::<Option<bool>>(),
+    fn a_value_changes_only_its_own_word(
+        a in hostile_value(), b in option::of(hostile_value()), c in vec(hostile_value(), 0..3), d in option::of(hostile_value()),
+        e in option::of(vec(hostile_value(), 0..3)), f in option::of(hostile_value()), g in any::<Option<bool>>(),
     ) {
         let rest = "argv = ['{a}', '--b={b?}', '{c...}', ['-d', '{d}'], '{--g}', 'end', '{--}']\n\
                     [command.\"x.y\".args]\na = \"string!\"\nb = \"string\"\nc = \"string[]\"\n\
@@ -165,21 +165,21 @@ proptest! {
             input.insert("f".into(), json!(f));
             expected.push(format!("--f={f}"));
         }
-        let nul = expected.iter().any(|word| word.contains('\0'));
+        let has_nul = expected.iter().any(|word| word.contains('\0'));
         let is_bad = bare.iter().any(|value| value.starts_with('-'))
             || after.iter().any(|value| value.starts_with('-') && *value != "-");
         match render(rest, Value::Object(input)) {
             Ok(argv) => {
-                prop_assert!(!nul && !is_bad, "{:?}", argv);
+                prop_assert!(!has_nul && !is_bad, "{:?}", argv);
                 prop_assert_eq!(argv, expected);
             }
-            Err((pointer, _)) => prop_assert!(nul || is_bad, "{}", pointer),
+            Err((pointer, _)) => prop_assert!(has_nul || is_bad, "{}", pointer),
         }
     }
 }
 
 #[tokio::test]
-async fn words_reach_the_program_as_they_are() {
+async fn arguments_reach_the_program_unchanged() {
     let show = "for word in \"$@\"; do printf '<%s>' \"$word\"; done";
     let bench = Bench::script(
         show,
@@ -189,12 +189,13 @@ async fn words_reach_the_program_as_they_are() {
     let input = json!({"a": "$(id) 'x' \"y\" *", "b": "\n", "argv": ["--raw", "-", ""]});
     let output = bench.call(input).await.unwrap();
     assert_eq!(output.value["stdout"], "<$(id) 'x' \"y\" *><--b><\n><--raw><-><>");
-    assert_eq!(words(&output), ["$(id) 'x' \"y\" *", "--b", "\n", "--raw", "-", ""]);
+    assert_eq!(argv_of(&output), ["$(id) 'x' \"y\" *", "--b", "\n", "--raw", "-", ""]);
 }
 
 #[tokio::test]
-async fn words_that_are_passed_as_they_are_must_be_allowed() {
+async fn passthrough_arguments_are_refused_unless_declared() {
     let bench = Bench::script("echo", "argv = []\n");
     let (pointer, message) = refusal(bench.call(json!({"argv": ["--raw"]})).await);
-    assert_eq!((pointer.as_str(), message.as_str()), ("/argv", "no argument is called `argv`"));
+    let expected = ("/argv", "`argv` is not an argument of `x.y`");
+    assert_eq!((pointer.as_str(), message.as_str()), expected);
 }

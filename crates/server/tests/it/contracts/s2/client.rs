@@ -31,11 +31,11 @@ pub(super) const TOOLS: [&str; 19] = [
     "ci/diagnostics",
 ];
 
-/// Settings by which the contract has a listener of its own.
+/// Settings for a dedicated listener of the contract.
 pub(super) const ALONE: &str = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"workstation\"\n";
 
 /// One client.
-pub(super) struct Desk {
+pub(super) struct Client {
     wire: Wire,
     serial: u64,
 }
@@ -45,22 +45,22 @@ enum Wire {
     Http { served: Box<Served>, addr: SocketAddr, path: &'static str },
 }
 
-/// Checks the same over every wire.
-pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Desk)) {
+/// Runs `check` over every transport.
+pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Client)) {
     over_all_tuned(workspace, |launch| launch, check);
 }
 
-/// The same, started however `tune` says.
+/// Runs `check` over every transport, with servers started as `tune` says.
 pub(super) fn over_all_tuned(
     workspace: &Workspace,
     tune: impl Fn(Launch) -> Launch,
-    check: impl Fn(&mut Desk),
+    check: impl Fn(&mut Client),
 ) {
     let start = || tune(Launch::over(workspace));
     eprintln!("over stdio:");
-    check(&mut Desk::stdio(start()));
+    check(&mut Client::stdio(start()));
     eprintln!("at its path:");
-    check(&mut Desk::http(start()));
+    check(&mut Client::http(start()));
     if workspace.path("toolgate.toml").exists() {
         return;
     }
@@ -69,20 +69,20 @@ pub(super) fn over_all_tuned(
         workspace.put("toolgate.toml", ALONE);
         let served = start().served();
         std::fs::remove_file(workspace.path("toolgate.toml")).unwrap();
-        check(&mut Desk::alone(served, path));
+        check(&mut Client::alone(served, path));
     }
 }
 
-/// Where a server says that it serves the contract alone.
+/// The address of the contract's dedicated listener.
 pub(super) fn own_address(served: &Served) -> SocketAddr {
-    wait_for("the server says where it serves the contract alone", || {
+    wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving workstation alone at http://")?;
         rest.split_once("/\n")?.0.parse().ok()
     })
 }
 
-impl Desk {
+impl Client {
     fn new(wire: Wire) -> Self {
         Self { wire, serial: 0 }
     }
@@ -122,7 +122,7 @@ impl Desk {
         }
     }
 
-    /// A request; `params` are left out where they are null.
+    /// Builds a request; null `params` are left out.
     pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
         let mut message = json!({ "jsonrpc": "2.0", "id": self.serial, "method": method });
@@ -132,7 +132,7 @@ impl Desk {
         message
     }
 
-    /// The answer to a request, which has a result or an error and nothing else.
+    /// Sends a request and returns the answer, checked for its shape.
     #[track_caller]
     pub(super) fn ask(&mut self, method: &str, params: Value) -> Value {
         let message = self.request(method, params);
@@ -146,7 +146,7 @@ impl Desk {
         answer
     }
 
-    /// What answers some bytes.
+    /// Sends bytes and returns the answer.
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Value {
         let answer = match &mut self.wire {
@@ -173,13 +173,13 @@ impl Desk {
         connection.response()
     }
 
-    /// A connection of its own.
+    /// Opens a new connection.
     pub(super) fn connect(&self) -> Connection {
         let Wire::Http { addr, .. } = &self.wire else { panic!("not over HTTP") };
         Connection::to(*addr)
     }
 
-    /// Sends a message that is owed no answer.
+    /// Sends a message that gets no answer.
     #[track_caller]
     pub(super) fn tell(&mut self, message: &Value) {
         match &mut self.wire {
@@ -202,7 +202,7 @@ impl Desk {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The text that a call comes to: a string, and nothing beside it.
+    /// Calls a tool and returns its text, the only field of the result.
     #[track_caller]
     pub(super) fn content(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call(tool, arguments);
@@ -211,7 +211,7 @@ impl Desk {
         result["content"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    /// What a call is refused with: the code, the contract's words, and what `data` says.
+    /// Calls a tool that must be refused; returns the code, the message and the data.
     #[track_caller]
     pub(super) fn refusal(&mut self, tool: &str, arguments: Value) -> (i64, String, Value) {
         let answer = self.call(tool, arguments);
@@ -229,7 +229,7 @@ pub(super) fn refused(answer: &Value) -> (i64, String, Value) {
     (error["code"].as_i64().unwrap(), message, error["data"].clone())
 }
 
-/// Whether `answer` is a response of JSON-RPC 2.0: a result or an error, and nothing else.
+/// Checks that `answer` is a JSON-RPC 2.0 response with either a result or an error.
 #[track_caller]
 pub(super) fn of_json_rpc(answer: &Value) {
     let fields = answer.as_object().unwrap_or_else(|| panic!("{answer}"));

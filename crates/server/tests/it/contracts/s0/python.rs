@@ -1,4 +1,4 @@
-//! What other people's implementations say of validation and of patches.
+//! Validation and patches compared with other implementations in Python.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,38 +7,38 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::adapter::{EXAMPLES, SCHEMAS, Start, fixture};
-use super::diff::{Chance, odd_pairs, patch, place};
-use super::validation::judge;
+use super::diff::{Generator, odd_pairs, patch, sort_key};
+use super::validation::validate;
 
 #[test]
-fn s0_04_49_52_53_a_patch_has_three_operations_in_order_and_makes_the_one_of_the_other() {
-    let mut chance = Chance(20_250_901);
+fn s0_04_49_52_53_a_patch_has_sorted_operations_of_three_kinds_and_gives_the_new_asset() {
+    let mut generator = Generator(20_250_901);
     let mut pairs = odd_pairs();
     for _ in 0..2_500 {
-        let base = chance.value(4);
-        let new = chance.changed(&base, 4);
+        let base = generator.value(4);
+        let new = generator.changed(&base, 4);
         pairs.push((base, new));
     }
     let mut adapter = Start::at(&fixture()).ready();
-    let mut asked = String::new();
+    let mut requests = String::new();
     let mut operations = 0;
     for (base, new) in &pairs {
         let patch = patch(&mut adapter, base, new);
         operations += patch.len();
-        let places: Vec<_> = patch.iter().map(place).collect();
-        assert!(places.is_sorted(), "{base} {new}: {places:?}");
-        asked += &format!("{}\n", json!({ "base": base, "patch": patch }));
+        let sort_keys: Vec<_> = patch.iter().map(sort_key).collect();
+        assert!(sort_keys.is_sorted(), "{base} {new}: {sort_keys:?}");
+        requests += &format!("{}\n", json!({ "base": base, "patch": patch }));
     }
     assert!(operations > 1_500, "{operations} operations");
-    // Another's implementation of RFC 6902 applies them, and comes to the second of each pair.
-    let made = judged_by_python("patch", &asked);
-    assert_eq!(made.len(), pairs.len());
-    for ((base, new), made) in pairs.iter().zip(made) {
-        assert!(same(&made, new), "{base} became {made} and not {new}");
+    // Another implementation of RFC 6902 applies them and must get the second of each pair.
+    let patched = run_judge("patch", &requests);
+    assert_eq!(patched.len(), pairs.len());
+    for ((base, new), patched) in pairs.iter().zip(patched) {
+        assert!(same(&patched, new), "{base} became {patched}, not {new}");
     }
 }
 
-/// Whether two values are one: numbers by what they are worth, and neither is a truth.
+/// Whether two values are equal: numbers by value, and no number equals a boolean.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
@@ -56,10 +56,10 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 #[test]
-fn s0_03_41_46_pythons_own_validator_says_the_same_of_every_example_and_of_what_is_wrong_with_it() {
+fn s0_03_41_46_errors_of_valid_and_broken_examples_match_pythons_validator() {
     let mut adapter = Start::at(&fixture()).ready();
     let listed = adapter.call("list_examples", json!({}))["examples"].clone();
-    let mut asked = String::new();
+    let mut requests = String::new();
     let mut ours = Vec::new();
     for item in listed.as_array().unwrap() {
         let path = item["path"].as_str().unwrap();
@@ -72,20 +72,20 @@ fn s0_03_41_46_pythons_own_validator_says_the_same_of_every_example_and_of_what_
         let mut example = adapter.call("get_example", json!({ "path": path }))["example"].clone();
         example.as_object_mut().unwrap().remove("$schemaRef");
         for asset in broken(&example) {
-            let told = judge(&mut adapter, schema.as_str(), asset.clone());
+            let result = validate(&mut adapter, schema.as_str(), asset.clone());
             let empty = Vec::new();
-            let errors = told["errors"].as_array().unwrap_or(&empty);
+            let errors = result["errors"].as_array().unwrap_or(&empty);
             let mut errors: Vec<_> = errors
                 .iter()
                 .map(|it| (it["path"].clone().to_string(), it["msg"].to_string()))
                 .collect();
             errors.sort();
             ours.push((schema.clone(), asset.clone(), errors));
-            writeln!(asked, "{}", json!({ "schema": schema, "asset": asset })).unwrap();
+            writeln!(requests, "{}", json!({ "schema": schema, "asset": asset })).unwrap();
         }
     }
     assert!(ours.len() > 200, "{} cases", ours.len());
-    let theirs = judged_by_python("validate", &asked);
+    let theirs = run_judge("validate", &requests);
     assert_eq!(theirs.len(), ours.len());
     for ((schema, asset, ours), theirs) in ours.iter().zip(theirs) {
         let theirs = theirs.as_array().unwrap().iter();
@@ -95,8 +95,7 @@ fn s0_03_41_46_pythons_own_validator_says_the_same_of_every_example_and_of_what_
     }
 }
 
-/// `asset`, and what comes of it where each of its values is another, or gone, or beside a
-/// stranger.
+/// `asset`, and variants of it with each value replaced, removed, or given an unknown property.
 fn broken(asset: &Value) -> Vec<Value> {
     let mut pointers = Vec::new();
     pointers_of(asset, String::new(), &mut pointers);
@@ -133,17 +132,17 @@ fn pointers_of(value: &Value, at: String, pointers: &mut Vec<String>) {
     }
 }
 
-/// What `judge.py` says to each line of `asked`.
-fn judged_by_python(word: &str, asked: &str) -> Vec<Value> {
+/// Runs `judge.py` and returns its answer to each line of `requests`.
+fn run_judge(operation: &str, requests: &str) -> Vec<Value> {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/s0/judge.py");
     let schemas = fixture().join(SCHEMAS);
     let mut command = Command::new(python());
-    command.arg(program).arg(word).arg(schemas).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.arg(program).arg(operation).arg(schemas).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    let asked = asked.to_owned();
+    let requests = requests.to_owned();
     let writing =
-        std::thread::spawn(move || std::io::Write::write_all(&mut input, asked.as_bytes()));
+        std::thread::spawn(move || std::io::Write::write_all(&mut input, requests.as_bytes()));
     let output = child.wait_with_output().unwrap();
     writing.join().unwrap().unwrap();
     assert!(output.status.success(), "judge.py failed");
@@ -151,7 +150,7 @@ fn judged_by_python(word: &str, asked: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The Python that has these implementations.
+/// The Python interpreter that has these implementations.
 fn python() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap();
     let python = checkout.join(".tools/judges/bin/python");

@@ -1,4 +1,4 @@
-//! What callers may ask of the tools, and how much they are told.
+//! Tests of the inputs and limits of the tools.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -12,7 +12,7 @@ fn put(folder: &TempDir, path: &str, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-/// What the tool `name` gives, and the note of its text.
+/// Calls the tool `name`. Returns its value and the note of its text.
 async fn call(service: &Arc<SearchService>, name: &str, input: Value) -> (Value, String) {
     let tools = crate::search::tools(service);
     let tool = tools.iter().find(|tool| tool.spec().id.as_str() == name).unwrap();
@@ -20,15 +20,15 @@ async fn call(service: &Arc<SearchService>, name: &str, input: Value) -> (Value,
     (output.value, output.text.note.unwrap_or_default())
 }
 
-async fn pointer(service: &Arc<SearchService>, name: &str, input: Value) -> (ToolFault, String) {
+async fn call_error(service: &Arc<SearchService>, name: &str, input: Value) -> (ToolFault, String) {
     let tools = crate::search::tools(service);
     let tool = tools.iter().find(|tool| tool.spec().id.as_str() == name).unwrap();
-    let err = tool.run(&ctx(), input).await.expect_err("a refusal");
+    let err = tool.run(&ctx(), input).await.expect_err("an error");
     (err.fault, err.message)
 }
 
 #[tokio::test]
-async fn a_document_that_is_removed_twice_in_one_call_is_counted_once() {
+async fn a_document_removed_twice_in_one_call_is_counted_once() {
     let folder = TempDir::new().unwrap();
     let service = service(folder.path(), &Settings::default());
     let documents = json!([{ "id": "x", "text": "gate" }, { "id": "y", "text": "fence" }]);
@@ -41,7 +41,7 @@ async fn a_document_that_is_removed_twice_in_one_call_is_counted_once() {
 }
 
 #[tokio::test]
-async fn the_path_of_the_workspace_is_all_of_it_and_other_places_are_refused() {
+async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     let folder = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
     put(&folder, "src/a.rs", "fn zebra() {}\n");
@@ -52,16 +52,16 @@ async fn the_path_of_the_workspace_is_all_of_it_and_other_places_are_refused() {
     let roots = [("std".to_owned(), elsewhere.clone())].into();
     let service = service(folder.path(), &Settings { roots, ..Settings::default() });
     let tools = [("search.semantic", "query", "matches"), ("search.names", "name", "definitions")];
-    for (tool, asked, found) in tools {
-        let ask = |prefix: &str, namespace: &str| json!({ asked: "zebra", "path_prefix": prefix, "namespace": namespace });
+    for (tool, argument, field) in tools {
+        let input = |prefix: &str, namespace: &str| json!({ argument: "zebra", "path_prefix": prefix, "namespace": namespace });
         for prefix in
             ["", ".", "./", &root, &format!("{root}/"), &format!("{root}//src/"), "./src/a"]
         {
-            let (value, _) = call(&service, tool, ask(prefix, "workspace")).await;
-            assert_eq!(value[found].as_array().unwrap().len(), 1, "{tool} {prefix}");
+            let (value, _) = call(&service, tool, input(prefix, "workspace")).await;
+            assert_eq!(value[field].as_array().unwrap().len(), 1, "{tool} {prefix}");
         }
-        let (value, _) = call(&service, tool, ask(&elsewhere, "std")).await;
-        assert_eq!(value[found][0]["path"], "lib.rs", "{tool}");
+        let (value, _) = call(&service, tool, input(&elsewhere, "std")).await;
+        assert_eq!(value[field][0]["path"], "lib.rs", "{tool}");
         for prefix in [
             "/",
             "/other",
@@ -73,25 +73,25 @@ async fn the_path_of_the_workspace_is_all_of_it_and_other_places_are_refused() {
             &format!("{root}/../x"),
             &elsewhere,
         ] {
-            let (fault, message) = pointer(&service, tool, ask(prefix, "workspace")).await;
+            let (fault, message) = call_error(&service, tool, input(prefix, "workspace")).await;
             assert_eq!(fault, ToolFault::Invalid { pointer: "/path_prefix".into() }, "{prefix}");
             assert!(message.contains("e.g. `src/`"), "{message}");
         }
-        let (value, _) = call(&service, tool, ask("..z", "workspace")).await;
-        assert_eq!(value[found], json!([]), "{tool}");
+        let (value, _) = call(&service, tool, input("..z", "workspace")).await;
+        assert_eq!(value[field], json!([]), "{tool}");
     }
     // An id may be any text.
     let documents = json!([{ "id": "../up/x.rs", "text": "fn zebra() {}\n" }]);
     call(&service, "search.upsert", json!({ "namespace": "n", "documents": documents })).await;
-    for (tool, asked, found) in tools {
-        let ask = json!({ asked: "zebra", "path_prefix": "../up", "namespace": "n" });
-        let (value, _) = call(&service, tool, ask).await;
-        assert_eq!(value[found][0]["path"], "../up/x.rs", "{tool}");
+    for (tool, argument, field) in tools {
+        let input = json!({ argument: "zebra", "path_prefix": "../up", "namespace": "n" });
+        let (value, _) = call(&service, tool, input).await;
+        assert_eq!(value[field][0]["path"], "../up/x.rs", "{tool}");
     }
 }
 
 #[tokio::test]
-async fn more_definitions_than_are_looked_through_are_never_passed_off_as_all() {
+async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
     let folder = TempDir::new().unwrap();
     let service = service(folder.path(), &Settings::default());
     for from in [0, 700, 1_400] {
@@ -102,21 +102,21 @@ async fn more_definitions_than_are_looked_through_are_never_passed_off_as_all() 
     }
     let one = json!([{ "id": "z.rs", "text": "struct Funcs;\n" }]);
     call(&service, "search.upsert", json!({ "namespace": "n", "documents": one })).await;
-    let ask = |more: Value| {
-        let mut ask = json!({ "name": "func", "namespace": "n", "limit": 100 });
-        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        ask
+    let input = |more: Value| {
+        let mut input = json!({ "name": "func", "namespace": "n", "limit": 100 });
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        input
     };
-    let of =
+    let summary =
         |page: &Value| (page["definitions"].as_array().unwrap().len(), page["truncated"] == true);
-    let (page, note) = call(&service, "search.names", ask(json!({}))).await;
-    assert_eq!(of(&page), (100, true));
-    assert!(note.contains("go on with cursor"), "{note}");
-    let (page, note) = call(&service, "search.names", ask(json!({ "path_prefix": "123" }))).await;
-    assert_eq!(of(&page), (11, false));
+    let (page, note) = call(&service, "search.names", input(json!({}))).await;
+    assert_eq!(summary(&page), (100, true));
+    assert!(note.contains("continue with cursor"), "{note}");
+    let (page, note) = call(&service, "search.names", input(json!({ "path_prefix": "123" }))).await;
+    assert_eq!(summary(&page), (11, false));
     assert!(!note.contains("narrow"), "{note}");
-    // A rarer kind may be beyond what was looked through, and on the last page it is said.
-    let (page, note) = call(&service, "search.names", ask(json!({ "kinds": ["type"] }))).await;
-    assert!(of(&page).0 <= 1 && of(&page).1 && page["cursor"].is_null(), "{page}");
-    assert!(note.ends_with("narrow it by path_prefix or tags"), "{note}");
+    // A definition of a rare kind may be missing from the list, and the last page says so.
+    let (page, note) = call(&service, "search.names", input(json!({ "kinds": ["type"] }))).await;
+    assert!(summary(&page).0 <= 1 && summary(&page).1 && page["cursor"].is_null(), "{page}");
+    assert!(note.ends_with("narrow the search by path_prefix or tags"), "{note}");
 }

@@ -1,4 +1,4 @@
-//! What a command leaves: the files it wrote beneath the workspace, and no others.
+//! Tests of artefacts: the files that a command wrote in the workspace, and no others.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,49 +7,49 @@ use serde_json::json;
 
 use super::Bench;
 
-const LEAVING: &str = "argv = [\"{output?}\"]\nartefacts = [\"{output?}\", \"{dir?}/**\", \"*.log\"]\n\
+const ARTEFACTS: &str = "argv = [\"{output?}\"]\nartefacts = [\"{output?}\", \"{dir?}/**\", \"*.log\"]\n\
     [command.\"x.y\".args]\noutput = \"path\"\ndir = \"path\"\n";
 
 #[tokio::test]
-async fn what_was_written_since_the_start_is_left_in_order() {
+async fn files_written_since_the_start_are_artefacts_in_order() {
     let bench = Bench::script(
         "mkdir -p out/deep; echo o >\"$1\"; echo 2 >out/deep/b; echo 1 >out/a; echo l >x.log; \
          echo n >x.txt; touch -d 2001-01-01 out/a",
-        LEAVING,
+        ARTEFACTS,
     );
     fs::create_dir(bench.workspace.path().join("out")).unwrap();
     fs::write(bench.workspace.path().join("out/before"), "old").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(30));
     let output = bench.call(json!({"output": "o[1].png", "dir": "./out/"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["o[1].png", "out/a", "out/deep/b", "x.log"]));
-    let left = bench.left();
-    let left: Vec<(&str, &str)> = left.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+    let files = bench.produced_files();
+    let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
     assert_eq!(
-        left,
+        files,
         [("o[1].png", "o\n"), ("out/a", "1\n"), ("out/deep/b", "2\n"), ("x.log", "l\n")]
     );
     let note = output.text.note.unwrap();
-    assert!(note.ends_with("; left `o[1].png`, `out/a`, `out/deep/b`, `x.log`"), "{note}");
+    assert!(note.ends_with("; artefacts: `o[1].png`, `out/a`, `out/deep/b`, `x.log`"), "{note}");
 }
 
 #[tokio::test]
-async fn a_value_is_no_pattern() {
-    let bench = Bench::script("echo a >a.png; echo b >b.png", LEAVING);
+async fn the_value_of_an_argument_is_not_a_pattern() {
+    let bench = Bench::script("echo a >a.png; echo b >b.png", ARTEFACTS);
     let output = bench.call(json!({"output": "*.png"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!([]));
 }
 
 #[tokio::test]
-async fn a_command_that_fails_leaves_what_it_wrote() {
-    let bench = Bench::script("echo half >\"$1\"; exit 3", LEAVING);
+async fn a_failed_command_returns_the_files_it_wrote() {
+    let bench = Bench::script("echo half >\"$1\"; exit 3", ARTEFACTS);
     let output = bench.call(json!({"output": "h"})).await.unwrap();
     assert_eq!(output.value["exit_code"], 3);
-    assert_eq!(bench.left(), [("h".to_owned(), "half\n".to_owned())]);
+    assert_eq!(bench.produced_files(), [("h".to_owned(), "half\n".to_owned())]);
 }
 
 #[tokio::test]
-async fn what_is_outside_the_workspace_is_left_out_and_said() {
-    let bench = Bench::script("[ -z \"$1\" ] || echo x >\"$1\" || :; : >real.log", LEAVING);
+async fn a_file_outside_the_workspace_is_not_an_artefact_and_is_noted() {
+    let bench = Bench::script("[ -z \"$1\" ] || echo x >\"$1\" || :; : >real.log", ARTEFACTS);
     let outside = tempfile::TempDir::new().unwrap();
     let path = outside.path().join("secret");
     for given in [path.to_str().unwrap(), "../escape", "a/../../escape"] {
@@ -58,13 +58,13 @@ async fn what_is_outside_the_workspace_is_left_out_and_said() {
         let note = output.text.note.unwrap();
         assert!(note.contains(&format!("`{given}` is outside the workspace")), "{note}");
     }
-    // Nor is what a link leads to.
+    // The target of a link is not an artefact, either.
     fs::write(&path, "secret").unwrap();
     symlink(outside.path(), bench.workspace.path().join("dir")).unwrap();
     symlink(&path, bench.workspace.path().join("link.log")).unwrap();
     let output = bench.call(json!({"output": "link.log", "dir": "dir"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["real.log"]));
-    // A path that says where the workspace is says what is in it.
+    // An absolute path into the workspace is an artefact.
     let inside = bench.workspace.path().join("in");
     let output = bench.call(json!({"output": inside.to_str().unwrap()})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["in", "real.log"]));
@@ -73,25 +73,25 @@ async fn what_is_outside_the_workspace_is_left_out_and_said() {
 }
 
 #[tokio::test]
-async fn what_is_no_regular_file_is_not_left() {
-    let bench = Bench::script("mkfifo f.log; mkdir d.log; ln -s x.log l.log; : >x.log", LEAVING);
+async fn pipes_folders_and_links_are_not_artefacts() {
+    let bench = Bench::script("mkfifo f.log; mkdir d.log; ln -s x.log l.log; : >x.log", ARTEFACTS);
     let output = bench.call(json!({"output": "https://example.org/x"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["x.log"]));
 }
 
 #[tokio::test]
-async fn paths_are_relative_to_where_the_program_starts() {
-    let bench = Bench::script("echo x >\"$1\"; : >y.log", &format!("cwd = \"sub\"\n{LEAVING}"));
+async fn patterns_are_relative_to_the_directory_of_the_program() {
+    let bench = Bench::script("echo x >\"$1\"; : >y.log", &format!("cwd = \"sub\"\n{ARTEFACTS}"));
     fs::create_dir(bench.workspace.path().join("sub")).unwrap();
     let output = bench.call(json!({"output": "x"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["sub/x", "sub/y.log"]));
 }
 
 #[tokio::test]
-async fn more_than_can_be_held_open_are_not_handed_over() {
-    let bench = Bench::script("for i in $(seq 1100); do : >$i.log; done", LEAVING);
+async fn artefacts_beyond_the_limit_are_left_out_and_noted() {
+    let bench = Bench::script("for i in $(seq 1100); do : >$i.log; done", ARTEFACTS);
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["artefacts"].as_array().unwrap().len(), 1000);
     let note = output.text.note.unwrap();
-    assert!(note.contains("only the first 1000 artefacts are handed over"), "{note}");
+    assert!(note.contains("only the first 1000 artefacts are returned"), "{note}");
 }

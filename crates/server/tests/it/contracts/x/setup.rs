@@ -1,4 +1,4 @@
-//! A server that speaks every dialect at one address, and each contract alone at one of its own.
+//! A server with every dialect on a shared listener and each contract on a dedicated one.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::{Connection, Launch, Post, Served, Server, Workspace, call, modern, wait_for};
 
-/// A dialect that files are read and programs are run by.
+/// A dialect with tools for files and programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tongue {
+pub(super) enum Dialect {
     Mcp,
     Zyra,
     Mira,
@@ -16,7 +16,7 @@ pub(super) enum Tongue {
     Envelope,
 }
 
-impl Tongue {
+impl Dialect {
     pub(super) const ALL: [Self; 5] =
         [Self::Mcp, Self::Zyra, Self::Mira, Self::Workstation, Self::Envelope];
 
@@ -30,8 +30,8 @@ impl Tongue {
         }
     }
 
-    /// How a call of `toolset.verb` is posted: where among others, where alone, and what.
-    fn posted(self, tool: &str, arguments: &Value) -> (String, String, Value) {
+    /// A call of `toolset.verb`: the path on the shared listener, on a dedicated one, and the body.
+    fn request(self, tool: &str, arguments: &Value) -> (String, String, Value) {
         let rpc = |method: &str, params| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let named =
             |name: String| rpc("tools/call", json!({ "name": name, "arguments": arguments }));
@@ -51,7 +51,7 @@ impl Tongue {
         }
     }
 
-    /// The text of a file in the answer to who reads it.
+    /// The text of a file in the answer to a read.
     #[track_caller]
     pub(super) fn text(self, answer: &Value) -> String {
         let at = match self {
@@ -65,30 +65,30 @@ impl Tongue {
     }
 }
 
-/// The server.
-pub(super) struct House {
+/// The running server.
+pub(super) struct Setup {
     pub(super) served: Served,
-    alone: Vec<(Tongue, SocketAddr)>,
+    alone: Vec<(Dialect, SocketAddr)>,
 }
 
-impl House {
+impl Setup {
     pub(super) fn over(workspace: &Workspace, tune: impl FnOnce(Launch) -> Launch) -> Self {
-        let own = [Tongue::Zyra, Tongue::Mira, Tongue::Workstation, Tongue::Envelope];
+        let own = [Dialect::Zyra, Dialect::Mira, Dialect::Workstation, Dialect::Envelope];
         let listen =
             |name: &str| format!("[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"{name}\"\n");
-        let settings: String = own.iter().map(|tongue| listen(tongue.name())).collect();
+        let settings: String = own.iter().map(|dialect| listen(dialect.name())).collect();
         let assets = "[assets]\nschemas = \"schemas\"\n";
         workspace.put("toolgate.toml", settings + &listen("synesthetic") + assets);
         workspace.put("schemas/tone.schema.json", r#"{"type":"object"}"#);
         let served = tune(Launch::over(workspace)).served();
         let at = |name: &str| {
-            wait_for("the server says where it serves a contract alone", || {
+            wait_for("the server logs the address of the dedicated listener", || {
                 let log = served.log();
                 let (_, rest) = log.split_once(&format!("serving {name} alone at http://"))?;
                 rest.split_once("/\n")?.0.parse().ok()
             })
         };
-        let alone = own.into_iter().map(|tongue| (tongue, at(tongue.name()))).collect();
+        let alone = own.into_iter().map(|dialect| (dialect, at(dialect.name()))).collect();
         Self { served, alone }
     }
 
@@ -97,32 +97,37 @@ impl House {
         &self.served
     }
 
-    /// What `tongue` answers to a call at the address of all.
+    /// Calls a tool in `dialect` on the shared listener and returns the answer.
     #[track_caller]
-    pub(super) fn call(&self, tongue: Tongue, tool: &str, arguments: Value) -> Value {
-        let (path, _, body) = tongue.posted(tool, &arguments);
+    pub(super) fn call(&self, dialect: Dialect, tool: &str, arguments: Value) -> Value {
+        let (path, _, body) = dialect.posted(tool, &arguments);
         post(self.served.addr, &path, &body)
     }
 
-    /// The same at its own address; MCP has none.
+    /// Calls a tool in `dialect` on its dedicated listener; MCP has none.
     #[track_caller]
-    pub(super) fn call_alone(&self, tongue: Tongue, tool: &str, arguments: Value) -> Option<Value> {
-        let (_, addr) = self.alone.iter().find(|(other, _)| *other == tongue)?;
-        let (_, path, body) = tongue.posted(tool, &arguments);
+    pub(super) fn call_alone(
+        &self,
+        dialect: Dialect,
+        tool: &str,
+        arguments: Value,
+    ) -> Option<Value> {
+        let (_, addr) = self.alone.iter().find(|(other, _)| *other == dialect)?;
+        let (_, path, body) = dialect.posted(tool, &arguments);
         Some(post(*addr, &path, &body))
     }
 
-    /// What `tongue` tells of the tools.
+    /// The tool list in `dialect`.
     #[track_caller]
-    pub(super) fn tools(&self, tongue: Tongue) -> Value {
+    pub(super) fn tools(&self, dialect: Dialect) -> Value {
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
         let addr = self.served.addr;
-        match tongue {
-            Tongue::Mcp => post(addr, "/mcp", &modern(1, "tools/list", json!({}))),
-            Tongue::Zyra => post(addr, "/v1/mcp", &list),
-            Tongue::Mira => post(addr, "/rpc", &list),
-            Tongue::Workstation => post(addr, "/workstation", &list),
-            Tongue::Envelope => {
+        match dialect {
+            Dialect::Mcp => post(addr, "/mcp", &modern(1, "tools/list", json!({}))),
+            Dialect::Zyra => post(addr, "/v1/mcp", &list),
+            Dialect::Mira => post(addr, "/rpc", &list),
+            Dialect::Workstation => post(addr, "/workstation", &list),
+            Dialect::Envelope => {
                 let mut connection = Connection::to(addr);
                 connection.post(&Post::bare("GET", "/mcp/discover"));
                 connection.response().json()
@@ -130,7 +135,7 @@ impl House {
         }
     }
 
-    /// What the Synesthetic contract answers.
+    /// Calls a method of the Synesthetic contract and returns the answer.
     #[track_caller]
     pub(super) fn synesthetic(&self, method: &str, params: Value) -> Value {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -141,7 +146,7 @@ impl House {
 #[track_caller]
 fn post(addr: SocketAddr, path: &str, body: &Value) -> Value {
     let mut connection = Connection::to(addr);
-    // MCP's own has headers of its own; the others take no notice.
+    // MCP needs its own headers; the other dialects ignore them.
     connection.post(&Post::mcp(body).malformed().to(path));
     connection.response().message()
 }

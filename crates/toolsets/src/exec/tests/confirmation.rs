@@ -1,4 +1,4 @@
-//! Programs that are run only if a person agrees, and the trace that they belong to.
+//! Tests of confirmations by a person, and of the trace context of programs.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -13,9 +13,9 @@ use toolgate_contract::{
 use super::{Bench, ctx};
 use crate::exec::ExecSettings;
 
-/// A person who always answers the same.
+/// A person who always gives the same answer.
 struct Person {
-    says: PersonChoice,
+    choice: PersonChoice,
     asked: Mutex<Vec<(String, String)>>,
 }
 
@@ -23,20 +23,20 @@ impl QuestionSender for Person {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
-                panic!("no form: {question:?}")
+                panic!("not a form: {question:?}")
             };
             self.asked.lock().unwrap().push((key.clone(), message));
-            (key, ClientAnswer::Choice(self.says.clone()))
+            (key, ClientAnswer::Choice(self.choice.clone()))
         });
         let answers: ClientAnswers = answers.collect();
         Box::pin(async move { Ok(answers) })
     }
 }
 
-fn person(says: PersonChoice) -> (Arc<Person>, ToolContext) {
-    let person = Arc::new(Person { says, asked: Mutex::default() });
-    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
-    let asker = Asker::during_call(can, person.clone());
+fn person(choice: PersonChoice) -> (Arc<Person>, ToolContext) {
+    let person = Arc::new(Person { choice, asked: Mutex::default() });
+    let support = QuestionSupport { form: true, ..QuestionSupport::default() };
+    let asker = Asker::during_call(support, person.clone());
     (person, ToolContext { asker, ..ctx() })
 }
 
@@ -49,15 +49,15 @@ fn bench(confirm: &[&str]) -> Bench {
     Bench::with(&ExecSettings { confirm, ..ExecSettings::default() })
 }
 
-/// How often a person is asked when `input` is run where `confirm` is set.
-async fn times_asked(confirm: &[&str], input: Value) -> usize {
+/// Returns how often a person is asked for `input` with the setting `exec.confirm`.
+async fn question_count(confirm: &[&str], input: Value) -> usize {
     let (person, ctx) = person(yes());
     bench(confirm).call("exec.run", &ctx, input).await.expect("it runs");
     person.asked.lock().unwrap().len()
 }
 
 #[tokio::test]
-async fn a_person_sees_exactly_what_is_run_and_it_runs_if_they_agree() {
+async fn a_confirmed_program_runs_exactly_as_the_question_shows_it() {
     let (person, ctx) = person(yes());
     let input = json!({ "command": "echo", "args": ["a b", "\u{202e}x\n\""], "stdin": "in" });
     let ran = bench(&["echo"]).call("exec.run", &ctx, input).await.expect("it runs");
@@ -66,44 +66,44 @@ async fn a_person_sees_exactly_what_is_run_and_it_runs_if_they_agree() {
     let [(key, message)] = &asked[..] else { panic!("asked {asked:?}") };
     assert!(key.starts_with("exec.confirm."), "{key}");
     assert!(message.contains(r#"echo" "a b" "\u{202e}x\n\"""#), "{message}");
-    assert!(message.contains(r#"It reads 2 bytes: "in""#), "{message}");
+    assert!(message.contains(r#"Its standard input has 2 bytes: "in""#), "{message}");
 }
 
 #[tokio::test]
-async fn a_person_sees_in_which_directory_of_which_workspace_it_is_run() {
+async fn the_question_names_the_directory_and_the_workspace() {
     let bench = bench(&["true"]);
     std::fs::create_dir(bench.workspace.path().join("a\u{202e}b")).unwrap();
-    let top = std::fs::canonicalize(bench.workspace.path()).unwrap();
-    let workspace = format!("the workspace {:?} ({top:?})?", top.file_name().unwrap());
+    let root = std::fs::canonicalize(bench.workspace.path()).unwrap();
+    let workspace = format!("the workspace {:?} ({root:?})?", root.file_name().unwrap());
     let question = async |input: Value| {
         let (person, ctx) = person(yes());
         bench.call("exec.run", &ctx, input).await.expect("it runs");
         let asked = person.asked.lock().unwrap();
         asked[0].1.lines().next().unwrap().to_owned()
     };
-    let here = question(json!({ "command": "true" })).await;
-    assert_eq!(here, format!("Run this in {workspace}"));
-    let inside = question(json!({ "command": "true", "cwd": "a\u{202e}b" })).await;
-    assert_eq!(inside, format!(r#"Run this in "a\u{{202e}}b" of {workspace}"#));
+    let at_root = question(json!({ "command": "true" })).await;
+    assert_eq!(at_root, format!("Run this in {workspace}"));
+    let in_folder = question(json!({ "command": "true", "cwd": "a\u{202e}b" })).await;
+    assert_eq!(in_folder, format!(r#"Run this in "a\u{{202e}}b" of {workspace}"#));
 }
 
 #[tokio::test]
-async fn what_is_asked_before_the_work_is_not_asked_again_by_it() {
+async fn a_question_asked_by_prepare_is_not_asked_again_by_run() {
     let bench = bench(&["true"]);
     let (person, ctx) = person(yes());
     let tool = bench.tools.iter().find(|tool| tool.spec().id.as_str() == "exec.run").unwrap();
     assert!(tool.has_prepare());
     let input = json!({ "command": "true" });
-    tool.prepare(&ctx, &input).await.expect("they agree");
+    tool.prepare(&ctx, &input).await.expect("the person accepts");
     tool.run(&ctx, input).await.expect("it runs");
     assert_eq!(person.asked.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn nothing_runs_that_a_person_declines_or_leaves_unanswered() {
-    for says in [PersonChoice::Declined, PersonChoice::Canceled] {
+async fn a_program_does_not_run_if_the_person_declines_or_cancels() {
+    for choice in [PersonChoice::Declined, PersonChoice::Canceled] {
         let bench = bench(&["touch"]);
-        let (_, ctx) = person(says);
+        let (_, ctx) = person(choice);
         let input = json!({ "command": "touch", "args": ["made"] });
         let err = bench.call("exec.run", &ctx, input).await.expect_err("it is refused");
         assert_eq!(err.fault, ToolFault::NotAllowed);
@@ -113,7 +113,7 @@ async fn nothing_runs_that_a_person_declines_or_leaves_unanswered() {
 }
 
 #[tokio::test]
-async fn nothing_runs_where_a_person_is_to_be_asked_and_cannot_be() {
+async fn a_program_does_not_run_if_nobody_can_be_asked() {
     let bench = bench(&["touch"]);
     let input = json!({ "command": "touch", "args": ["made"] });
     let err = bench.run(input).await.expect_err("it is refused");
@@ -124,36 +124,36 @@ async fn nothing_runs_where_a_person_is_to_be_asked_and_cannot_be() {
 }
 
 #[tokio::test]
-async fn a_client_that_answers_later_is_told_the_question_and_nothing_is_run() {
+async fn a_program_runs_only_once_a_client_that_repeats_calls_has_the_answer() {
     let bench = bench(&["touch"]);
-    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
-    let later = ToolContext { asker: Asker::on_repeat(can, ClientAnswers::new()), ..ctx() };
+    let support = QuestionSupport { form: true, ..QuestionSupport::default() };
+    let later = ToolContext { asker: Asker::on_repeat(support, ClientAnswers::new()), ..ctx() };
     let input = json!({ "command": "touch", "args": ["made"] });
     let err = bench.call("exec.run", &later, input.clone()).await.expect_err("it asks");
     let ToolFault::Asks(questions) = err.fault else { panic!("{err:?}") };
     assert!(!bench.workspace.path().join("made").exists());
     let given: ClientAnswers =
         questions.into_keys().map(|key| (key, ClientAnswer::Choice(yes()))).collect();
-    let again = ToolContext { asker: Asker::on_repeat(can, given), ..ctx() };
+    let again = ToolContext { asker: Asker::on_repeat(support, given), ..ctx() };
     bench.call("exec.run", &again, input).await.expect("it runs");
     assert!(bench.workspace.path().join("made").exists());
 }
 
 #[tokio::test]
-async fn a_pattern_means_a_program_by_its_file_and_its_first_arguments() {
+async fn a_pattern_matches_a_program_and_its_first_arguments() {
     let echo = |args: Value| json!({ "command": "echo", "args": args });
-    assert_eq!(times_asked(&["echo push"], echo(json!(["push", "--force"]))).await, 1);
-    assert_eq!(times_asked(&["echo push"], echo(json!(["pull"]))).await, 0);
-    assert_eq!(times_asked(&["echo push"], echo(json!([]))).await, 0);
-    assert_eq!(times_asked(&["echo push"], echo(json!(["push it"]))).await, 0);
-    assert_eq!(times_asked(&["ech", "", "  "], echo(json!(["push"]))).await, 0);
+    assert_eq!(question_count(&["echo push"], echo(json!(["push", "--force"]))).await, 1);
+    assert_eq!(question_count(&["echo push"], echo(json!(["pull"]))).await, 0);
+    assert_eq!(question_count(&["echo push"], echo(json!([]))).await, 0);
+    assert_eq!(question_count(&["echo push"], echo(json!(["push it"]))).await, 0);
+    assert_eq!(question_count(&["ech", "", "  "], echo(json!(["push"]))).await, 0);
     let sh = json!({ "command": "true", "shell": true });
-    assert_eq!(times_asked(&["sh"], sh.clone()).await, 1);
-    assert_eq!(times_asked(&["true"], sh).await, 0);
+    assert_eq!(question_count(&["sh"], sh.clone()).await, 1);
+    assert_eq!(question_count(&["true"], sh).await, 0);
 }
 
 #[tokio::test]
-async fn another_name_for_a_program_does_not_get_round_the_question() {
+async fn a_program_under_another_name_needs_the_same_confirmation() {
     let bench = bench(&["tool"]);
     bench.put("tool", "#!/bin/sh\n");
     symlink("tool", bench.workspace.path().join("other")).unwrap();
@@ -165,7 +165,7 @@ async fn another_name_for_a_program_does_not_get_round_the_question() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_to_be_shown_whole_is_not_run() {
+async fn a_command_line_too_long_for_the_question_is_not_run() {
     let (person, ctx) = person(yes());
     let input = json!({ "command": "echo", "args": ["x".repeat(9000)] });
     let err = bench(&["echo"]).call("exec.run", &ctx, input).await.expect_err("it is refused");
@@ -174,7 +174,7 @@ async fn what_is_too_long_to_be_shown_whole_is_not_run() {
 }
 
 #[tokio::test]
-async fn a_program_goes_on_with_the_trace_of_its_call() {
+async fn a_program_gets_the_trace_context_of_its_call() {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let traced = |state: Option<&str>| {
         let trace = TraceContext::parse(PARENT, state, Some("user=ada"));
@@ -202,29 +202,29 @@ async fn a_program_goes_on_with_the_trace_of_its_call() {
 }
 
 #[tokio::test]
-async fn a_person_sees_what_a_symlink_leads_to_and_a_yes_is_none_to_where_it_leads_later() {
+async fn the_question_names_the_target_of_a_symlink_and_another_target_needs_another_answer() {
     let bench = bench(&["touch", "rm"]);
     let link = bench.workspace.path().join("tool");
-    let lead_to = |program: &str| {
+    let point_link_to = |program: &str| {
         let _ = std::fs::remove_file(&link);
         symlink(program, &link).unwrap();
     };
-    lead_to("/usr/bin/touch");
+    point_link_to("/usr/bin/touch");
     let input = json!({ "command": "./tool", "args": ["made"] });
-    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
-    let asked = async |given: ClientAnswers| {
-        let ctx = ToolContext { asker: Asker::on_repeat(can, given), ..ctx() };
+    let support = QuestionSupport { form: true, ..QuestionSupport::default() };
+    let ask = async |given: ClientAnswers| {
+        let ctx = ToolContext { asker: Asker::on_repeat(support, given), ..ctx() };
         let err = bench.call("exec.run", &ctx, input.clone()).await.expect_err("it asks");
         let ToolFault::Asks(questions) = err.fault else { panic!("{err:?}") };
         questions.into_iter().next().expect("a question")
     };
-    let (key, question) = asked(ClientAnswers::new()).await;
-    let ClientQuestion::Form { message, .. } = question else { panic!("no form") };
+    let (key, question) = ask(ClientAnswers::new()).await;
+    let ClientQuestion::Form { message, .. } = question else { panic!("not a form") };
     let real = std::fs::canonicalize("/usr/bin/touch").unwrap();
     assert!(message.contains(&format!("The program is {real:?}")), "{message}");
     std::fs::write(bench.workspace.path().join("made"), "").unwrap();
-    lead_to("/usr/bin/rm");
-    let (other, _) = asked(ClientAnswers::from([(key.clone(), ClientAnswer::Choice(yes()))])).await;
+    point_link_to("/usr/bin/rm");
+    let (other, _) = ask(ClientAnswers::from([(key.clone(), ClientAnswer::Choice(yes()))])).await;
     assert_ne!(other, key);
     assert!(bench.workspace.path().join("made").exists());
 }

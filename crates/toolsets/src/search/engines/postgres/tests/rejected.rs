@@ -1,9 +1,9 @@
-//! What a server takes not, and how little else that stops.
+//! Documents that a server rejects, and the effect on others.
 
 use super::super::rows::PreparedDocument;
 use super::*;
 
-/// A text of one line with so many different words of 192 letters.
+/// A text of one line with `words` different words of 192 letters.
 fn of_words(words: usize) -> String {
     let word = |at: usize| {
         let mut bytes = [0; 192];
@@ -13,12 +13,12 @@ fn of_words(words: usize) -> String {
     (0..words).map(word).collect()
 }
 
-fn paths(known: BTreeMap<String, StoredVersion>) -> Vec<String> {
-    known.into_keys().collect()
+fn paths(documents: BTreeMap<String, StoredVersion>) -> Vec<String> {
+    documents.into_keys().collect()
 }
 
 #[tokio::test]
-async fn a_text_of_more_words_than_a_tsvector_holds_is_found_by_those_that_fit() {
+async fn a_text_with_too_many_words_for_a_tsvector_is_found_by_those_that_fit() {
     let server = Postgres16::start();
     let notes = engine_at(&server, "notes", DocumentSource::Documents);
     let text = of_words(6_000);
@@ -26,10 +26,10 @@ async fn a_text_of_more_words_than_a_tsvector_holds_is_found_by_those_that_fit()
     fill(&*notes, vec![document("big", &text, &[])]).await;
     assert_eq!(paths(notes.documents().await.unwrap()), ["big", "kept"]);
     for (word, path) in [(text.split(' ').next().unwrap(), "big"), ("quagga", "kept")] {
-        let by_word = EngineQuery { static_vector: None, ..sought(word) };
+        let by_word = EngineQuery { static_vector: None, ..search_for(word) };
         assert_eq!(found(&*notes, by_word).await[0].0, path);
     }
-    // What it counted going in, it counts going out.
+    // Removing the documents subtracts all words that putting them added.
     let mut writer = next_writer(&*notes).await;
     writer.remove(vec!["big".to_owned(), "kept".to_owned()]).await.unwrap();
     writer.commit().await.unwrap();
@@ -38,9 +38,9 @@ async fn a_text_of_more_words_than_a_tsvector_holds_is_found_by_those_that_fit()
 }
 
 #[tokio::test]
-async fn a_path_as_long_as_a_system_has_is_known_and_found() {
+async fn a_document_with_the_longest_possible_path_is_found() {
     let server = Postgres16::start();
-    // Of long folders that nothing makes shorter, below one that is as long.
+    // Incompressible names of long folders, below a root that is as long.
     let folder = |seed: usize| {
         let hash = |at: usize| blake3::hash(&(seed * 4 + at).to_le_bytes()).to_hex().to_string();
         (0..4).map(hash).collect::<String>()[..240].to_owned()
@@ -53,7 +53,7 @@ async fn a_path_as_long_as_a_system_has_is_known_and_found() {
     let at = format!("{long}/a.rs");
     let put = vec![document(&at, "fn quagga() {}", &[]), document("b.rs", "fn okapi() {}", &[])];
     fill(&*files, put).await;
-    assert_eq!(found(&*files, sought("quagga")).await[0].0, at);
+    assert_eq!(found(&*files, search_for("quagga")).await[0].0, at);
     let again = open();
     assert_eq!(again.open_index().await.unwrap(), IndexOpenOutcome::Existing);
     let mut writer = next_writer(&*again).await;
@@ -66,7 +66,7 @@ async fn a_path_as_long_as_a_system_has_is_known_and_found() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
+async fn a_rejected_file_is_left_out_and_the_others_are_found() {
     let server = Postgres16::start();
     let engine = engine_at(&server, "workspace", DocumentSource::Files);
     fill(&*engine, vec![document("b.rs", "fn quagga() {}", &[])]).await;
@@ -82,12 +82,12 @@ async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
     writer.put(vec![document("b2.rs", "fn poison() {}", &[])]).await.unwrap();
     writer.commit().await.unwrap();
     for (word, path) in [("zebra", "first.rs"), ("okapi", "a.rs"), ("lemur", "c.rs")] {
-        assert_eq!(found(&*engine, sought(word)).await[0].0, path);
+        assert_eq!(found(&*engine, search_for(word)).await[0].0, path);
     }
-    // It is known, so that it is not read again, and what it said before is gone.
+    // It is recorded, so that it is not read again, and its earlier content is gone.
     let known = paths(engine.documents().await.unwrap());
     assert_eq!(known, ["a.rs", "b.rs", "b2.rs", "c.rs", "first.rs"]);
-    assert!(!found(&*engine, sought("quagga")).await.iter().any(|(path, _)| path == "b.rs"));
+    assert!(!found(&*engine, search_for("quagga")).await.iter().any(|(path, _)| path == "b.rs"));
     assert_eq!(engine.status().await.unwrap().chunks, 3);
     assert_eq!(server.run("select chunks from toolgate_search.namespaces"), "3");
     let holding = "select count(*) from toolgate_search.words_1 where word in ('poison', 'quagga')";
@@ -95,7 +95,7 @@ async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
 }
 
 #[tokio::test]
-async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
+async fn a_rejected_document_is_named_and_no_document_is_put() {
     let server = Postgres16::start();
     let notes = engine_at(&server, "notes", DocumentSource::Documents);
     fill(&*notes, vec![document("a", "about poison", &[])]).await;
@@ -103,10 +103,11 @@ async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
     let mut writer = next_writer(&*notes).await;
     let put = ["a quagga", "the poison"].map(|text| document(text, text, &[]));
     let EngineError::Failed(why) = writer.put(put.into()).await.unwrap_err() else { panic!() };
-    assert_eq!(why, "`the poison` cannot be put: it does not agree (54000)");
+    assert_eq!(why, "`the poison` cannot be stored: it does not agree (54000)");
     drop(writer);
     assert_eq!(paths(notes.documents().await.unwrap()), ["a"]);
-    // What was taken once and is put again may be refused then: that stops nothing.
+    // A document that was accepted once may be rejected when the index is rebuilt. The rebuild
+    // still succeeds.
     server.run(
         "create function again() returns event_trigger language plpgsql as $$ begin
             if to_regclass('toolgate_search.chunks_1') is not null then
@@ -124,12 +125,12 @@ async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
     let again = engine_at(&server, "notes", DocumentSource::Documents);
     assert!(matches!(again.open_index().await.unwrap(), IndexOpenOutcome::Rebuilt(_)));
     assert_eq!(paths(again.documents().await.unwrap()), ["a", "b"]);
-    assert_eq!(found(&*again, sought("okapi")).await[0].0, "b");
+    assert_eq!(found(&*again, search_for("okapi")).await[0].0, "b");
     assert_eq!(again.status().await.unwrap().chunks, 1);
 }
 
 #[tokio::test]
-async fn only_broken_data_is_damage() {
+async fn only_codes_of_corruption_are_damage() {
     let server = Postgres16::start();
     let engine = engine_at(&server, "workspace", DocumentSource::Files);
     engine.open_index().await.unwrap();
@@ -139,7 +140,7 @@ async fn only_broken_data_is_damage() {
         let err = writer.put(vec![document("a.rs", "fn poison() {}", &[])]).await.unwrap_err();
         assert_eq!(matches!(err, EngineError::Damaged(_)), is_damage, "{err:?}");
     }
-    // What is refused of whatever is put says nothing of what is put.
+    // If every document is rejected, the documents are not the cause.
     server.refuse_poison("XX000");
     let many = |from: usize| -> Vec<StoredDocument> {
         (from..20).map(|at| document(&format!("{at}.rs"), "fn poison() {}", &[])).collect()
@@ -152,7 +153,7 @@ async fn only_broken_data_is_damage() {
 }
 
 #[tokio::test]
-async fn no_index_is_made_of_vectors_while_many_come() {
+async fn the_approximate_index_is_not_built_during_a_bulk_write() {
     let server = Postgres16::start();
     let settings = PostgresSettings { approximate_from: 100, ..settings(&server.url()) };
     let server = PostgresServer::new(&settings).unwrap();
@@ -161,13 +162,13 @@ async fn no_index_is_made_of_vectors_while_many_come() {
     let put = |at: usize| document(&format!("{at}.rs"), &format!("fn quagga_{at}() {{}}\n"), &[]);
     writer.put((0..300).map(put).collect()).await.unwrap();
     writer.commit().await.unwrap();
-    assert!(!postgres.upkeep.is_under_way());
+    assert!(!postgres.upkeep.was_started());
     writer.release_resources().await.unwrap();
-    assert!(postgres.upkeep.is_under_way());
+    assert!(postgres.upkeep.was_started());
 }
 
 #[tokio::test]
-async fn what_is_written_is_thought_over_beside_the_runtime() {
+async fn preparing_documents_does_not_block_the_runtime() {
     let server = Postgres16::start();
     let engine = engine_at(&server, "workspace", DocumentSource::Files);
     engine.open_index().await.unwrap();
@@ -177,17 +178,17 @@ async fn what_is_written_is_thought_over_beside_the_runtime() {
         (0..4).map(|at| document(&format!("{at}.txt"), &text, &[])).collect();
     let mut longest = Duration::ZERO;
     let mut putting = writer.put(many);
-    // This runtime has one thread: how long a step of it takes is how long all others wait.
+    // This runtime has one thread, so all other tasks wait during each poll.
     std::future::poll_fn(|context| {
-        let begun = Instant::now();
+        let start = Instant::now();
         let polled = putting.as_mut().poll(context);
-        longest = longest.max(begun.elapsed());
+        longest = longest.max(start.elapsed());
         polled
     })
     .await
     .unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     drop(PreparedDocument::new(document("0.txt", &text, &[])));
-    let one = begun.elapsed();
-    assert!(longest < 2 * one, "{longest:?} at once, and one of four takes {one:?}");
+    let one = start.elapsed();
+    assert!(longest < 2 * one, "a poll took {longest:?}, and one of four documents takes {one:?}");
 }

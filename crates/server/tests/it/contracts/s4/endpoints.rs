@@ -1,5 +1,5 @@
-//! Where it is served: paths with and without `/v1`, its switch, its port, a listener of its own,
-//! and a client as Zyra's documentation has one.
+//! Where Zyra is served: paths with and without `/v1`, its switch, its port, a dedicated listener,
+//! and a client like that in Zyra's documentation.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,9 +11,9 @@ use crate::support::{
     Launch, Post, Served, Server, Workspace, initialize, path, wait_for, wait_long_for,
 };
 
-/// How a server ends that does not begin.
+/// The exit code and the log of a server that does not start.
 #[track_caller]
-pub(crate) fn ends(launch: Launch) -> (Option<i32>, String) {
+pub(crate) fn startup_failure(launch: Launch) -> (Option<i32>, String) {
     let server = launch.serving(&["--listen", "127.0.0.1:0"]);
     let code = server.ended().code();
     (code, wait_for("it says why", || Some(server.log()).filter(|log| !log.is_empty())))
@@ -27,7 +27,7 @@ fn status_report(path: &str) -> Post {
 #[test]
 fn s4_17_zyra_is_served_unless_it_is_switched_off() {
     let workspace = Workspace::new();
-    let doors = ["/v1/mcp", "/jobs/abc", "/v1/mcp/progress/abc", "/v1/ws/mcp", "/v1/health"];
+    let endpoints = ["/v1/mcp", "/jobs/abc", "/v1/mcp/progress/abc", "/v1/ws/mcp", "/v1/health"];
     for (name, value) in [
         ("ZYRA_ENABLE_MCP", "0"),
         ("ZYRA_ENABLE_MCP", "false"),
@@ -35,14 +35,14 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
         ("TOOLGATE_SERVER_DIALECTS", "mcp"),
     ] {
         let served = Launch::over(&workspace).env(name, value).served();
-        for door in doors {
-            assert_eq!(served.get(door).status, 404, "{name}: {door}");
+        for endpoint in endpoints {
+            assert_eq!(served.get(endpoint).status, 404, "{name}: {endpoint}");
         }
         assert_eq!(served.send(&status_report("/v1/mcp")).status, 404, "{name}");
         for socket in ["/v1/ws/mcp", "/ws/mcp", "/ws/jobs/abc"] {
             assert_eq!(served.refused_socket(socket), 404, "{name}: {socket}");
         }
-        // All else is served as before.
+        // Other dialects are still served.
         assert_eq!(served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status, 200, "{name}");
     }
     for value in ["", "1", "true"] {
@@ -51,17 +51,17 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
         assert_eq!(served.send(&status_report("/v1/mcp")).status, 200, "{value}");
         served.socket("/v1/ws/mcp").close();
     }
-    // The newer name is stronger.
+    // The newer name takes precedence.
     let both = Launch::over(&workspace).env("DATAVIZHUB_ENABLE_MCP", "0");
     assert_eq!(both.env("ZYRA_ENABLE_MCP", "1").served().get("/v1/mcp").status, 200);
 }
 
 #[test]
-fn a_switch_or_a_dialect_that_is_none_is_refused_by_name() {
+fn an_invalid_switch_or_an_unknown_dialect_is_refused_by_name() {
     let workspace = Workspace::new();
     let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n";
     let own = Workspace::new().file("toolgate.toml", listen);
-    for (launch, told) in [
+    for (launch, fragment) in [
         (Launch::over(&workspace).env("ZYRA_ENABLE_MCP", "maybe"), "ZYRA_ENABLE_MCP"),
         (
             Launch::over(&workspace).set("server_dialects", "mcp,zyrra"),
@@ -70,14 +70,14 @@ fn a_switch_or_a_dialect_that_is_none_is_refused_by_name() {
         (Launch::over(&workspace).env("API_KEY_HEADER", "not one"), "`not one`"),
         (Launch::over(&own).env("ZYRA_ENABLE_MCP", "0"), "ZYRA_ENABLE_MCP"),
     ] {
-        let (code, err) = ends(launch);
+        let (code, err) = startup_failure(launch);
         assert_eq!(code, Some(2), "{err}");
-        assert!(err.contains(told), "{err}");
+        assert!(err.contains(fragment), "{err}");
     }
 }
 
 #[test]
-fn s4_49_every_door_is_there_without_a_version_too() {
+fn s4_49_every_endpoint_is_served_without_a_version_too() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let discovery = served.get("/v1/mcp").body;
@@ -101,16 +101,16 @@ fn s4_49_every_door_is_there_without_a_version_too() {
         assert_eq!((bare.status, bare.json()), (200, versioned.json()), "{what}");
     }
     assert_eq!(served.get(&format!("/jobs/{id}/download")).body, b"drawn");
-    let (told, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
-    assert_eq!(told.last().unwrap()["status"], "succeeded");
+    let (messages, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
+    assert_eq!(messages.last().unwrap()["status"], "succeeded");
     let events = served.get(&format!("/mcp/progress/{id}")).events();
     assert_eq!(events.last().unwrap()["status"], "succeeded");
 }
 
-/// Where `server` says that it serves.
+/// The address that `server` logs.
 #[track_caller]
 fn address(server: &Server) -> String {
-    wait_for("it says where it listens", || {
+    wait_for("the server logs its address", || {
         let log = server.log();
         let (_, rest) = log.split_once(" at http://")?;
         Some(rest.split_once("/mcp\n")?.0.to_owned())
@@ -118,18 +118,18 @@ fn address(server: &Server) -> String {
 }
 
 #[test]
-fn s4_50_without_flags_it_listens_at_port_8000() {
+fn s4_50_the_server_listens_on_port_8000_by_default() {
     let workspace = Workspace::new();
-    // Another program may have the port for a while; then that is what is said.
+    // Another program may have the port for a while; the server then says so.
     let server = wait_long_for(Duration::from_secs(25), "port 8000 is free", || {
         let server = Launch::over(&workspace).serving(&[]);
-        let log = wait_for("it begins or says why not", || {
+        let log = wait_for("the server starts or says why not", || {
             Some(server.log()).filter(|log| log.contains('\n'))
         });
         if log.contains(" at http://") {
             return Some(server);
         }
-        assert!(log.contains("something listens at 127.0.0.1:8000 already"), "{log}");
+        assert!(log.contains("the address 127.0.0.1:8000 is in use"), "{log}");
         assert_eq!(server.ended().code(), Some(2));
         None
     });
@@ -139,7 +139,7 @@ fn s4_50_without_flags_it_listens_at_port_8000() {
 }
 
 #[test]
-fn s4_29_where_it_listens_is_said_by_a_flag_a_variable_or_the_file() {
+fn s4_29_the_listen_address_is_set_by_a_flag_a_variable_or_the_file() {
     let workspace = Workspace::new();
     let at = |launch: Launch, flags: &[&str]| {
         let server = launch.serving(flags);
@@ -153,50 +153,50 @@ fn s4_29_where_it_listens_is_said_by_a_flag_a_variable_or_the_file() {
     assert_eq!(at(over().set("server_listen", "127.0.0.1:0"), &[]), "127.0.0.1");
     workspace.put("toolgate.toml", "[server]\nlisten = \"[::1]:0\"\n");
     assert_eq!(at(over(), &[]), "::1");
-    // Beyond this machine who calls must be known.
+    // A public address needs a credential.
     let server = over().serving(&["--listen", "0.0.0.0:8000"]);
     assert_eq!(server.ended().code(), Some(2));
     wait_for("it says why", || server.log().contains("no credential is").then_some(()));
 }
 
-/// What the example client prints.
+/// Runs the example client and returns the JSON that it prints.
 #[track_caller]
-fn client(words: &[&str], variables: &[(&str, &str)]) -> Value {
+fn client(args: &[&str], variables: &[(&str, &str)]) -> Value {
     let script =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s4/example_client.py");
     let mut python = Command::new("python3");
-    python.arg(script).args(words).env_clear().env("PATH", path()).envs(variables.iter().copied());
+    python.arg(script).args(args).env_clear().env("PATH", path()).envs(variables.iter().copied());
     let done = python.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-/// Zyra's own example is not in its package; ours says the same words in the same shapes.
+/// Zyra's own example is not in its package; ours sends the same requests.
 #[test]
-fn s4_54_an_example_client_lists_asks_how_it_is_and_calls() {
+fn s4_54_an_example_client_lists_tools_reads_the_status_and_calls() {
     let workspace = Workspace::with_commands();
     let config = workspace.read("toolgate.toml");
     let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n";
     workspace.put("toolgate.toml", format!("{listen}{config}"));
     let launch = Launch::over(&workspace).env("ZYRA_API_KEY", "devkey");
     let served = launch.env("API_KEY_HEADER", "X-Zyra").served();
-    let own = wait_for("it says where zyra is alone", || {
+    let own = wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("zyra alone at ")?;
         Some(rest.split_once("/\n")?.0.to_owned())
     });
-    // At the address of all dialects `/mcp` is MCP's, and Zyra's is `/v1/mcp`.
+    // On the shared listener `/mcp` is MCP's and `/v1/mcp` is Zyra's.
     for base in [own, format!("http://{}/v1", served.addr)] {
         let variables =
             [("ZYRA_API_BASE", &*base), ("ZYRA_API_KEY", "devkey"), ("API_KEY_HEADER", "X-Zyra")];
-        let say = |words: &[&str]| client(words, &variables)["result"].take();
-        let tools = say(&["list"]);
+        let run = |args: &[&str]| client(args, &variables)["result"].take();
+        let tools = run(&["list"]);
         let tools = tools["tools"].as_array().unwrap();
         assert!(tools.iter().any(|tool| tool["name"] == "draw-one"), "{tools:?}");
-        assert_eq!(say(&["status"])["status"], "ok", "{base}");
-        let drawn = say(&["call", "draw", "one", "{}"]);
+        assert_eq!(run(&["status"])["status"], "ok", "{base}");
+        let drawn = run(&["call", "draw", "one", "{}"]);
         assert_eq!((&drawn["status"], &drawn["exit_code"]), (&json!("ok"), &json!(0)));
-        let accepted = say(&["call", "draw", "one", "{}", "async"]);
+        let accepted = run(&["call", "draw", "one", "{}", "async"]);
         assert_eq!(accepted["status"], "accepted", "{base}: {accepted}");
     }
 }

@@ -1,0 +1,97 @@
+//! Warnings about policy rules that cannot be evaluated for most tools.
+
+use crate::config::PolicyRule;
+
+/// Returns a warning for each rule whose `when` uses an argument without naming the tools that have
+/// it. Such a rule fails for all other tools, and a failed rule is strict.
+pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
+    let unlimited = rules.iter().filter(|rule| rule.tools.is_empty());
+    unlimited.filter_map(|rule| {
+        let argument = unguarded_argument(rule.when.as_deref()?)?;
+        Some(format!(
+            "policy.rules, `{}`: `when` fails for every tool without the argument `{argument}`; name \
+             the tools of the rule in `tools`",
+            rule.name
+        ))
+    })
+}
+
+/// Returns the first argument in the CEL expression `when` that some tools may lack: one that is
+/// neither tested with `has(input.NAME)` nor used with a condition on `tool`.
+fn unguarded_argument(when: &str) -> Option<String> {
+    let code = without_strings(when);
+    let words = words(&code);
+    if words.contains(&"tool") {
+        return None;
+    }
+    let mut used = Vec::new();
+    let mut tested = Vec::new();
+    for at in 0..words.len() {
+        match words[at..] {
+            ["has", "(", "input", ".", name, ..] => tested.push(name),
+            ["input", ".", name, ..] => used.push(name),
+            _ => {}
+        }
+    }
+    used.into_iter().find(|name| !tested.contains(name)).map(str::to_owned)
+}
+
+/// Replaces each string literal in `expression` by `""`.
+fn without_strings(expression: &str) -> String {
+    let mut code = String::new();
+    let mut quote = None;
+    let mut chars = expression.chars();
+    while let Some(c) = chars.next() {
+        match quote {
+            None => {
+                code.push(c);
+                quote = Some(c).filter(|c| matches!(c, '"' | '\''));
+            }
+            Some(_) if c == '\\' => drop(chars.next()),
+            Some(end) if c == end => {
+                code.push(c);
+                quote = None;
+            }
+            Some(_) => {}
+        }
+    }
+    code
+}
+
+/// Splits `code` into names and single characters, without blanks.
+fn words(code: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut words = Vec::new();
+    let mut rest = code.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let end = match is_name(first) {
+            true => rest.find(|c: char| !is_name(c)).unwrap_or(rest.len()),
+            false => first.len_utf8(),
+        };
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_counts_unless_it_is_tested_or_the_rule_depends_on_the_tool() {
+        for (when, argument) in [
+            ("under(input.path, 'infra')", Some("path")),
+            ("input . path == 'a' && input.text == 'b'", Some("path")),
+            ("has(input.path) && under(input.path, 'infra')", None),
+            ("has(input.path) && input.path == input.text", Some("text")),
+            ("tool.id == 'files.read' && input.path == 'a'", None),
+            ("caller.name == 'input.path'", None),
+            ("caller.name == \"it\\\"s input.path\"", None),
+            ("'admin' in caller.roles", None),
+            ("size(input) > 3", None),
+        ] {
+            assert_eq!(unguarded_argument(when).as_deref(), argument, "{when}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Prints where the server is and how clients connect to it.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::{Path, absolute};
+
+use toolgate::assembly::wiring::ServedWorkspace;
+use toolgate::config::{Config, key_file};
+use toolgate_contract::Caller;
+use toolgate_upstream::UpstreamState;
+
+/// Server that has started, as the banner shows it.
+pub(super) struct Banner<'a> {
+    pub(super) workspace: &'a ServedWorkspace,
+    pub(super) config: &'a Config,
+    /// Folder that is served.
+    pub(super) root: &'a Path,
+    /// Settings file, if there is one.
+    pub(super) file: Option<&'a Path>,
+    pub(super) read_only: bool,
+    /// Scheme and address, such as `http://127.0.0.1:8000`.
+    pub(super) origin: String,
+    /// Names of the dialects that this address serves.
+    pub(super) dialects: Vec<&'static str>,
+}
+
+impl Banner<'_> {
+    /// Prints instructions to a terminal, or one line to a log.
+    #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.to_owned());
+        let root = root.display();
+        let read_only = if self.read_only { ", read-only" } else { "" };
+        let place = self.place();
+        if !std::io::stderr().is_terminal() {
+            eprintln!("toolgate: serving {root}{read_only} at {place}");
+            return Ok(());
+        }
+        let version = env!("CARGO_PKG_VERSION");
+        eprintln!("toolgate {version} serves {root}{read_only}\n  at         {place}");
+        if let Some(file) = self.file {
+            let file = absolute(file).unwrap_or_else(|_| file.to_owned());
+            eprintln!("  config     {}", file.display());
+        }
+        eprintln!("  tools      {}", self.tools());
+        if !self.config.upstream.is_empty() {
+            eprintln!("  upstreams  {}", self.upstreams());
+        }
+        if let Some(url) = self.mcp_url() {
+            eprintln!("\nConnect an agent:\n{}", connect_lines(&url, self.has_keys()?));
+        }
+        eprintln!("\nctrl-c stops it.");
+        Ok(())
+    }
+
+    /// Returns the URL of MCP's endpoint, if it is served.
+    fn mcp_url(&self) -> Option<String> {
+        self.dialects.contains(&"mcp").then(|| format!("{}/mcp", self.origin))
+    }
+
+    /// Returns the URL of MCP's endpoint, or the address with the dialects that it serves.
+    fn place(&self) -> String {
+        self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
+            true => format!("{} (no dialects)", self.origin),
+            false => format!("{} (dialects: {})", self.origin, self.dialects.join(", ")),
+        })
+    }
+
+    fn tools(&self) -> String {
+        let tools = self.workspace.host.tools(&Caller::anonymous()).tools;
+        let mut toolsets: BTreeMap<&str, usize> = BTreeMap::new();
+        for tool in &tools {
+            *toolsets.entry(tool.spec().id.toolset()).or_default() += 1;
+        }
+        let toolsets: Vec<_> =
+            toolsets.into_iter().map(|(toolset, count)| format!("{toolset} {count}")).collect();
+        format!("{}: {}; `toolgate tools` lists them", tools.len(), toolsets.join(", "))
+    }
+
+    fn upstreams(&self) -> String {
+        let states: BTreeMap<_, _> = self.workspace.upstream_states().into_iter().collect();
+        let states = self.config.upstream.keys().map(|name| {
+            let state = match states.get(name) {
+                Some(UpstreamState::Connected) => "connected",
+                Some(UpstreamState::Failing) => "unreachable",
+                Some(UpstreamState::Idle) => "not connected yet",
+                None => "disabled",
+            };
+            format!("{name} ({state})")
+        });
+        states.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns true if callers need an API key.
+    fn has_keys(&self) -> anyhow::Result<bool> {
+        if !self.config.keys.is_empty() {
+            return Ok(true);
+        }
+        let Some(file) = key_file::path(&self.config.server)? else { return Ok(false) };
+        Ok(key_file::list_keys(&file)?.is_some())
+    }
+}
+
+/// Returns the lines that connect clients to `url`, with the key in `TOOLGATE_KEY` if they need one.
+fn connect_lines(url: &str, needs_key: bool) -> String {
+    let (note, flag, headers) = match needs_key {
+        false => ("", "", ""),
+        true => (
+            "  Set TOOLGATE_KEY to your key first; `toolgate key new NAME` creates one.\n",
+            " --header \"Authorization: Bearer $TOOLGATE_KEY\"",
+            ",\"headers\":{\"Authorization\":\"Bearer ${env:TOOLGATE_KEY}\"}",
+        ),
+    };
+    format!(
+        "{note}\
+         \x20 Claude Code   claude mcp add --transport http toolgate {url}{flag}\n\
+         \x20 Cursor        in .cursor/mcp.json: {{\"mcpServers\":{{\"toolgate\":{{\"url\":\"{url}\"{headers}}}}}}}\n\
+         \x20 VS Code       code --add-mcp '{{\"name\":\"toolgate\",\"type\":\"http\",\"url\":\"{url}\"{headers}}}'"
+    )
+}

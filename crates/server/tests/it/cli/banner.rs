@@ -1,0 +1,66 @@
+//! The address and instructions that `toolgate serve` prints at start.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{Launch, Workspace, binary, keys_of, path, wait_until};
+
+/// Returns what `toolgate serve` prints to a terminal at start, with the settings in toolgate.toml.
+fn banner(workspace: &Workspace) -> String {
+    let home = TempDir::with_prefix("toolgate-home-").unwrap();
+    let line = format!("{} serve --config toolgate.toml --listen 127.0.0.1:0", binary().display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root()).env_clear();
+    command.env("PATH", path()).env("HOME", home.path()).env("TERM", "xterm");
+    command.env("TOOLGATE_AUDIT_TO", "off").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut printed = Vec::new();
+    while !String::from_utf8_lossy(&printed).contains("ctrl-c stops it.") {
+        let mut piece = [0; 4096];
+        let read = out.read(&mut piece).unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&printed));
+        printed.extend_from_slice(&piece[..read]);
+    }
+    // The server stops when its terminal closes.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    String::from_utf8(printed).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn a_terminal_shows_the_absolute_settings_path_and_the_state_of_each_upstream() {
+    let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\n\
+                    [upstream.off]\ncommand = [\"false\"]\nenabled = false\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let banner = banner(&workspace);
+    let file = workspace.root().canonicalize().unwrap().join("toolgate.toml");
+    assert!(banner.contains(&format!("  config     {}\n", file.display())), "{banner}");
+    assert!(banner.contains("  upstreams  far ("), "{banner}");
+    assert!(banner.contains(", off (disabled)\n"), "{banner}");
+    let claude = banner.lines().find(|line| line.contains("claude mcp add")).unwrap();
+    assert!(claude.ends_with("/mcp"), "no header without keys: {banner}");
+}
+
+#[test]
+fn the_connect_lines_send_the_key_if_callers_need_one() {
+    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada"]));
+    let banner = banner(&workspace);
+    let claude = banner.lines().find(|line| line.contains("claude mcp add")).unwrap();
+    let header = " --header \"Authorization: Bearer $TOOLGATE_KEY\"";
+    assert!(claude.ends_with(&format!("/mcp{header}")), "{banner}");
+    let headers = "\"headers\":{\"Authorization\":\"Bearer ${env:TOOLGATE_KEY}\"}";
+    assert_eq!(banner.matches(headers).count(), 2, "{banner}");
+}
+
+#[test]
+fn without_mcp_the_address_has_no_mcp_url() {
+    let launch = Launch::over(&Workspace::new()).set("server_dialects", "zyra,mira");
+    let server = launch.serving(&["--listen", "127.0.0.1:0"]);
+    wait_until("the address is printed", || server.log().contains(" at http://127.0.0.1:"));
+    let log = server.log();
+    assert!(log.contains("(dialects: ") && log.contains("zyra"), "{log}");
+    assert!(!log.contains("/mcp\n"), "{log}");
+}
