@@ -122,7 +122,9 @@ impl Authenticator {
                 sender
             }
             // The issuer was asked already, so the token is judged by the keys at hand.
-            CredentialVerdict::NeedsKeys(_) => RequestSender::Unauthenticated { said: true },
+            CredentialVerdict::NeedsKeys(_) => {
+                RequestSender::Unauthenticated { had_credential: true }
+            }
         }
     }
 
@@ -155,7 +157,9 @@ impl Authenticator {
         let secret = match credential {
             // A request without a credential is not a guess.
             Credential::Missing => {
-                return CredentialVerdict::Rejected(RequestSender::Unauthenticated { said: false });
+                return CredentialVerdict::Rejected(RequestSender::Unauthenticated {
+                    had_credential: false,
+                });
             }
             Credential::Multiple => None,
             Credential::Key(secret) | Credential::Bearer(secret) => Some((secret, digest(secret))),
@@ -172,7 +176,7 @@ impl Authenticator {
                 // An expired key was issued once, so it is not a guess.
                 KeyLookup::NotValidNow => {
                     return CredentialVerdict::Rejected(RequestSender::Unauthenticated {
-                        said: true,
+                        had_credential: true,
                     });
                 }
                 KeyLookup::Unknown => {}
@@ -184,7 +188,7 @@ impl Authenticator {
                 }
                 Some(TokenVerdict::NotValidNow | TokenVerdict::KeysUnavailable) => {
                     return CredentialVerdict::Rejected(RequestSender::Unauthenticated {
-                        said: true,
+                        had_credential: true,
                     });
                 }
                 Some(TokenVerdict::NeedsKeys(token)) => return CredentialVerdict::NeedsKeys(token),
@@ -204,7 +208,7 @@ impl Authenticator {
         CredentialVerdict::Rejected(match count >= FAILURES_MAX {
             true => THROTTLED_SENDER,
             false if secret.is_none() => RequestSender::MultipleCredentials,
-            false => RequestSender::Unauthenticated { said: true },
+            false => RequestSender::Unauthenticated { had_credential: true },
         })
     }
 

@@ -140,7 +140,7 @@ pub enum RequestSender {
     /// Sender without a valid credential.
     Unauthenticated {
         /// True if a credential was sent.
-        said: bool,
+        had_credential: bool,
     },
     /// Sender of several credentials in one header.
     MultipleCredentials,

@@ -154,15 +154,19 @@ pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
 
 /// Checks that an address which other machines can reach requires a credential and TLS.
 ///
-/// `asks` is true if callers need a credential.
+/// `needs_credential` is true if callers need one.
 ///
 /// # Errors
 /// When one of them is missing, with advice.
-pub fn check_reach(listen: SocketAddr, server: &ServerSection, asks: bool) -> anyhow::Result<()> {
+pub fn check_reach(
+    listen: SocketAddr,
+    server: &ServerSection,
+    needs_credential: bool,
+) -> anyhow::Result<()> {
     if listen.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    if !asks {
+    if !needs_credential {
         bail!(
             "other machines can reach {listen}, and no credential is configured, so anyone could call \
              tools. Create a key with `toolgate key new NAME`, configure [[oauth]], or listen at \

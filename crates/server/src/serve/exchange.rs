@@ -129,8 +129,9 @@ impl HttpEndpoints {
         let caller = match sender {
             RequestSender::Known(caller) => caller.clone(),
             RequestSender::Anonymous => Caller::anonymous(),
-            RequestSender::Unauthenticated { said } => {
-                return reject(FrameRefusal::Unauthorized { had_credential: *said }).await;
+            RequestSender::Unauthenticated { had_credential } => {
+                return reject(FrameRefusal::Unauthorized { had_credential: *had_credential })
+                    .await;
             }
             RequestSender::MultipleCredentials => {
                 return reject(FrameRefusal::SeveralCredentials).await;

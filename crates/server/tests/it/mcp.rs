@@ -8,13 +8,15 @@
 //! - `gate::bounds`: C3, TL10 (too many calls at once). `gate::schemas`: TL7.
 //! - `http::sessions`: L13, L14, H20 (no session). `http::streams`: H8, P1. `http::statuses`: H15.
 //! - `toolgate_host::mirrored`: H18, and H19 for authors of tools.
-//! - `jobs::tasks`: L22. `revisions`: L1, L15, L23, T7 (a probe before the handshake). `shutdown`: T2, T6.
+//! - `jobs::tasks`: L22. `revisions`: L1, L15, L23, T7 (a probe before the handshake).
+//! - `shutdown`: T2, T6.
 //!
 //! These do not apply. B19, L2: not visible from outside. H3: the listen address is tested with the
 //! command line (`cli::starts`). H21, TL5, CA4: of gateways. H22: nothing is mandated. T8: there is
-//! no other socket. V7: old revisions are supported too. P2, LG3: rates and secrets are tested with the gate. E1,
-//! E5 to E7, L21, SA1: no tool of this server asks for secrets, opens pages or gives tools to models.
-//! MR5 (single use): nothing here must happen only once. L24: sessions open nothing.
+//! no other socket. V7: old revisions are supported too. P2, LG3: rates and secrets are tested with
+//! the gate. E1, E5 to E7, L21, SA1: no tool of this server asks for secrets, opens pages or gives
+//! tools to models. MR5 (single use): nothing here must happen only once. L24: sessions open
+//! nothing.
 
 mod schemas;
 mod base;

@@ -100,7 +100,7 @@ impl Setup {
     /// Calls a tool in `dialect` on the shared listener and returns the answer.
     #[track_caller]
     pub(super) fn call(&self, dialect: Dialect, tool: &str, arguments: Value) -> Value {
-        let (path, _, body) = dialect.posted(tool, &arguments);
+        let (path, _, body) = dialect.request(tool, &arguments);
         post(self.served.addr, &path, &body)
     }
 
@@ -113,7 +113,7 @@ impl Setup {
         arguments: Value,
     ) -> Option<Value> {
         let (_, addr) = self.alone.iter().find(|(other, _)| *other == dialect)?;
-        let (_, path, body) = dialect.posted(tool, &arguments);
+        let (_, path, body) = dialect.request(tool, &arguments);
         Some(post(*addr, &path, &body))
     }
 
