@@ -131,10 +131,10 @@ pub(crate) fn output_text(name: &str, output: &ToolOutput) -> String {
         match &content.shown {
             ContentBody::Text(shown) => add(shown),
             ContentBody::Image(media) => {
-                add(&placeholder(&format!("an image, {}", media.media_type)))
+                add(&placeholder(&format!("an image, {}", media.media_type)));
             }
             ContentBody::Audio(media) => {
-                add(&placeholder(&format!("a sound, {}", media.media_type)))
+                add(&placeholder(&format!("a sound, {}", media.media_type)));
             }
             ContentBody::Link(_) => add(&placeholder("a link to a resource")),
             ContentBody::Resource(_) => add(&placeholder("a resource")),

@@ -173,7 +173,7 @@ impl JobStore for SqliteStore {
                 self.writer.submit(Durability::Durable, 0, work).await?;
             let marks = dead_servers.iter().filter_map(|server| server.mark).collect();
             let forget_servers = Box::new(move || {
-                dead_servers.into_iter().for_each(servers::DeadServer::remove_file)
+                dead_servers.into_iter().for_each(servers::DeadServer::remove_file);
             });
             Ok(AdoptedJobs { marks, jobs, forget_servers })
         })
