@@ -1,10 +1,11 @@
 //! Lists and reads resources, prompts and skills.
 //!
-//! Looking leaves no audit record; reading and making a prompt leaves one. A failing source does
+//! Listing and looking leave no audit record; reading a resource and making a prompt leave one. A failing source does
 //! not hide the others. An error is returned only if all sources fail.
 
 mod redacted_prompt;
 mod skills;
+mod subjects;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use std::time::Duration;
 
 use toolgate_contract::{
     AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, Completion, CompletionRequest,
-    CompletionTarget, HostAnswer, PromptArguments, PromptPage, PromptSource, ResourceCursor,
-    ResourcePage, ResourceSource, SkillSource, StartedWork, ToolCall, ToolSpec, UriClaim,
-    ValidationProblem, WatchGuard,
+    CompletionTarget, HostAnswer, PromptArgument, PromptArguments, PromptPage, PromptSource,
+    ResourceCursor, ResourcePage, ResourceSource, ResourceTemplate, SkillSource, StartedWork,
+    ToolCall, ToolSpec, UriClaim, ValidationProblem, WatchGuard,
 };
 
-use crate::pipeline::confirm;
-use crate::pipeline::{CallContext, run_unrecorded};
-use crate::{Gate, did_you_mean, pipeline};
+use crate::pipeline::{CallContext, look, run_recorded, run_unrecorded};
+use crate::{Gate, did_you_mean};
 use redacted_prompt::RedactedPrompt;
+use subjects::{FolderList, PromptMake, ResourceRead, ResourceWatch};
 
 /// Tool name in the record of a read that no source handles.
 const UNKNOWN_SOURCE: &str = "resources";
@@ -80,19 +81,19 @@ impl Library {
 
     /// Returns the sources of skills that come and go.
     fn dynamic_skills(&self) -> Vec<Arc<dyn SkillSource>> {
-        self.dynamic_sources.as_ref().map(|others| others.skills()).unwrap_or_default()
+        self.dynamic_sources.as_ref().map(|sources| sources.skills()).unwrap_or_default()
     }
 
     /// Returns all current sources of resources.
     pub(crate) fn all_resources(&self) -> Vec<Arc<dyn ResourceSource>> {
-        let others = self.dynamic_sources.as_ref().map(|others| others.resources());
-        self.resources.iter().cloned().chain(others.into_iter().flatten()).collect()
+        let dynamic = self.dynamic_sources.as_ref().map(|sources| sources.resources());
+        self.resources.iter().cloned().chain(dynamic.into_iter().flatten()).collect()
     }
 
     /// Returns all current sources of prompts.
     fn all_prompts(&self) -> Vec<Arc<dyn PromptSource>> {
-        let others = self.dynamic_sources.as_ref().map(|others| others.prompts());
-        self.prompts.iter().cloned().chain(others.into_iter().flatten()).collect()
+        let dynamic = self.dynamic_sources.as_ref().map(|sources| sources.prompts());
+        self.prompts.iter().cloned().chain(dynamic.into_iter().flatten()).collect()
     }
 }
 
@@ -111,16 +112,16 @@ struct SourceResults {
 
 impl SourceResults {
     /// Returns the answer of a source, or logs and notes its failure.
-    fn accept<T>(&mut self, who: &str, said: Result<T, CallError>) -> Option<T> {
-        match said {
-            Ok(said) => {
+    fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
+        match answer {
+            Ok(answer) => {
                 self.any_answered = true;
-                Some(said)
+                Some(answer)
             }
-            Err(err) => {
-                let cause = err.cause().unwrap_or_default();
-                tracing::warn!("a list lacks the entries of `{who}`: {err} {cause}");
-                self.failure.get_or_insert(err);
+            Err(error) => {
+                let cause = error.cause().unwrap_or_default();
+                tracing::warn!("a list lacks the entries of `{source}`: {error} {cause}");
+                self.failure.get_or_insert(error);
                 None
             }
         }
@@ -129,7 +130,7 @@ impl SourceResults {
     /// Returns the first failure if all sources failed.
     fn into_result(self) -> Result<(), CallError> {
         match self.failure {
-            Some(err) if !self.any_answered => Err(err),
+            Some(error) if !self.any_answered => Err(error),
             Some(_) | None => Ok(()),
         }
     }
@@ -159,20 +160,20 @@ impl<'g> LibraryReader<'g> {
             let message = format!("the URI is longer than {URI_BYTES_MAX} bytes");
             return Err(CallError::NotFound { message });
         }
-        let claimed = || {
-            let all = self.gate.library.all_resources();
-            all.iter().filter(|source| source.claim(uri).is_some()).count()
+        let claim_count = || {
+            let sources = self.gate.library.all_resources();
+            sources.iter().filter(|source| source.claim(uri).is_some()).count()
         };
-        if claimed() == 0 {
+        if claim_count() == 0 {
             self.wait_for_listings().await;
         }
-        if claimed() > 1 {
+        if claim_count() > 1 {
             self.refresh_own_sources().await?;
         }
-        let claims = |source: Arc<dyn ResourceSource>| Some((source.claim(uri)?, source));
+        let with_claim = |source: Arc<dyn ResourceSource>| Some((source.claim(uri)?, source));
         // The first of those with the strongest claim.
-        let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
-        surest.map(|(_, source)| source).ok_or_else(|| self.unknown_resource(uri))
+        let strongest = self.sources().filter_map(with_claim).min_by_key(|(claim, _)| *claim);
+        strongest.map(|(_, source)| source).ok_or_else(|| self.unknown_resource(uri))
     }
 
     /// Waits until all upstreams have listed their resources, for a bounded time. Boxed to keep the
@@ -181,34 +182,18 @@ impl<'g> LibraryReader<'g> {
         Box::pin(self.gate.catalog.wait_for_listings(None)).await;
     }
 
-    /// Checks policy and asks for confirmation before a look at `uri`.
-    async fn confirm_access(
-        &self,
-        source: &dyn ResourceSource,
-        uri: &str,
-    ) -> Result<(), CallError> {
-        let caller = &self.call.caller;
-        let guard = source.guard();
-        let asked = source.policy_input(uri);
-        let permit = self.gate.policy.authorise_guarded(caller, guard, &asked)?;
-        confirm::confirm_if_required(self.gate, guard, &self.call, &asked, &permit).await
-    }
-
     /// Returns the error for a URI without a source, with some known URI prefixes as a hint.
     fn unknown_resource(&self, uri: &str) -> CallError {
         let templates = self.sources().flat_map(|source| source.templates());
-        let begins = templates.filter_map(|it| Some(format!("`{}`", it.uri.split('{').next()?)));
-        let begins: Vec<_> = begins.collect::<BTreeSet<_>>().into_iter().take(6).collect();
-        let hint = match begins.is_empty() {
+        let prefix =
+            |template: ResourceTemplate| Some(format!("`{}`", template.uri.split('{').next()?));
+        let prefixes: BTreeSet<_> = templates.filter_map(prefix).collect();
+        let prefixes: Vec<_> = prefixes.into_iter().take(6).collect();
+        let hint = match prefixes.is_empty() {
             true => String::new(),
-            false => format!("; URIs here begin with {}, for example", begins.join(", ")),
+            false => format!("; URIs here begin with {}, for example", prefixes.join(", ")),
         };
         CallError::NotFound { message: format!("no resource is at `{}`{hint}", truncate_uri(uri)) }
-    }
-
-    /// Returns a call context for looking.
-    fn look_context(&self) -> CallContext {
-        CallContext::new(self.gate, None, &self.call)
     }
 
     /// Returns a call context with an equal share of the deadline, for one of `count` sources asked
@@ -230,15 +215,15 @@ impl<'g> LibraryReader<'g> {
         let gate = self.gate;
         let size = self.gate.settings.page_size;
         let sources: Vec<_> = self.sources().collect();
-        let (start, mut from) = match after {
+        let (start, mut after) = match after {
             None => (0, None),
             Some(ResourceCursor { source, uri }) => {
-                let at = sources.iter().position(|one| one.guard().id.as_str() == source);
+                let at = sources.iter().position(|it| it.guard().id.as_str() == source);
                 (at.ok_or_else(stale_cursor)?, Some(uri))
             }
         };
         let mut page = ResourcePage { resources: Vec::new(), next: None };
-        let mut heard = SourceResults::default();
+        let mut results = SourceResults::default();
         let mut end = None;
         for (at, source) in sources.iter().enumerate().skip(start) {
             if !self.may_list(source.guard()) {
@@ -246,31 +231,31 @@ impl<'g> LibraryReader<'g> {
             }
             let name = source.guard().id.as_str();
             let room = size - page.resources.len();
-            let stand = self.shared_look_context(sources.len());
-            let after = from.take();
-            // Ask for one more than fits, to learn if there is a next page.
-            let listing = async { source.list(&stand.ctx, after.as_deref(), room + 1).await };
-            let listed = run_unrecorded(gate, &stand, listing).await;
+            let context = self.shared_look_context(sources.len());
+            let after = after.take();
+            // One more than fits, to learn if there is a next page.
+            let listing = async { source.list(&context.ctx, after.as_deref(), room + 1).await };
+            let listed = run_unrecorded(gate, &context, listing).await;
             self.check_cancelled()?;
-            let Some(mut listed) = heard.accept(name, listed) else { continue };
-            let more = listed.len() > room;
+            let Some(mut listed) = results.accept(name, listed) else { continue };
+            let has_more = listed.len() > room;
             listed.truncate(room);
             // If nothing fits, the page ends in the source before.
             if let Some(last) = listed.last() {
                 end = Some(ResourceCursor { source: name.to_owned(), uri: last.uri.clone() });
             }
             // If several sources list a URI, the first one is read.
-            let is_of = |source: &Arc<dyn ResourceSource>, uri: &str| {
-                source.claim(uri) == Some(UriClaim::Listed)
+            let is_listed_before = |uri: &str| {
+                sources[..at].iter().any(|source| source.claim(uri) == Some(UriClaim::Listed))
             };
-            listed.retain(|one| !sources[..at].iter().any(|source| is_of(source, &one.uri)));
+            listed.retain(|resource| !is_listed_before(&resource.uri));
             page.resources.append(&mut listed);
-            if more {
+            if has_more {
                 page.next = end;
                 break;
             }
         }
-        heard.into_result()?;
+        results.into_result()?;
         gate.secrets.redact_value(&mut page.resources);
         Ok(HostAnswer::Resources(page))
     }
@@ -285,17 +270,14 @@ impl<'g> LibraryReader<'g> {
     }
 
     pub(crate) async fn read_resource(self, uri: &str) -> Result<HostAnswer, CallError> {
-        let found = self.find_source(uri).await;
+        let source = self.find_source(uri).await;
         let Self { gate, mut call } = self;
-        call.tool = match &found {
+        call.tool = match &source {
             Ok(source) => source.guard().id.to_string(),
             Err(_) => UNKNOWN_SOURCE.to_owned(),
         };
-        let found = match &found {
-            Ok(source) => Ok(&**source),
-            Err(missing) => Err(missing.clone()),
-        };
-        pipeline::read_resource(gate, found, call, uri).await.map(HostAnswer::Contents)
+        let read = ResourceRead { source, uri };
+        run_recorded(gate, &mut call, read).await.map(HostAnswer::Contents)
     }
 
     pub(crate) async fn list_folder(
@@ -304,26 +286,23 @@ impl<'g> LibraryReader<'g> {
         after: Option<&str>,
     ) -> Result<HostAnswer, CallError> {
         let source = self.find_source(uri).await?;
-        self.confirm_access(&*source, uri).await?;
-        let gate = self.gate;
-        let size = self.gate.settings.page_size;
-        let stand = self.look_context();
-        let listing = async { source.list_folder(&stand.ctx, uri, after, size + 1).await };
-        let mut found = run_unrecorded(gate, &stand, listing).await?;
-        let more = found.len() > size;
-        found.truncate(size);
-        let next = found.last().filter(|_| more).map(|last| last.uri.clone());
-        gate.secrets.redact_value(&mut found);
-        Ok(HostAnswer::Folder(found, next))
+        let Self { gate, mut call } = self;
+        let size = gate.settings.page_size;
+        // One more than fits, to learn if there is a next page.
+        let list = FolderList { source, uri, after, entries_max: size + 1 };
+        let mut entries = look(gate, &mut call, list).await?;
+        let has_more = entries.len() > size;
+        entries.truncate(size);
+        let next = entries.last().filter(|_| has_more).map(|last| last.uri.clone());
+        gate.secrets.redact_value(&mut entries);
+        Ok(HostAnswer::Folder(entries, next))
     }
 
     pub(crate) async fn watch_resource(self, uri: String) -> Result<HostAnswer, CallError> {
         let source = self.find_source(&uri).await?;
-        self.confirm_access(&*source, &uri).await?;
-        let gate = self.gate;
-        let stand = self.look_context();
-        let watching = async { source.watch(&stand.ctx, &uri, &gate.library.changes).await };
-        let hold = run_unrecorded(gate, &stand, watching).await?;
+        let Self { gate, mut call } = self;
+        let watch = ResourceWatch { source, uri: &uri, changes: &gate.library.changes };
+        let hold = look(gate, &mut call, watch).await?;
         Ok(HostAnswer::Watched { uri, hold })
     }
 
@@ -341,15 +320,16 @@ impl<'g> LibraryReader<'g> {
     /// duplicates.
     pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
-        let mut heard = SourceResults::default();
+        let mut results = SourceResults::default();
         let sources = self.gate.library.all_prompts();
         for source in &sources {
-            let stand = self.shared_look_context(sources.len());
-            let said = run_unrecorded(self.gate, &stand, async { Ok(source.all().await) }).await;
+            let context = self.shared_look_context(sources.len());
+            let listing = async { Ok(source.all().await) };
+            let listed = run_unrecorded(self.gate, &context, listing).await;
             self.check_cancelled()?;
-            all.append(&mut heard.accept("prompts", said).unwrap_or_default());
+            all.append(&mut results.accept("prompts", listed).unwrap_or_default());
         }
-        heard.into_result()?;
+        results.into_result()?;
         // The sort is stable: of two prompts with one name, the first source's prompt remains.
         all.sort_by(|a, b| a.spec().name.cmp(&b.spec().name));
         all.dedup_by(|a, b| a.spec().name == b.spec().name);
@@ -361,15 +341,17 @@ impl<'g> LibraryReader<'g> {
 
     async fn find_prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
         let sources = self.gate.library.all_prompts();
-        let mut heard = SourceResults::default();
+        let mut results = SourceResults::default();
         // One by one, so that nobody waits for an irrelevant source.
         for source in sources.iter().filter(|source| source.may_have(name)) {
-            let stand = self.shared_look_context(sources.len());
-            let said = run_unrecorded(self.gate, &stand, async { Ok(source.all().await) }).await;
+            let context = self.shared_look_context(sources.len());
+            let listing = async { Ok(source.all().await) };
+            let listed = run_unrecorded(self.gate, &context, listing).await;
             self.check_cancelled()?;
-            let said = heard.accept("prompts", said).into_iter().flatten();
-            let mut said = said.map(|prompt| RedactedPrompt::redact(prompt, &self.gate.secrets));
-            if let Some(prompt) = said.find(|prompt| prompt.spec().name == name) {
+            let listed = results.accept("prompts", listed).into_iter().flatten();
+            let mut prompts =
+                listed.map(|prompt| RedactedPrompt::redact(prompt, &self.gate.secrets));
+            if let Some(prompt) = prompts.find(|prompt| prompt.spec().name == name) {
                 match self.shows_prompt(&*prompt) {
                     true => return Ok(prompt),
                     false => break,
@@ -409,33 +391,36 @@ impl<'g> LibraryReader<'g> {
     pub(crate) async fn make_prompt(
         self,
         name: &str,
-        told: PromptArguments,
+        arguments: PromptArguments,
     ) -> Result<HostAnswer, CallError> {
         let tool = format!("prompts.{}", name.chars().take(100).collect::<String>());
-        let call = ToolCall { tool, ..copy_call(&self.call) };
-        pipeline::make_prompt(self.gate, name, self.find_prompt(name), call, told)
-            .await
-            .map(HostAnswer::Prompt)
+        let mut call = ToolCall { tool, ..copy_call(&self.call) };
+        let make = PromptMake { reader: &self, name, arguments };
+        run_recorded(self.gate, &mut call, make).await.map(HostAnswer::Prompt)
     }
 
-    pub(crate) async fn complete(self, asked: &CompletionRequest) -> Result<HostAnswer, CallError> {
+    pub(crate) async fn complete(
+        self,
+        request: &CompletionRequest,
+    ) -> Result<HostAnswer, CallError> {
         let gate = self.gate;
-        let stand = self.look_context();
-        let (all, in_order) = match &asked.target {
+        let context = CallContext::new(gate, None, &self.call);
+        let (candidates, in_order) = match &request.target {
             CompletionTarget::Prompt(name) => {
                 let prompt = self.find_prompt(name).await?;
-                if prompt.spec().arguments.iter().all(|one| one.name != asked.argument) {
-                    let argument: String = asked.argument.chars().take(100).collect();
+                let is_requested = |argument: &PromptArgument| argument.name == request.argument;
+                if !prompt.spec().arguments.iter().any(is_requested) {
+                    let argument: String = request.argument.chars().take(100).collect();
                     let message = format!("the prompt `{name}` has no `{argument}`");
                     return Err(CallError::NotFound { message });
                 }
-                let all = async {
+                let completing = async {
                     match prompt.guard().is_none_or(|guard| self.may_list(guard)) {
-                        true => prompt.complete(&stand.ctx, asked).await,
+                        true => prompt.complete(&context.ctx, request).await,
                         false => Ok(Vec::new()),
                     }
                 };
-                (run_unrecorded(gate, &stand, all).await?, prompt.completes_in_order())
+                (run_unrecorded(gate, &context, completing).await?, prompt.completes_in_order())
             }
             CompletionTarget::Template(uri) => {
                 let has = |source: &Arc<dyn ResourceSource>| {
@@ -447,17 +432,19 @@ impl<'g> LibraryReader<'g> {
                 let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
                     message: format!("no resource template is `{}`", truncate_uri(uri)),
                 })?;
-                let all = async {
+                let completing = async {
                     match self.may_list(source.guard()) {
-                        true => source.complete(&stand.ctx, asked).await,
+                        true => source.complete(&context.ctx, request).await,
                         false => Ok(Vec::new()),
                     }
                 };
-                (run_unrecorded(gate, &stand, all).await?, source.completes_in_order())
+                (run_unrecorded(gate, &context, completing).await?, source.completes_in_order())
             }
         };
-        let mut values =
-            if in_order { all } else { did_you_mean::rank_completions(&asked.prefix, all) };
+        let mut values = match in_order {
+            true => candidates,
+            false => did_you_mean::rank_completions(&request.prefix, candidates),
+        };
         let total = values.len();
         values.truncate(COMPLETIONS_MAX);
         gate.secrets.redact_value(&mut values);
@@ -470,10 +457,11 @@ impl Gate {
     pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> WatchGuard {
         let changes = &self.library.changes;
         let sources = self.library.all_resources();
-        let books = self.library.all_prompts();
-        let sources = sources.iter().filter(|_| resources).map(|one| one.watch_list(changes));
-        let books = books.iter().filter(|_| prompts).map(|one| one.watch_list(changes));
-        WatchGuard::new(sources.chain(books).collect::<Vec<_>>())
+        let prompt_sources = self.library.all_prompts();
+        let sources = sources.iter().filter(|_| resources).map(|source| source.watch_list(changes));
+        let prompt_sources =
+            prompt_sources.iter().filter(|_| prompts).map(|source| source.watch_list(changes));
+        WatchGuard::new(sources.chain(prompt_sources).collect::<Vec<_>>())
     }
 }
 

@@ -1,10 +1,17 @@
-//! Runs calls through the gate: find, validate, authorise, limit, run, check, record.
+//! Takes requests through the gate: resolve, validate, authorise, confirm, limit, run, check, record.
+//!
+//! [`pass_gate`] is the only way to run a tool, read a resource, make a prompt, start a job or look
+//! at a resource. A [`Subject`] holds what differs between them. Lists do not pass the gate: they
+//! leave out what their caller may not see.
 
 pub(crate) mod answer_timeout;
 pub(crate) mod call_observer;
 pub(crate) mod call_trace;
 pub(crate) mod confirm;
 pub(crate) mod multi_round;
+mod recording;
+pub(crate) mod subject;
+mod tool_subjects;
 pub(crate) mod validate;
 
 use std::any::Any;
@@ -14,26 +21,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde::Serialize;
-use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CallEnding, CallError, Caller, JobSupport, PromptArguments, PromptText,
-    ResourceContents, ResourceSource, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
+    BoxFuture, CallError, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
 };
 
 use crate::Gate;
-use crate::audit::{ByteSize, OpenRecord};
 use crate::catalog::CatalogEntry;
 use crate::limits::CallSlot;
 use crate::pipeline::answer_timeout::AnswerClock;
-use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
+use crate::pipeline::recording::{CallAccount, OpenCall, open_record, record_refusal};
+use crate::pipeline::subject::{Admission, RecordedSubject, Subject};
+use crate::pipeline::tool_subjects::{JobStart, ToolRun};
 use crate::policy::CallPermit;
-use crate::secrets::{CallSecrets, Redactable, RedactionGuard};
+use crate::secrets::RedactionGuard;
 
-/// Runs `call` to its end and leaves exactly one record, even if the tool panics.
+/// Runs the tool of `call` to its end and leaves exactly one record.
 ///
 /// A job passes the `slot` that it waited for before it began.
 pub(crate) async fn run_call(
@@ -45,122 +50,74 @@ pub(crate) async fn run_call(
         // Boxed to keep the future of every call small.
         Box::pin(gate.catalog.wait_for_listings(Some(&call.tool))).await;
     }
-    let record = begin_record(gate, call).await?;
-    let by = CallAccount::for_call(gate, call);
-    let secrets = gate.secrets.call_secrets(&call.input);
-    let known = begin_trace(gate, call);
-    let outcome = catch_panic(pass_gate(gate, call, slot, &known)).await;
-    finish_record(gate, record, (&by, &secrets), known, outcome, |output| output.ending).await
+    run_recorded(gate, call, ToolRun { slot }).await
 }
 
-/// Reads the resource `uri` through the gate. `found` is the source that owns the URI.
-pub(crate) async fn read_resource(
+// region: gate
+/// Takes `subject` through the gate and leaves exactly one record, even if it panics.
+pub(crate) async fn run_recorded<S: RecordedSubject>(
     gate: &Gate,
-    found: Result<&dyn ResourceSource, CallError>,
-    mut call: ToolCall,
-    uri: &str,
-) -> Result<Vec<ResourceContents>, CallError> {
-    let mut record = begin_record(gate, &call).await?;
-    record.note_input(&ResourceRecordInput { uri }, || found.is_ok());
-    let by = CallAccount::for_call(gate, &call);
-    let called = found
-        .as_ref()
-        .map_or(CallTarget::UnknownResource, |it| CallTarget::Resource(&it.guard().id));
-    let known = CallTrace::begin(gate, &mut call, called);
-    let pass = async {
-        let source = found?;
-        let spec = source.guard();
-        let input = source.policy_input(uri);
-        let permit =
-            known.note_decision(gate.policy.authorise_guarded(&call.caller, spec, &input))?;
-        confirm::confirm_if_required(gate, spec, &call, &input, &permit).await?;
-        let slot = gate.limits.admit(&call.caller, spec, &call.cancel).await?;
-        let stand = known.call_context(gate, spec.deadline, &call);
-        run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
-    };
-    let outcome = catch_panic(pass).await;
-    finish_record(gate, record, (&by, &CallSecrets::default()), known, outcome, |_| {
-        CallEnding::Done
-    })
-    .await
+    call: &mut ToolCall,
+    subject: S,
+) -> Result<S::Output, CallError> {
+    let mut record = open_record(gate, call).await?;
+    subject.note_input(&mut record);
+    let account = CallAccount::for_call(gate, call);
+    let secrets = subject.input_secrets(gate, call);
+    let trace = subject.begin_trace(gate, call);
+    let outcome = catch_panic(pass_gate(gate, call, subject, &trace)).await;
+    OpenCall { record, account, secrets, trace }.close(gate, outcome, S::ending).await
 }
 
-/// Makes the prompt called `name` through the gate. `found` looks the prompt up.
-pub(crate) async fn make_prompt(
+/// Takes `subject` through every step. A step that is missing here is missing for every subject.
+async fn pass_gate<S: Subject>(
     gate: &Gate,
-    name: &str,
-    found: impl Future<Output = Result<Arc<dyn AnyPrompt>, CallError>>,
+    call: &mut ToolCall,
+    mut subject: S,
+    trace: &CallTrace,
+) -> Result<S::Output, CallError> {
+    let target = subject.resolve(gate, call).await?;
+    let input = subject.validate(&target, call)?;
+    let rules = subject.rules(gate, &target);
+    let decision = rules.authorise(&gate.policy, &call.caller, &input);
+    let permit = trace.note_decision(decision)?;
+    subject.check_support(&target)?;
+    confirm::confirm_if_required(gate, rules.guard, call, &input, &permit).await?;
+    subject.prepare(gate, &target, call, &input).await?;
+    let admission = rules.limit.admit(gate, call).await?;
+    let context = trace.call_context(gate, rules.deadline, call, &admission);
+    let work = subject.run(&target, &context.ctx, input);
+    let output = run_bounded(gate, &context, work, permit, admission).await?;
+    subject.check_output(gate, &target, &context.ctx, output)
+}
+// endregion
+
+/// Takes a look at something through the gate. A look leaves no record.
+pub(crate) async fn look<S: Subject>(
+    gate: &Gate,
+    call: &mut ToolCall,
+    subject: S,
+) -> Result<S::Output, CallError> {
+    catch_panic(pass_gate(gate, call, subject, &CallTrace::default())).await
+}
+
+/// Checks that a job would pass the gate now, and asks the questions due before it starts.
+///
+/// Only a refused job leaves a record here. An accepted one leaves its record when it runs.
+pub(crate) async fn accept_job(
+    gate: &Gate,
     mut call: ToolCall,
-    arguments: PromptArguments,
-) -> Result<PromptText, CallError> {
-    let mut record = begin_record(gate, &call).await?;
-    record.note_input(&PromptRecordInput { name, arguments: &arguments }, || true);
-    let by = CallAccount::for_call(gate, &call);
-    let secrets = gate.secrets.argument_secrets(&arguments);
-    let known = CallTrace::begin(gate, &mut call, CallTarget::Prompt(name));
-    let pass = async {
-        let prompt = found.await?;
-        validate::check_prompt_arguments(prompt.spec(), &arguments)?;
-        let asked = json!({ "prompt": prompt.spec().name, "arguments": arguments });
-        let guard = prompt.guard().unwrap_or(&gate.prompt_spec);
-        let permit = known.note_decision(match prompt.guard() {
-            Some(guard) => gate.policy.authorise_guarded(&call.caller, guard, &asked),
-            None => gate.policy.authorise_text_prompt(&call.caller, guard, &asked),
-        })?;
-        confirm::confirm_if_required(gate, guard, &call, &asked, &permit).await?;
-        // Included files count as calls of the guard tool, yet the prompt takes no program slot.
-        if let Some(guard) = prompt.guard() {
-            gate.limits.count_call(&call.caller, guard)?;
-        }
-        gate.limits.count_call(&call.caller, &gate.prompt_spec)?;
-        let holds = prompt.guard().filter(|guard| guard.group.is_some());
-        let holds = holds.unwrap_or(&gate.prompt_spec);
-        let slot = gate.limits.admit_counted(&call.caller, holds, &call.cancel).await?;
-        let stand = known.call_context(gate, None, &call);
-        run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
-    };
-    let outcome = catch_panic(pass).await;
-    finish_record(gate, record, (&by, &secrets), known, outcome, |_| CallEnding::Done).await
-}
-
-/// Input of a resource read, as its audit record shows it.
-#[derive(Serialize)]
-struct ResourceRecordInput<'a> {
-    uri: &'a str,
-}
-
-/// Input of a prompt request, as its audit record shows it.
-#[derive(Serialize)]
-struct PromptRecordInput<'a> {
-    name: &'a str,
-    arguments: &'a PromptArguments,
-}
-
-async fn begin_record<'g>(gate: &'g Gate, call: &ToolCall) -> Result<OpenRecord<'g>, CallError> {
-    loop {
-        match gate.audit.begin_record(call).await {
-            Ok(mut record) => {
-                if !call.input.is_null() {
-                    record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
-                }
-                return Ok(record);
-            }
-            // An accepted job waits for the log, however slow that is.
-            Err(_) if call.job.is_some() && !call.cancel.is_cancelled() => {}
-            Err(refused) => return Err(refused),
-        }
+) -> Result<(Arc<CatalogEntry>, ToolCall), CallError> {
+    let trace = CallTrace::default();
+    match catch_panic(pass_gate(gate, &mut call, JobStart, &trace)).await {
+        Ok(entry) => Ok((entry, call)),
+        Err(error) => Err(record_refusal(gate, &call, trace, error).await),
     }
 }
 
-/// Starts observing `call`, a call of a tool.
-fn begin_trace(gate: &Gate, call: &mut ToolCall) -> CallTrace {
-    if gate.observer.is_none() {
-        return CallTrace::default();
-    }
-    let found = gate.find(&call.caller, &call.tool);
-    let called =
-        found.as_ref().map_or(CallTarget::UnknownTool, |entry| CallTarget::Tool(&entry.spec().id));
-    CallTrace::begin(gate, call, called)
+/// Records the refusal of a request and returns the error to send.
+pub(crate) async fn refuse_call(gate: &Gate, call: &ToolCall, error: CallError) -> CallError {
+    record_refusal(gate, call, CallTrace::default(), error).await
 }
 
 /// Returns the outcome of `work`, with a panic turned into an error.
@@ -173,191 +130,23 @@ fn catch_panic<T>(
     outcome.map(|outcome| outcome.unwrap_or_else(|panic| Err(panic_error(panic.as_ref()))))
 }
 
-/// Account that the bytes and refusals of a call are counted for.
-enum CallAccount {
-    /// The caller, and the bytes of its input if bytes are counted.
-    Caller(Caller, u64),
-    /// An accepted job, which is not counted and always has a record.
-    Job,
-}
-
-impl CallAccount {
-    fn for_call(gate: &Gate, call: &ToolCall) -> Self {
-        if call.job.is_some() {
-            return Self::Job;
-        }
-        let asked = if gate.limits.counts_traffic() { call.input.bytes() } else { 0 };
-        Self::Caller(call.caller.clone(), asked)
-    }
-
-    /// Counts the bytes of the input and of the output `told`.
-    fn count_bytes(&self, gate: &Gate, told: Option<&impl ByteSize>) {
-        if let Self::Caller(caller, asked) = self
-            && gate.limits.counts_traffic()
-        {
-            gate.limits
-                .count_traffic(caller, asked.saturating_add(told.map_or(0, ByteSize::bytes)));
-        }
-    }
-
-    /// Counts a call that was refused because of `why`.
-    ///
-    /// # Errors
-    /// The error to send instead of `why`, if this refusal must leave no record.
-    fn count_refusal(&self, gate: &Gate, why: &CallError) -> Result<(), CallError> {
-        let Self::Caller(caller, _) = self else { return Ok(()) };
-        gate.limits.count_refusal(caller).map_err(|limited| match why {
-            // This error already contains a retry time.
-            CallError::Limited { .. } => why.clone(),
-            _ => limited,
-        })
-    }
-}
-
-/// Redacts secrets from `outcome`, closes the record and returns the outcome. `by` and `secrets`
-/// belong to the call.
-async fn finish_record<T: Redactable + ByteSize>(
-    gate: &Gate,
-    mut record: OpenRecord<'_>,
-    (by, secrets): (&CallAccount, &CallSecrets),
-    known: CallTrace,
-    outcome: Result<T, CallError>,
-    ending: impl Fn(&T) -> CallEnding,
-) -> Result<T, CallError> {
-    let mut outcome = outcome.map_err(|why| gate.secrets.redact_error(secrets, why));
-    if let Ok(told) = &mut outcome {
-        gate.secrets.redact_value(told);
-        record.note_output(told);
-    }
-    by.count_bytes(gate, outcome.as_ref().ok());
-    if let Err(why) = &outcome
-        && !known.is_admitted()
-        && let Err(limited) = by.count_refusal(gate, why)
-    {
-        known.finish_unrecorded(record, &limited);
-        return Err(limited);
-    }
-    let record = if outcome.is_err() { record.redact_tool(&gate.secrets) } else { record };
-    let laid = known.finish(record, outcome.as_ref().map(ending));
-    gate.audit.wait_until_stored(laid).await?;
-    outcome
-}
-
-async fn pass_gate(
-    gate: &Gate,
-    call: &mut ToolCall,
-    slot: Option<CallSlot>,
-    known: &CallTrace,
-) -> Result<ToolOutput, CallError> {
-    let entry = gate.find(&call.caller, &call.tool)?;
-    if entry.spec().job == JobSupport::Required && call.job.is_none() {
-        return Err(CallError::NeedsJob { tool: entry.spec().id.to_string() });
-    }
-    let input = entry.tool().normalize_input(call.input.take());
-    validate::check_header_params(&entry, &input, call.metadata.header_params.as_deref())?;
-    validate::check_input(&entry, &input)?;
-    let permit = known.note_decision(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
-    confirm::ask_before_call(gate, &entry, call, &input, &permit).await?;
-    let slot = match slot {
-        Some(slot) => slot,
-        None => gate.limits.admit(&call.caller, entry.spec(), &call.cancel).await?,
-    };
-    let stand = known.call_context(gate, entry.spec().deadline, call);
-    let work = entry.tool().run(&stand.ctx, input);
-    let mut output = run_bounded(gate, &stand, work, permit, slot).await?;
-    validate::check_output(&gate.settings.output_checks, &entry, &output)?;
-    if entry.tool().is_too_long(&output) {
-        // A secret cut in two would match in neither part, so redact before cutting.
-        gate.secrets.redact_value(&mut output);
-        output = entry.tool().shorten(&stand.ctx, output)?;
-    }
-    Ok(output)
-}
-
-/// Checks that a job would pass the gate now, and asks the questions due before it starts.
-///
-/// Only a refused job leaves a record here. An accepted one leaves its record when it runs.
-pub(crate) async fn accept_job(
-    gate: &Gate,
-    call: ToolCall,
-) -> Result<(Arc<CatalogEntry>, ToolCall), CallError> {
-    let known = CallTrace::default();
-    match catch_panic(check_job(gate, &call, &known)).await {
-        Ok(entry) => Ok((entry, call)),
-        Err(why) => Err(record_refusal(gate, &call, known, why).await),
-    }
-}
-
-/// Records the refusal of a request and returns the error to send.
-pub(crate) async fn refuse_call(gate: &Gate, call: &ToolCall, why: CallError) -> CallError {
-    record_refusal(gate, call, CallTrace::default(), why).await
-}
-
-async fn record_refusal(
-    gate: &Gate,
-    call: &ToolCall,
-    known: CallTrace,
-    why: CallError,
-) -> CallError {
-    let why = gate.secrets.redact_error(&gate.secrets.call_secrets(&call.input), why);
-    match gate.audit.begin_record(call).await {
-        Ok(mut record) => {
-            if !call.input.is_null() {
-                record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
-            }
-            let found = gate.find(&call.caller, &call.tool);
-            let called = found
-                .as_ref()
-                .map_or(CallTarget::UnknownTool, |entry| CallTarget::Tool(&entry.spec().id));
-            let known = known.observe(gate, call, called);
-            if let Err(limited) = CallAccount::for_call(gate, call).count_refusal(gate, &why) {
-                known.finish_unrecorded(record, &limited);
-                return limited;
-            }
-            let laid = known.finish(record.redact_tool(&gate.secrets), Err(&why));
-            gate.audit.wait_until_stored(laid).await.err().unwrap_or(why)
-        }
-        Err(unrecorded) => unrecorded,
-    }
-}
-
-async fn check_job(
-    gate: &Gate,
-    call: &ToolCall,
-    known: &CallTrace,
-) -> Result<Arc<CatalogEntry>, CallError> {
-    let entry = gate.find(&call.caller, &call.tool)?;
-    let input = entry.tool().normalize_input(call.input.clone());
-    validate::check_header_params(&entry, &input, call.metadata.header_params.as_deref())?;
-    validate::check_input(&entry, &input)?;
-    let permit = known.note_decision(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
-    if entry.spec().job == JobSupport::Never {
-        return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
-    }
-    confirm::confirm_if_required(gate, entry.spec(), call, &input, &permit).await?;
-    // Counted before the tool looks, because some calls begin with looking.
-    gate.limits.count_call(&call.caller, entry.spec())?;
-    confirm::run_precheck(gate, &entry, call, &input).await?;
-    Ok(entry)
-}
-
-/// Context of a call that was let in: its tool context, deadline and cancellation.
+/// Context of work that is about to run: its tool context, deadline and cancellation.
 pub(crate) struct CallContext {
     pub(crate) ctx: ToolContext,
     /// Cancelled by the caller.
     cancel: CancellationToken,
     time_limit: Duration,
     answer_clock: Arc<AnswerClock>,
-    /// Guard that keeps the redaction of events active.
-    _veil: RedactionGuard,
+    /// Keeps the redaction of events active.
+    _redaction: RedactionGuard,
 }
 
 impl CallContext {
-    pub(crate) fn new(gate: &Gate, allowed: Option<Duration>, call: &ToolCall) -> Self {
-        let allowed = allowed.unwrap_or_else(|| gate.settings.default_deadline(call));
-        let time_limit = call.time_limit.map_or(allowed, |within| within.min(allowed));
+    pub(crate) fn new(gate: &Gate, deadline: Option<Duration>, call: &ToolCall) -> Self {
+        let deadline = deadline.unwrap_or_else(|| gate.settings.default_deadline(call));
+        let time_limit = call.time_limit.map_or(deadline, |limit| limit.min(deadline));
         let answer_clock = AnswerClock::new(gate.settings.answer_wait_for(call));
-        let (events, veil) = gate.secrets.redact_events(&call.events);
+        let (events, redaction) = gate.secrets.redact_events(&call.events);
         let ctx = ToolContext {
             caller: call.caller.clone(),
             // The tool's own token: a passed deadline does not cancel the caller.
@@ -373,7 +162,7 @@ impl CallContext {
             started_work: call.started_work.clone(),
             sandbox_report: SandboxReport::default(),
         };
-        Self { ctx, cancel: call.cancel.clone(), time_limit, answer_clock, _veil: veil }
+        Self { ctx, cancel: call.cancel.clone(), time_limit, answer_clock, _redaction: redaction }
     }
 
     /// Waits until the caller cancels or the time is over, and returns the matching error.
@@ -381,8 +170,8 @@ impl CallContext {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => CallError::Canceled,
-            more = self.answer_clock.wait_until_over(self.ctx.deadline.into()) => {
-                CallError::TimedOut { after: self.time_limit + more }
+            extension = self.answer_clock.wait_until_over(self.ctx.deadline.into()) => {
+                CallError::TimedOut { after: self.time_limit + extension }
             }
         }
     }
@@ -393,38 +182,37 @@ impl CallContext {
 /// A stopped tool has the cancel grace period to finish in order. After that it is dropped.
 async fn run_bounded<T>(
     gate: &Gate,
-    stand: &CallContext,
+    context: &CallContext,
     work: BoxFuture<'_, Result<T, ToolError>>,
     _permit: CallPermit,
-    _slot: CallSlot,
+    _admission: Admission,
 ) -> Result<T, CallError> {
-    run_with_deadline(gate, stand, work).await
+    run_with_deadline(gate, context, work).await
 }
 
 /// Runs work that needs no slot until it ends, its deadline passes or its caller cancels.
 pub(crate) async fn run_with_deadline<T>(
     gate: &Gate,
-    stand: &CallContext,
+    context: &CallContext,
     mut work: impl Future<Output = Result<T, ToolError>> + Unpin,
 ) -> Result<T, CallError> {
-    let stopped = tokio::select! {
+    let reason = tokio::select! {
         biased;
-        done = &mut work => return done.map_err(CallError::from),
-        stopped = stand.wait_until_over() => stopped,
+        result = &mut work => return result.map_err(CallError::from),
+        reason = context.wait_until_over() => reason,
     };
-    stand.ctx.cancel.cancel();
+    context.ctx.cancel.cancel();
     let _ = tokio::time::timeout(gate.settings.cancel_grace, &mut work).await;
-    Err(stopped)
+    Err(reason)
 }
 
 /// Runs work that leaves no record, such as listing. A panic becomes an error.
 pub(crate) async fn run_unrecorded<T>(
     gate: &Gate,
-    stand: &CallContext,
+    context: &CallContext,
     work: impl Future<Output = Result<T, ToolError>>,
 ) -> Result<T, CallError> {
-    let looked = AssertUnwindSafe(run_with_deadline(gate, stand, pin!(work))).catch_unwind().await;
-    looked.unwrap_or_else(|panic| Err(panic_error(panic.as_ref())))
+    catch_panic(run_with_deadline(gate, context, pin!(work))).await
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> CallError {

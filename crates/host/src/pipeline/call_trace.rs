@@ -9,6 +9,7 @@ use crate::Gate;
 use crate::audit::{OpenRecord, RecordNumber, outcome_word};
 use crate::pipeline::CallContext;
 use crate::pipeline::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
+use crate::pipeline::subject::Admission;
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
 
 /// Facts about one call, collected while it passes the gate.
@@ -24,23 +25,21 @@ pub(crate) struct CallTrace {
 
 impl CallTrace {
     /// Starts the trace of `call`, and continues the call in the observer's trace context.
-    pub(crate) fn begin(gate: &Gate, call: &mut ToolCall, called: CallTarget<'_>) -> Self {
-        let known = Self::default().observe(gate, call, called);
-        if let Some(trace) = known.span.as_ref().and_then(|seen| seen.trace()) {
-            call.metadata.trace = Some(trace);
+    pub(crate) fn begin(gate: &Gate, call: &mut ToolCall, target: CallTarget<'_>) -> Self {
+        let trace = Self::default().observe(gate, call, target);
+        if let Some(context) = trace.span.as_ref().and_then(|span| span.trace()) {
+            call.metadata.trace = Some(context);
         }
-        known
+        trace
     }
 
     /// Reports the start of `call` to the observer, without a new trace context.
-    pub(crate) fn observe(mut self, gate: &Gate, call: &ToolCall, called: CallTarget<'_>) -> Self {
-        self.span = gate.observer.as_ref().map(|witness| {
-            let dialect = &call.dialect;
-            let beside = &call.metadata;
-            witness.begin_call(&CallStart {
-                target: called,
-                dialect,
-                metadata: beside,
+    pub(crate) fn observe(mut self, gate: &Gate, call: &ToolCall, target: CallTarget<'_>) -> Self {
+        self.span = gate.observer.as_ref().map(|observer| {
+            observer.begin_call(&CallStart {
+                target,
+                dialect: &call.dialect,
+                metadata: &call.metadata,
                 is_job: call.job.is_some(),
             })
         });
@@ -50,39 +49,42 @@ impl CallTrace {
     /// Notes the policy decision and its rule, and returns the permit or the error.
     pub(crate) fn note_decision(
         &self,
-        ruled: Result<CallPermit, PolicyDenial>,
+        decision: Result<CallPermit, PolicyDenial>,
     ) -> Result<CallPermit, CallError> {
-        let decided = match &ruled {
+        let noted = match &decision {
             Ok(permit) => (permit.decision(), permit.rule().clone()),
-            Err(denied) => (PolicyDecision::Denied, denied.rule().clone()),
+            Err(denial) => (PolicyDecision::Denied, denial.rule().clone()),
         };
         // A call is decided once.
-        let _ = self.decision.set(decided);
-        ruled.map_err(CallError::from)
+        let _ = self.decision.set(noted);
+        decision.map_err(CallError::from)
     }
 
-    /// Returns the context of a call that was let in, and notes its confinement.
+    /// Returns the context of a call. If the call holds a slot, its confinement is noted.
     pub(crate) fn call_context(
         &self,
         gate: &Gate,
-        allowed: Option<Duration>,
+        deadline: Option<Duration>,
         call: &ToolCall,
+        admission: &Admission,
     ) -> CallContext {
-        let stand = CallContext::new(gate, allowed, call);
-        let _ = self.confinement.set(stand.ctx.sandbox_report.clone());
-        stand
+        let context = CallContext::new(gate, deadline, call);
+        if admission.has_slot() {
+            let _ = self.confinement.set(context.ctx.sandbox_report.clone());
+        }
+        context
     }
 
-    /// Returns true if the call was let in.
+    /// Returns true if the call received a slot.
     pub(crate) fn is_admitted(&self) -> bool {
         self.confinement.get().is_some()
     }
 
     /// Discards the record of the call, and reports its end to the observer.
-    pub(crate) fn finish_unrecorded(mut self, record: OpenRecord<'_>, why: &CallError) {
+    pub(crate) fn finish_unrecorded(mut self, record: OpenRecord<'_>, error: &CallError) {
         record.discard();
-        let seen = self.span.take();
-        self.end_span(seen, outcome_word(Err(why)));
+        let span = self.span.take();
+        self.end_span(span, outcome_word(Err(error)));
     }
 
     /// Closes `record`, and reports the end of the call to the observer.
@@ -94,26 +96,26 @@ impl CallTrace {
         if let Some((decision, rule)) = self.decision.get() {
             record.note_decision(*decision, rule);
         }
-        if let Some(ran) = self.confinement.get() {
-            record.note_confinement(ran);
+        if let Some(report) = self.confinement.get() {
+            record.note_confinement(report);
         }
-        let seen = self.span.take();
-        self.end_span(seen, outcome_word(end));
+        let span = self.span.take();
+        self.end_span(span, outcome_word(end));
         record.close(end)
     }
 
-    fn end_span(&self, seen: Option<Box<dyn CallSpan>>, outcome: &'static str) {
-        let Some(seen) = seen else { return };
-        let decided = self.decision.get();
-        let decided = decided.map(|(decision, rule)| (decision.word(), rule.as_ref()));
-        seen.end(&CallEnd { outcome, decision: decided });
+    fn end_span(&self, span: Option<Box<dyn CallSpan>>, outcome: &'static str) {
+        let Some(span) = span else { return };
+        let decision = self.decision.get();
+        let decision = decision.map(|(decision, rule)| (decision.word(), rule.as_ref()));
+        span.end(&CallEnd { outcome, decision });
     }
 }
 
 /// Reports `dropped` for a call that was cut short.
 impl Drop for CallTrace {
     fn drop(&mut self) {
-        let seen = self.span.take();
-        self.end_span(seen, "dropped");
+        let span = self.span.take();
+        self.end_span(span, "dropped");
     }
 }

@@ -1,5 +1,4 @@
-//! Asks the questions due before a call begins: the confirmation by a person, and those of its
-//! tool.
+//! Asks a person to confirm a call before it begins.
 
 use serde_json::{Value, json};
 use toolgate_contract::{
@@ -8,8 +7,7 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
-use crate::catalog::CatalogEntry;
-use crate::pipeline::{CallContext, run_with_deadline};
+use crate::pipeline::CallContext;
 use crate::policy::CallPermit;
 
 /// Key of the confirmation question. No question of a tool has this key.
@@ -19,37 +17,7 @@ const SHOWN_CHARS_MAX: usize = 8000;
 /// Longest single string in shown arguments that have to be shortened, in characters.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// Asks the open questions that must be answered before `call` begins.
-pub(crate) async fn ask_before_call(
-    gate: &Gate,
-    entry: &CatalogEntry,
-    call: &ToolCall,
-    input: &Value,
-    permit: &CallPermit,
-) -> Result<(), CallError> {
-    confirm_if_required(gate, entry.spec(), call, input, permit).await?;
-    run_precheck(gate, entry, call, input).await
-}
-
-/// Lets the tool inspect the call before its work begins, if the tool does so.
-pub(crate) async fn run_precheck(
-    gate: &Gate,
-    entry: &CatalogEntry,
-    call: &ToolCall,
-    input: &Value,
-) -> Result<(), CallError> {
-    if !entry.tool().has_prepare() {
-        return Ok(());
-    }
-    // Boxed: few tools do this, and every call would reserve space for it.
-    let looking = async {
-        let stand = CallContext::new(gate, entry.spec().deadline, call);
-        run_with_deadline(gate, &stand, entry.tool().prepare(&stand.ctx, input)).await
-    };
-    Box::pin(looking).await
-}
-
-/// Asks a person to confirm `call` of the tool `spec`, if `permit` requires confirmation.
+/// Asks a person to confirm `call` of the tool `spec`, if `permit` requires a confirmation.
 pub(crate) async fn confirm_if_required(
     gate: &Gate,
     spec: &ToolSpec,
@@ -75,14 +43,14 @@ async fn ask_confirmation(
     if !call.asker.supported().supports(QuestionKind::Form)
         && !call.asker.answers().contains_key(CONFIRM_KEY)
     {
-        let what = format!(
+        let message = format!(
             "`{id}` must be confirmed by a person each time (`{rule}`), and this client offers \
              no way to ask one"
         );
         // Each wire has its own error for a missing client capability.
         return Err(match call.asker.repeats_calls() {
-            true => CallError::CannotAsk { kind: QuestionKind::Form, what: Some(what) },
-            false => CallError::NotAllowed { message: what },
+            true => CallError::CannotAsk { kind: QuestionKind::Form, what: Some(message) },
+            false => CallError::NotAllowed { message },
         });
     }
     let Some(shown) = display_input(spec.effects, input) else {
@@ -92,22 +60,23 @@ async fn ask_confirmation(
         );
         return Err(CallError::NotAllowed { message });
     };
-    let what = match &spec.group {
+    let action = match &spec.group {
         // The upstream chooses the title freely, so the tool's id is shown with it.
         Some(_) => format!("`{id}` ({})", spec.title),
         None => spec.title.clone(),
     };
     let question = ClientQuestion::Form {
-        message: format!("{what}: {shown}\nShould it be done?"),
+        message: format!("{action}: {shown}\nShould it be done?"),
         schema: json!({ "type": "object", "properties": {} }),
     };
-    let stand = CallContext::new(gate, spec.deadline, call);
-    let given = tokio::select! {
+    let context = CallContext::new(gate, spec.deadline, call);
+    let questions = ClientQuestions::from([(CONFIRM_KEY.to_owned(), question)]);
+    let answers = tokio::select! {
         biased;
-        given = stand.ctx.asker.ask(ClientQuestions::from([(CONFIRM_KEY.to_owned(), question)])) => given?,
-        over = stand.wait_until_over() => return Err(over),
+        answers = context.ctx.asker.ask(questions) => answers?,
+        error = context.wait_until_over() => return Err(error),
     };
-    match given.get(CONFIRM_KEY) {
+    match answers.get(CONFIRM_KEY) {
         Some(ClientAnswer::Choice(PersonChoice::Accepted(_))) => Ok(()),
         Some(_) | None => {
             let message = format!("a person was asked about `{id}` and did not agree");
@@ -121,9 +90,9 @@ async fn ask_confirmation(
 /// A person must see the action that they confirm. A program call is shown in full. In other calls
 /// long texts may be shortened, and their length is shown.
 fn display_input(effects: Effects, input: &Value) -> Option<String> {
-    let whole = escape_invisible(&input.to_string());
-    if is_short(&whole) {
-        return Some(whole);
+    let text = escape_invisible(&input.to_string());
+    if is_short(&text) {
+        return Some(text);
     }
     match effects {
         Effects::Runs => None,
@@ -153,8 +122,8 @@ fn shorten_strings(value: &Value) -> Value {
     match value {
         Value::String(text) => match text.char_indices().nth(TEXT_CHARS_MAX) {
             Some((end, _)) => {
-                let more = text[end..].chars().count();
-                Value::String(format!("{}… and {more} characters more", &text[..end]))
+                let omitted = text[end..].chars().count();
+                Value::String(format!("{}… and {omitted} characters more", &text[..end]))
             }
             None => value.clone(),
         },
@@ -171,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_agrees_to_a_program_has_seen_all_its_arguments() {
+    fn a_program_is_shown_with_all_its_arguments_or_not_at_all() {
         let input = |len| json!({ "args": ["x".repeat(len)], "command": "rm" });
         let text = display_input(Effects::Runs, &input(700)).expect("it is shown");
         assert_eq!(text, input(700).to_string());
@@ -179,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_hides_no_other_argument_and_it_is_said_how_long_it_is() {
+    fn a_long_text_is_cut_with_its_length_and_hides_no_other_argument() {
         let input = json!({ "content": "x".repeat(10_000), "path": "a" });
         let text = display_input(Effects::Changes, &input).expect("it is shown");
         assert!(text.contains("xx… and 9700 characters more\",\"path\":\"a\""), "{text}");
@@ -188,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_makes_arguments_look_otherwise_than_they_are() {
+    fn invisible_characters_in_arguments_are_escaped() {
         let text = display_input(Effects::Runs, &json!({ "a": "\u{202e}é\u{200b}\n\"" }));
         assert_eq!(text.as_deref(), Some(r#"{"a":"\u{202e}é\u{200b}\n\""}"#));
     }

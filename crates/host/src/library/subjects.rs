@@ -1,0 +1,245 @@
+//! Subjects of the gate that belong to the library: resources, prompts, and looks at resources.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    AnyPrompt, BoxFuture, CallError, ChangeFeed, PromptArguments, PromptText, ResourceContents,
+    ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolError, ToolSpec, WatchGuard,
+};
+
+use super::LibraryReader;
+use crate::Gate;
+use crate::audit::OpenRecord;
+use crate::pipeline::call_observer::CallTarget;
+use crate::pipeline::call_trace::CallTrace;
+use crate::pipeline::subject::{RecordedSubject, Subject, SubjectLimit, SubjectRules};
+use crate::pipeline::validate;
+use crate::policy::RequestKind;
+use crate::secrets::CallSecrets;
+
+/// A read of the resource `uri`. `source` is the source that the URI belongs to.
+pub(super) struct ResourceRead<'a> {
+    pub(super) source: Result<Arc<dyn ResourceSource>, CallError>,
+    pub(super) uri: &'a str,
+}
+
+/// Input of a resource read, as its audit record shows it.
+#[derive(Serialize)]
+struct ResourceRecordInput<'a> {
+    uri: &'a str,
+}
+
+impl Subject for ResourceRead<'_> {
+    type Target = Arc<dyn ResourceSource>;
+    type Output = Vec<ResourceContents>;
+
+    fn resolve(
+        &mut self,
+        _gate: &Gate,
+        _call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
+        ready(self.source.clone())
+    }
+
+    fn validate(
+        &mut self,
+        source: &Self::Target,
+        _call: &mut ToolCall,
+    ) -> Result<Value, CallError> {
+        Ok(source.policy_input(self.uri))
+    }
+
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> SubjectRules<'t> {
+        let guard = source.guard();
+        SubjectRules {
+            guard,
+            kind: RequestKind::Guarded,
+            limit: SubjectLimit::Call(guard),
+            deadline: guard.deadline,
+        }
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        source: &'t Self::Target,
+        ctx: &'t ToolContext,
+        _input: Value,
+    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+        source.read(ctx, self.uri)
+    }
+}
+
+impl RecordedSubject for ResourceRead<'_> {
+    fn note_input(&self, record: &mut OpenRecord<'_>) {
+        record.note_input(&ResourceRecordInput { uri: self.uri }, || self.source.is_ok());
+    }
+
+    fn input_secrets(&self, _gate: &Gate, _call: &ToolCall) -> CallSecrets {
+        CallSecrets::default()
+    }
+
+    fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace {
+        let target = self
+            .source
+            .as_ref()
+            .map_or(CallTarget::UnknownResource, |source| CallTarget::Resource(&source.guard().id));
+        CallTrace::begin(gate, call, target)
+    }
+}
+
+/// A request for the prompt `name`, filled with `arguments`.
+pub(super) struct PromptMake<'a> {
+    pub(super) reader: &'a LibraryReader<'a>,
+    pub(super) name: &'a str,
+    pub(super) arguments: PromptArguments,
+}
+
+/// Input of a prompt request, as its audit record shows it.
+#[derive(Serialize)]
+struct PromptRecordInput<'a> {
+    name: &'a str,
+    arguments: &'a PromptArguments,
+}
+
+impl Subject for PromptMake<'_> {
+    type Target = Arc<dyn AnyPrompt>;
+    type Output = PromptText;
+
+    async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
+        self.reader.find_prompt(self.name).await
+    }
+
+    fn validate(
+        &mut self,
+        prompt: &Self::Target,
+        _call: &mut ToolCall,
+    ) -> Result<Value, CallError> {
+        validate::check_prompt_arguments(prompt.spec(), &self.arguments)?;
+        Ok(json!({ "prompt": prompt.spec().name, "arguments": self.arguments }))
+    }
+
+    fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> SubjectRules<'t> {
+        let guard = prompt.guard();
+        SubjectRules {
+            guard: guard.unwrap_or(&gate.prompt_spec),
+            kind: if guard.is_some() { RequestKind::Guarded } else { RequestKind::TextPrompt },
+            limit: SubjectLimit::Prompt(guard),
+            deadline: None,
+        }
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        prompt: &'t Self::Target,
+        ctx: &'t ToolContext,
+        _input: Value,
+    ) -> BoxFuture<'t, Result<PromptText, ToolError>> {
+        prompt.make(ctx, std::mem::take(&mut self.arguments))
+    }
+}
+
+impl RecordedSubject for PromptMake<'_> {
+    fn note_input(&self, record: &mut OpenRecord<'_>) {
+        let input = PromptRecordInput { name: self.name, arguments: &self.arguments };
+        record.note_input(&input, || true);
+    }
+
+    fn input_secrets(&self, gate: &Gate, _call: &ToolCall) -> CallSecrets {
+        gate.secrets.argument_secrets(&self.arguments)
+    }
+
+    fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace {
+        CallTrace::begin(gate, call, CallTarget::Prompt(self.name))
+    }
+}
+
+/// A list of up to `entries_max` entries of the folder `uri` that follow the URI `after`.
+pub(super) struct FolderList<'a> {
+    pub(super) source: Arc<dyn ResourceSource>,
+    pub(super) uri: &'a str,
+    pub(super) after: Option<&'a str>,
+    pub(super) entries_max: usize,
+}
+
+impl Subject for FolderList<'_> {
+    type Target = Arc<dyn ResourceSource>;
+    type Output = Vec<ResourceSpec>;
+
+    fn resolve(
+        &mut self,
+        _gate: &Gate,
+        _call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
+        ready(Ok(self.source.clone()))
+    }
+
+    fn validate(
+        &mut self,
+        source: &Self::Target,
+        _call: &mut ToolCall,
+    ) -> Result<Value, CallError> {
+        Ok(source.policy_input(self.uri))
+    }
+
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> SubjectRules<'t> {
+        look_rules(source.guard())
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        source: &'t Self::Target,
+        ctx: &'t ToolContext,
+        _input: Value,
+    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+        source.list_folder(ctx, self.uri, self.after, self.entries_max)
+    }
+}
+
+/// A watch of the resource `uri`, which publishes to `changes` when the resource changes.
+pub(super) struct ResourceWatch<'a> {
+    pub(super) source: Arc<dyn ResourceSource>,
+    pub(super) uri: &'a str,
+    pub(super) changes: &'a ChangeFeed,
+}
+
+impl Subject for ResourceWatch<'_> {
+    type Target = Arc<dyn ResourceSource>;
+    type Output = WatchGuard;
+
+    fn resolve(
+        &mut self,
+        _gate: &Gate,
+        _call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
+        ready(Ok(self.source.clone()))
+    }
+
+    fn validate(
+        &mut self,
+        source: &Self::Target,
+        _call: &mut ToolCall,
+    ) -> Result<Value, CallError> {
+        Ok(source.policy_input(self.uri))
+    }
+
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> SubjectRules<'t> {
+        look_rules(source.guard())
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        source: &'t Self::Target,
+        ctx: &'t ToolContext,
+        _input: Value,
+    ) -> BoxFuture<'t, Result<WatchGuard, ToolError>> {
+        source.watch(ctx, self.uri, self.changes)
+    }
+}
+
+/// Returns the rules of a look at a resource whose source `guard` protects.
+fn look_rules(guard: &ToolSpec) -> SubjectRules<'_> {
+    SubjectRules { guard, kind: RequestKind::Guarded, limit: SubjectLimit::Look, deadline: None }
+}

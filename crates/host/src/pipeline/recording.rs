@@ -1,0 +1,131 @@
+//! Opens and closes the audit record of a call, and counts its bytes and its refusal.
+
+use toolgate_contract::{CallEnding, CallError, Caller, ToolCall};
+
+use crate::Gate;
+use crate::audit::{ByteSize, OpenRecord};
+use crate::pipeline::call_trace::CallTrace;
+use crate::pipeline::tool_subjects::tool_target;
+use crate::secrets::{CallSecrets, Redactable};
+
+/// Opens the record of `call` and notes its input.
+pub(super) async fn open_record<'g>(
+    gate: &'g Gate,
+    call: &ToolCall,
+) -> Result<OpenRecord<'g>, CallError> {
+    loop {
+        match gate.audit.begin_record(call).await {
+            Ok(record) => return Ok(with_input(gate, record, call)),
+            // An accepted job waits for the log, however slow that is.
+            Err(_) if call.job.is_some() && !call.cancel.is_cancelled() => {}
+            Err(unavailable) => return Err(unavailable),
+        }
+    }
+}
+
+fn with_input<'g>(gate: &'g Gate, mut record: OpenRecord<'g>, call: &ToolCall) -> OpenRecord<'g> {
+    if !call.input.is_null() {
+        record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
+    }
+    record
+}
+
+/// Account that the bytes and refusals of a call are counted for.
+pub(super) enum CallAccount {
+    /// The caller, and the bytes of its input if bytes are counted.
+    Caller(Caller, u64),
+    /// An accepted job, which is not counted and always has a record.
+    Job,
+}
+
+impl CallAccount {
+    pub(super) fn for_call(gate: &Gate, call: &ToolCall) -> Self {
+        if call.job.is_some() {
+            return Self::Job;
+        }
+        let input_bytes = if gate.limits.counts_traffic() { call.input.bytes() } else { 0 };
+        Self::Caller(call.caller.clone(), input_bytes)
+    }
+
+    /// Counts the bytes of the input and of `output`.
+    fn count_bytes(&self, gate: &Gate, output: Option<&impl ByteSize>) {
+        if let Self::Caller(caller, input_bytes) = self
+            && gate.limits.counts_traffic()
+        {
+            let output_bytes = output.map_or(0, ByteSize::bytes);
+            gate.limits.count_traffic(caller, input_bytes.saturating_add(output_bytes));
+        }
+    }
+
+    /// Counts a call that was refused with `error`.
+    ///
+    /// # Errors
+    /// The error to send instead of `error`, if this refusal must leave no record.
+    fn count_refusal(&self, gate: &Gate, error: &CallError) -> Result<(), CallError> {
+        let Self::Caller(caller, _) = self else { return Ok(()) };
+        gate.limits.count_refusal(caller).map_err(|limited| match error {
+            // This error already contains a retry time.
+            CallError::Limited { .. } => error.clone(),
+            _ => limited,
+        })
+    }
+}
+
+/// A recorded call that has not ended.
+pub(super) struct OpenCall<'g> {
+    pub(super) record: OpenRecord<'g>,
+    pub(super) account: CallAccount,
+    pub(super) secrets: CallSecrets,
+    pub(super) trace: CallTrace,
+}
+
+impl OpenCall<'_> {
+    /// Redacts secrets from `outcome`, closes the record and returns the outcome.
+    pub(super) async fn close<T: Redactable + ByteSize>(
+        self,
+        gate: &Gate,
+        outcome: Result<T, CallError>,
+        ending: impl Fn(&T) -> CallEnding,
+    ) -> Result<T, CallError> {
+        let Self { mut record, account, secrets, trace } = self;
+        let mut outcome = outcome.map_err(|error| gate.secrets.redact_error(&secrets, error));
+        if let Ok(output) = &mut outcome {
+            gate.secrets.redact_value(output);
+            record.note_output(output);
+        }
+        account.count_bytes(gate, outcome.as_ref().ok());
+        if let Err(error) = &outcome
+            && !trace.is_admitted()
+            && let Err(limited) = account.count_refusal(gate, error)
+        {
+            trace.finish_unrecorded(record, &limited);
+            return Err(limited);
+        }
+        let record = if outcome.is_err() { record.redact_tool(&gate.secrets) } else { record };
+        let number = trace.finish(record, outcome.as_ref().map(ending));
+        gate.audit.wait_until_stored(number).await?;
+        outcome
+    }
+}
+
+/// Records the refusal of `call` with `error`, and returns the error to send.
+pub(super) async fn record_refusal(
+    gate: &Gate,
+    call: &ToolCall,
+    trace: CallTrace,
+    error: CallError,
+) -> CallError {
+    let error = gate.secrets.redact_error(&gate.secrets.call_secrets(&call.input), error);
+    let record = match gate.audit.begin_record(call).await {
+        Ok(record) => with_input(gate, record, call),
+        Err(unavailable) => return unavailable,
+    };
+    let found = gate.find(&call.caller, &call.tool);
+    let trace = trace.observe(gate, call, tool_target(&found));
+    if let Err(limited) = CallAccount::for_call(gate, call).count_refusal(gate, &error) {
+        trace.finish_unrecorded(record, &limited);
+        return limited;
+    }
+    let number = trace.finish(record.redact_tool(&gate.secrets), Err(&error));
+    gate.audit.wait_until_stored(number).await.err().unwrap_or(error)
+}

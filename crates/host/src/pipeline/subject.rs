@@ -1,0 +1,173 @@
+//! Defines what differs between the requests that pass the gate.
+
+use std::future::ready;
+use std::time::Duration;
+
+use serde_json::Value;
+use toolgate_contract::{
+    BoxFuture, CallEnding, CallError, Caller, ToolCall, ToolContext, ToolError, ToolSpec,
+};
+
+use crate::Gate;
+use crate::audit::{ByteSize, OpenRecord};
+use crate::limits::CallSlot;
+use crate::pipeline::call_trace::CallTrace;
+use crate::policy::{CallPermit, PolicyDenial, RequestKind, ToolPolicy};
+use crate::secrets::{CallSecrets, Redactable};
+
+/// A request that passes the gate: its target, its rules and its work. The order of the steps is
+/// in [`pass_gate`](super::pass_gate).
+pub(crate) trait Subject: Send {
+    /// The tool, resource source or prompt that the request is about.
+    type Target: Send + Sync;
+    /// The result of the work.
+    type Output: Send;
+
+    /// Returns the target. A target hidden from the caller counts as unknown.
+    fn resolve(
+        &mut self,
+        gate: &Gate,
+        call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send;
+
+    /// Validates the arguments, and returns the input that policy decides about.
+    fn validate(&mut self, target: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError>;
+
+    /// Returns the rules, limits and deadline that apply.
+    fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> SubjectRules<'t>;
+
+    /// Refuses what the target does not support. Policy has allowed the request, so the error may
+    /// describe the target.
+    fn check_support(&self, _target: &Self::Target) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    /// Lets the target inspect the request before it counts against limits.
+    fn prepare(
+        &self,
+        _gate: &Gate,
+        _target: &Self::Target,
+        _call: &ToolCall,
+        _input: &Value,
+    ) -> impl Future<Output = Result<(), CallError>> + Send {
+        ready(Ok(()))
+    }
+
+    /// Does the work.
+    fn run<'t>(
+        &'t mut self,
+        target: &'t Self::Target,
+        ctx: &'t ToolContext,
+        input: Value,
+    ) -> BoxFuture<'t, Result<Self::Output, ToolError>>;
+
+    /// Validates the result, and returns the part of it to send.
+    fn check_output(
+        &self,
+        _gate: &Gate,
+        _target: &Self::Target,
+        _ctx: &ToolContext,
+        output: Self::Output,
+    ) -> Result<Self::Output, CallError> {
+        Ok(output)
+    }
+}
+
+/// A subject that always leaves an audit record.
+pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
+    /// Notes the input in the record, unless it is the input of the call, which is noted already.
+    fn note_input(&self, _record: &mut OpenRecord<'_>) {}
+
+    /// Returns the secrets that the input names.
+    fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets;
+
+    /// Starts observing `call`.
+    fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace;
+
+    /// Returns how the work ended.
+    fn ending(_output: &Self::Output) -> CallEnding {
+        CallEnding::Done
+    }
+}
+
+/// Rules, limits and deadline of one subject.
+pub(crate) struct SubjectRules<'t> {
+    /// Tool whose rules apply, and which a person confirms.
+    pub(crate) guard: &'t ToolSpec,
+    /// Kind of request that the rules decide about.
+    pub(crate) kind: RequestKind,
+    /// Limits that apply.
+    pub(crate) limit: SubjectLimit<'t>,
+    /// Deadline, or `None` for the default one.
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl SubjectRules<'_> {
+    /// Returns the decision of `policy` about `input` of `caller`.
+    pub(super) fn authorise(
+        &self,
+        policy: &ToolPolicy,
+        caller: &Caller,
+        input: &Value,
+    ) -> Result<CallPermit, PolicyDenial> {
+        match self.kind {
+            RequestKind::Tool => policy.authorise(caller, self.guard, input),
+            RequestKind::Guarded => policy.authorise_guarded(caller, self.guard, input),
+            RequestKind::TextPrompt => policy.authorise_text_prompt(caller, self.guard, input),
+        }
+    }
+}
+
+/// Limits that apply to a subject.
+pub(crate) enum SubjectLimit<'t> {
+    /// A call of the tool, which counts and takes a slot.
+    Call(&'t ToolSpec),
+    /// A prompt, which counts as a prompt and as a call of its guard, if it has one.
+    Prompt(Option<&'t ToolSpec>),
+    /// The start of a job, which counts as a call. The job waits for its slot later.
+    JobStart(&'t ToolSpec),
+    /// The run of a job, which has counted already, and its slot.
+    JobRun(CallSlot),
+    /// A look, which neither counts nor takes a slot.
+    Look,
+}
+
+/// Proof that limits admitted a subject. Dropping it frees its slot.
+pub(crate) struct Admission {
+    slot: Option<CallSlot>,
+}
+
+impl Admission {
+    /// Returns true if the subject holds a slot, so that its work counts as begun.
+    pub(super) fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+}
+
+impl SubjectLimit<'_> {
+    /// Counts the subject, and waits for its slot for a bounded time.
+    pub(super) async fn admit(self, gate: &Gate, call: &ToolCall) -> Result<Admission, CallError> {
+        let ToolCall { caller, cancel, .. } = call;
+        let limits = &gate.limits;
+        let slot = match self {
+            Self::Call(spec) => Some(limits.admit(caller, spec, cancel).await?),
+            Self::Prompt(guard) => {
+                if let Some(guard) = guard {
+                    limits.count_call(caller, guard)?;
+                }
+                limits.count_call(caller, &gate.prompt_spec)?;
+                // A prompt takes no program slot, but it takes one of its guard's group.
+                let group = guard.filter(|guard| guard.group.is_some());
+                let slot_of = group.unwrap_or(&gate.prompt_spec);
+                Some(limits.admit_counted(caller, slot_of, cancel).await?)
+            }
+            Self::JobStart(spec) => {
+                limits.count_call(caller, spec)?;
+                None
+            }
+            Self::JobRun(slot) => Some(slot),
+            Self::Look => None,
+        };
+        Ok(Admission { slot })
+    }
+}

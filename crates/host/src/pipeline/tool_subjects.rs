@@ -1,0 +1,185 @@
+//! Subjects of the gate that call a tool: its run, and the start of a job.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use serde_json::Value;
+use toolgate_contract::{
+    BoxFuture, CallEnding, CallError, JobSupport, ToolCall, ToolContext, ToolError, ToolOutput,
+};
+
+use crate::Gate;
+use crate::catalog::CatalogEntry;
+use crate::limits::CallSlot;
+use crate::pipeline::call_observer::CallTarget;
+use crate::pipeline::call_trace::CallTrace;
+use crate::pipeline::subject::{RecordedSubject, Subject, SubjectLimit, SubjectRules};
+use crate::pipeline::{CallContext, run_with_deadline, validate};
+use crate::policy::RequestKind;
+use crate::secrets::CallSecrets;
+
+/// A run of the call's tool, with the slot that a job waited for.
+pub(super) struct ToolRun {
+    pub(super) slot: Option<CallSlot>,
+}
+
+impl Subject for ToolRun {
+    type Target = Arc<CatalogEntry>;
+    type Output = ToolOutput;
+
+    fn resolve(
+        &mut self,
+        gate: &Gate,
+        call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
+        ready(gate.find(&call.caller, &call.tool))
+    }
+
+    fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
+        if entry.spec().job == JobSupport::Required && call.job.is_none() {
+            return Err(CallError::NeedsJob { tool: entry.spec().id.to_string() });
+        }
+        let input = call.input.take();
+        validated_input(entry, call, input)
+    }
+
+    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> SubjectRules<'t> {
+        let limit = match self.slot.take() {
+            Some(slot) => SubjectLimit::JobRun(slot),
+            None => SubjectLimit::Call(entry.spec()),
+        };
+        tool_rules(entry, limit)
+    }
+
+    async fn prepare(
+        &self,
+        gate: &Gate,
+        entry: &Self::Target,
+        call: &ToolCall,
+        input: &Value,
+    ) -> Result<(), CallError> {
+        if !entry.tool().has_prepare() {
+            return Ok(());
+        }
+        // Boxed: few tools do this, and every call would reserve space for it.
+        let preparing = async {
+            let context = CallContext::new(gate, entry.spec().deadline, call);
+            run_with_deadline(gate, &context, entry.tool().prepare(&context.ctx, input)).await
+        };
+        Box::pin(preparing).await
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        entry: &'t Self::Target,
+        ctx: &'t ToolContext,
+        input: Value,
+    ) -> BoxFuture<'t, Result<ToolOutput, ToolError>> {
+        entry.tool().run(ctx, input)
+    }
+
+    fn check_output(
+        &self,
+        gate: &Gate,
+        entry: &Self::Target,
+        ctx: &ToolContext,
+        mut output: ToolOutput,
+    ) -> Result<ToolOutput, CallError> {
+        validate::check_output(&gate.settings.output_checks, entry, &output)?;
+        if entry.tool().is_too_long(&output) {
+            // A secret cut in two would match in neither part, so redact before cutting.
+            gate.secrets.redact_value(&mut output);
+            output = entry.tool().shorten(ctx, output)?;
+        }
+        Ok(output)
+    }
+}
+
+impl RecordedSubject for ToolRun {
+    fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets {
+        gate.secrets.call_secrets(&call.input)
+    }
+
+    fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace {
+        if gate.observer.is_none() {
+            return CallTrace::default();
+        }
+        let found = gate.find(&call.caller, &call.tool);
+        CallTrace::begin(gate, call, tool_target(&found))
+    }
+
+    fn ending(output: &ToolOutput) -> CallEnding {
+        output.ending
+    }
+}
+
+/// The start of a job: everything that can refuse it before it is stored. Its work is the tool's
+/// own check.
+pub(super) struct JobStart;
+
+impl Subject for JobStart {
+    type Target = Arc<CatalogEntry>;
+    type Output = Arc<CatalogEntry>;
+
+    fn resolve(
+        &mut self,
+        gate: &Gate,
+        call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
+        ready(gate.find(&call.caller, &call.tool))
+    }
+
+    fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
+        // The job keeps the input as it was sent.
+        validated_input(entry, call, call.input.clone())
+    }
+
+    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> SubjectRules<'t> {
+        // Counted before the tool's own check, because some calls begin with that check.
+        tool_rules(entry, SubjectLimit::JobStart(entry.spec()))
+    }
+
+    fn check_support(&self, entry: &Self::Target) -> Result<(), CallError> {
+        match entry.spec().job {
+            JobSupport::Never => Err(CallError::NoJob { tool: entry.spec().id.to_string() }),
+            JobSupport::Optional | JobSupport::Preferred | JobSupport::Required => Ok(()),
+        }
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        entry: &'t Self::Target,
+        ctx: &'t ToolContext,
+        input: Value,
+    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+        Box::pin(async move {
+            if entry.tool().has_prepare() {
+                entry.tool().prepare(ctx, &input).await?;
+            }
+            Ok(entry.clone())
+        })
+    }
+}
+
+/// Returns the normalized `input` for the tool `entry`, after its checks.
+fn validated_input(
+    entry: &CatalogEntry,
+    call: &ToolCall,
+    input: Value,
+) -> Result<Value, CallError> {
+    let input = entry.tool().normalize_input(input);
+    validate::check_header_params(entry, &input, call.metadata.header_params.as_deref())?;
+    validate::check_input(entry, &input)?;
+    Ok(input)
+}
+
+/// Returns the rules of a subject that calls the tool `entry`.
+fn tool_rules<'t>(entry: &'t CatalogEntry, limit: SubjectLimit<'t>) -> SubjectRules<'t> {
+    let spec = entry.spec();
+    SubjectRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }
+}
+
+/// Returns the target of a call whose tool was looked up as `found`.
+pub(super) fn tool_target(found: &Result<Arc<CatalogEntry>, CallError>) -> CallTarget<'_> {
+    found.as_ref().map_or(CallTarget::UnknownTool, |entry| CallTarget::Tool(&entry.spec().id))
+}
