@@ -198,8 +198,8 @@ impl Gate {
     ) -> Self {
         let limits = limits.with_tools(catalog.specs());
         let policy = policy.with_tools(catalog.specs());
-        let prompting = ToolId::new("prompts").expect("an id");
-        let prompt_spec = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
+        let prompt_id = ToolId::new("prompts").expect("an id");
+        let prompt_spec = ToolSpec::new(prompt_id, "Prompts", "Makes a prompt.", Effects::Reads);
         let library = Library::default();
         let state_sealer = StateSealer::new();
         let secrets = SecretSet::default();
@@ -232,9 +232,9 @@ impl Gate {
         Self { secrets, ..self }
     }
 
-    /// Reports the start and end of each call to `witness`, if there is one.
-    pub fn with_observer(self, witness: Option<Arc<dyn CallObserver>>) -> Self {
-        Self { observer: witness, ..self }
+    /// Reports the start and end of each call to `observer`, if there is one.
+    pub fn with_observer(self, observer: Option<Arc<dyn CallObserver>>) -> Self {
+        Self { observer, ..self }
     }
 
     fn tool_page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
@@ -284,7 +284,7 @@ impl Host {
     ///
     /// Dropping the future cuts a running call at once. Cancelling its token ends the call in an
     /// orderly way. A job continues in both cases.
-    pub async fn answer(&self, asked: IncomingRequest) -> Result<HostAnswer, CallError> {
+    pub async fn answer(&self, incoming: IncomingRequest) -> Result<HostAnswer, CallError> {
         let IncomingRequest {
             request,
             caller,
@@ -293,29 +293,29 @@ impl Host {
             events,
             asker,
             state,
-            metadata: beside,
-            time_limit: within,
-        } = asked;
+            metadata,
+            time_limit,
+        } = incoming;
         let dialect = Cow::Borrowed(dialect);
+        let sealer = &self.gate.state_sealer;
         // A request that ends with questions is made again and must then be recognized.
         let may_ask = state.is_some() || asker.supported() != QuestionSupport::default();
-        let what =
+        let digest =
             if may_ask { pipeline::multi_round::request_digest(&request) } else { String::new() };
-        let told = asker.answers();
-        let asker = if state.is_some() || !told.is_empty() {
-            let answered =
-                self.gate.state_sealer.merge_answers(&caller, &what, state.as_deref(), told)?;
-            let (given, note) = answered;
-            let asker = Asker::on_repeat(asker.supported(), given).with_note(note);
+        let answers = asker.answers();
+        let asker = if state.is_some() || !answers.is_empty() {
+            let (answers, note) =
+                sealer.merge_answers(&caller, &digest, state.as_deref(), answers)?;
+            let asker = Asker::on_repeat(asker.supported(), answers).with_note(note);
             match &state {
-                Some(sealed) => asker.with_single_use(self.gate.state_sealer.spend_once(sealed)),
+                Some(sealed) => asker.with_single_use(sealer.spend_once(sealed)),
                 None => asker.with_unasked_answers(),
             }
         } else {
             asker
         };
-        let asking = caller.clone();
-        let given = asker.clone();
+        let owner = caller.clone();
+        let answered = asker.clone();
         let mut call = ToolCall {
             tool: String::new(),
             input: Value::Null,
@@ -325,8 +325,8 @@ impl Host {
             events,
             job: None,
             asker,
-            metadata: beside,
-            time_limit: within,
+            metadata,
+            time_limit,
             started_work: StartedWork::default(),
         };
         let outcome = match request {
@@ -339,8 +339,8 @@ impl Host {
         };
         match outcome {
             Err(CallError::Asks { questions }) => {
-                let known = (given.answers(), given.stored_note());
-                let state = self.gate.state_sealer.seal(&asking, &what, known, &questions)?;
+                let so_far = (answered.answers(), answered.stored_note());
+                let state = sealer.seal(&owner, &digest, so_far, &questions)?;
                 Ok(HostAnswer::Questions { questions, state })
             }
             other => other,
@@ -368,7 +368,9 @@ impl Host {
                     prompts: reader(call).all_prompts().await?,
                 })
             }
-            HostRequest::Refuse(why) => Err(pipeline::refuse_call(&self.gate, &call, why).await),
+            HostRequest::Refuse(error) => {
+                Err(pipeline::refuse_call(&self.gate, &call, error).await)
+            }
             HostRequest::RefuseCall { tool, why } => {
                 let call = ToolCall { tool, ..call };
                 Err(pipeline::refuse_call(&self.gate, &call, why).await)
@@ -380,15 +382,17 @@ impl Host {
                 let call = ToolCall { tool, input, ..call };
                 // A call that may run inline does so if it cannot be a job or would gain nothing by
                 // it.
-                let may_be_none = terms.answer_within.is_some();
+                let may_run_inline = terms.answer_within.is_some();
                 match &self.jobs {
-                    None if may_be_none && !self.requires_job(&call) => self.run_call(call).await,
-                    Some(jobs) if may_be_none && !jobs.should_run_as_job(&call) => {
+                    None if may_run_inline && !self.requires_job(&call) => {
+                        self.run_call(call).await
+                    }
+                    Some(jobs) if may_run_inline && !jobs.should_run_as_job(&call) => {
                         self.run_call(call).await
                     }
                     Some(_) | None => {
-                        let later = LateQuestions::Possible;
-                        self.jobs()?.start(JobRequest { call, terms, late_questions: later }).await
+                        let late_questions = LateQuestions::Possible;
+                        self.jobs()?.start(JobRequest { call, terms, late_questions }).await
                     }
                 }
             }
@@ -426,7 +430,7 @@ impl Host {
             HostRequest::GetPrompt { name, arguments } => {
                 reader(call).make_prompt(&name, arguments).await
             }
-            HostRequest::Complete(asked) => reader(call).complete(&asked).await,
+            HostRequest::Complete(completion) => reader(call).complete(&completion).await,
             HostRequest::ListSkills { after } => reader(call).list_skills(after).await,
             HostRequest::GetSkill { uri } => reader(call).get_skill(&uri).await,
         }
@@ -465,11 +469,11 @@ impl Host {
     /// Returns the tools that became unavailable, of any owner. If several owners offer names that
     /// look alike on the wire, none of these tools is served.
     pub fn offer_tools(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<RejectedTool> {
-        let (differs, refused) = self.gate.catalog.replace_tools(owner, tools);
-        if differs {
+        let (changed, rejected) = self.gate.catalog.replace_tools(owner, tools);
+        if changed {
             self.gate.library.changes.publish(&ServerChange::Tools);
         }
-        refused
+        rejected
     }
 
     /// Returns the usage instructions of all tool owners, joined by blank lines.
@@ -477,36 +481,37 @@ impl Host {
     /// Instructions of an owner are left out if `caller` sees none of its tools. Secrets are
     /// redacted.
     pub fn instructions(&self, caller: &Caller) -> String {
-        let others = self.gate.library.dynamic_sources.as_ref();
-        let said = others.map(|others| others.instructions()).unwrap_or_default();
+        let sources = self.gate.library.dynamic_sources.as_ref();
+        let instructions = sources.map(|sources| sources.instructions()).unwrap_or_default();
         let catalog = self.gate.catalog.snapshot();
         let shows =
             |owner: &str| catalog.specs_of(owner).any(|spec| self.gate.policy.shows(caller, spec));
-        let told = said.into_iter().filter(|(owner, _)| shows(owner)).map(|(_, mut said)| {
-            self.gate.secrets.redact_value(&mut said);
-            said
+        let shown = instructions.into_iter().filter(|(owner, _)| shows(owner));
+        let redacted = shown.map(|(_, mut text)| {
+            self.gate.secrets.redact_value(&mut text);
+            text
         });
-        told.collect::<Vec<_>>().join("\n\n")
+        redacted.collect::<Vec<_>>().join("\n\n")
     }
 
     /// Releases all resources kept for `session`, which has ended.
     pub fn end_session(&self, session: &str) {
-        if let Some(others) = &self.gate.library.dynamic_sources {
-            others.end_session(session);
+        if let Some(sources) = &self.gate.library.dynamic_sources {
+            sources.end_session(session);
         }
     }
 
     /// Checks that each policy rule matches a known tool, or may match a tool of one of the
-    /// toolsets in `later`. An empty name in `later` stands for tools without a toolset.
+    /// `later_toolsets`. An empty name there stands for tools without a toolset.
     ///
     /// # Errors
     /// The first rule that matches nothing.
-    pub fn check_policy_rules(&self, later: Vec<String>) -> Result<(), RuleError> {
+    pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), RuleError> {
         let catalog = self.gate.catalog.snapshot();
         let library = &self.gate.library;
         let guards = library.all_resources().into_iter().map(|source| source.guard().id.clone());
         let tools = catalog.ids().into_iter().chain(guards).collect();
-        self.gate.policy.check(&KnownTools { tools, later_toolsets: later })
+        self.gate.policy.check(&KnownTools { tools, later_toolsets })
     }
 
     /// Returns true if this server itself has tools in `toolset`.
@@ -514,9 +519,9 @@ impl Host {
         self.gate.catalog.snapshot().owns_toolset(toolset)
     }
 
-    /// Makes tool lists wait until `listed` reports the catalog as complete.
-    pub fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
-        self.gate.catalog.set_readiness(listed);
+    /// Makes tool lists wait until `readiness` reports the catalog as complete.
+    pub fn set_readiness(&self, readiness: Arc<dyn CatalogReadiness>) {
+        self.gate.catalog.set_readiness(readiness);
     }
 
     /// Waits until all owners have listed their tools, for a bounded time.

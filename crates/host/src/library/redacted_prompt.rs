@@ -44,8 +44,8 @@ impl AnyPrompt for RedactedPrompt {
     fn complete<'a>(
         &'a self,
         ctx: &'a ToolContext,
-        asked: &'a CompletionRequest,
+        request: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
-        self.prompt.complete(ctx, asked)
+        self.prompt.complete(ctx, request)
     }
 }

@@ -27,9 +27,9 @@ struct AnswerClockState {
 }
 
 impl AnswerClock {
-    /// Creates a clock that grants at most `most` for all answers together.
-    pub(crate) fn new(most: Duration) -> Arc<Self> {
-        Arc::new(Self { wait_max: most, ..Self::default() })
+    /// Creates a clock that grants at most `wait_max` for all answers together.
+    pub(crate) fn new(wait_max: Duration) -> Arc<Self> {
+        Arc::new(Self { wait_max, ..Self::default() })
     }
 
     /// Returns `asker` with the time of its questions measured.
@@ -37,16 +37,16 @@ impl AnswerClock {
         if asker.supported() == QuestionSupport::default() {
             return asker.clone();
         }
-        asker.with_proxy(Arc::new(TimedAsker { asker: asker.clone(), patience: self.clone() }))
+        asker.with_proxy(Arc::new(TimedAsker { asker: asker.clone(), clock: self.clone() }))
     }
 
     /// Waits until `deadline` plus the time that answers took. Returns that extra time.
     pub(crate) async fn wait_until_over(&self, deadline: Instant) -> Duration {
         loop {
             let changed = self.changed.notified();
-            let more = self.extension();
+            let extension = self.extension();
             tokio::select! {
-                () = sleep_until(deadline + more) => return more,
+                () = sleep_until(deadline + extension) => return extension,
                 () = changed => {}
             }
         }
@@ -55,8 +55,8 @@ impl AnswerClock {
     /// Returns the extension of the deadline so far. While an answer is awaited, that is the
     /// maximum.
     fn extension(&self) -> Duration {
-        let spent = self.lock_state();
-        if spent.waiting > 0 { self.wait_max } else { spent.ended_waits.min(self.wait_max) }
+        let state = self.lock_state();
+        if state.waiting > 0 { self.wait_max } else { state.ended_waits.min(self.wait_max) }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, AnswerClockState> {
@@ -65,29 +65,29 @@ impl AnswerClock {
 }
 
 /// A wait for answers, which ends when it is dropped.
-struct AnswerWaitGuard<'p>(&'p AnswerClock);
+struct AnswerWaitGuard<'c>(&'c AnswerClock);
 
-impl<'p> AnswerWaitGuard<'p> {
-    fn begin(patience: &'p AnswerClock) -> Self {
-        let mut spent = patience.lock_state();
-        spent.waiting += 1;
-        spent.since.get_or_insert_with(Instant::now);
-        drop(spent);
-        patience.changed.notify_waiters();
-        Self(patience)
+impl<'c> AnswerWaitGuard<'c> {
+    fn begin(clock: &'c AnswerClock) -> Self {
+        let mut state = clock.lock_state();
+        state.waiting += 1;
+        state.since.get_or_insert_with(Instant::now);
+        drop(state);
+        clock.changed.notify_waiters();
+        Self(clock)
     }
 }
 
 impl Drop for AnswerWaitGuard<'_> {
     fn drop(&mut self) {
-        let mut spent = self.0.lock_state();
-        spent.waiting -= 1;
-        if spent.waiting == 0
-            && let Some(since) = spent.since.take()
+        let mut state = self.0.lock_state();
+        state.waiting -= 1;
+        if state.waiting == 0
+            && let Some(since) = state.since.take()
         {
-            spent.ended_waits += since.elapsed();
+            state.ended_waits += since.elapsed();
         }
-        drop(spent);
+        drop(state);
         self.0.changed.notify_waiters();
     }
 }
@@ -95,13 +95,13 @@ impl Drop for AnswerWaitGuard<'_> {
 /// Asker that measures how long its questions take.
 struct TimedAsker {
     asker: Asker,
-    patience: Arc<AnswerClock>,
+    clock: Arc<AnswerClock>,
 }
 
 impl QuestionSender for TimedAsker {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
-            let _wait = AnswerWaitGuard::begin(&self.patience);
+            let _wait = AnswerWaitGuard::begin(&self.clock);
             self.asker.ask(questions).await
         })
     }

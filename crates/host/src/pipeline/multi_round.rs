@@ -46,9 +46,9 @@ struct RequestState {
     /// Name of the caller.
     caller: String,
     /// Digest of the request.
-    what: String,
+    request: String,
     /// Answers to the questions asked so far.
-    given: ClientAnswers,
+    answers: ClientAnswers,
     /// Keys of the questions that are asked now.
     open: BTreeSet<String>,
     /// Note that the tool wants back with the next request.
@@ -72,13 +72,13 @@ impl StateSealer {
     pub(crate) fn seal(
         &self,
         caller: &Caller,
-        what: &str,
-        (given, note): (ClientAnswers, Option<String>),
+        request: &str,
+        (answers, note): (ClientAnswers, Option<String>),
         questions: &ClientQuestions,
     ) -> Result<String, CallError> {
         let until = Timestamp::now().as_second() + STATE_LIFETIME.as_secs().cast_signed();
         let caller = caller.name.to_string();
-        let what = what.to_owned();
+        let request = request.to_owned();
         let open = questions.keys().cloned().collect();
         let mut nonce = [0; 8];
         getrandom::fill(&mut nonce).map_err(|err| CallError::Failed {
@@ -86,7 +86,7 @@ impl StateSealer {
             cause: err.to_string(),
         })?;
         let nonce = u64::from_le_bytes(nonce);
-        let state = RequestState { until, nonce, caller, what, given, open, note };
+        let state = RequestState { until, nonce, caller, request, answers, open, note };
         let mut bytes = serde_json::to_vec(&state).map_err(|err| CallError::Failed {
             message: "the answers so far could not be stored".to_owned(),
             cause: err.to_string(),
@@ -107,21 +107,22 @@ impl StateSealer {
 
     /// Returns all answers so far and the note of the tool.
     ///
-    /// They are the answers in `sealed` and those in `given` whose question is open. Without a
-    /// sealed state all of `given` counts, since a client may answer expected questions ahead.
+    /// They are the answers in `sealed` and those `answers` whose question is open. Without a
+    /// sealed state all `answers` count, since a client may answer expected questions ahead.
     ///
     /// # Errors
     /// If `sealed` is not from this server, has expired, or belongs to another request.
     pub(crate) fn merge_answers(
         &self,
         caller: &Caller,
-        what: &str,
+        request: &str,
         sealed: Option<&str>,
-        given: ClientAnswers,
+        answers: ClientAnswers,
     ) -> Result<(ClientAnswers, Option<String>), CallError> {
-        let Some(sealed) = sealed else { return Ok((given, None)) };
-        let RequestState { given: mut all, open, note, .. } = self.unseal(caller, what, sealed)?;
-        all.extend(given.into_iter().filter(|(key, _)| open.contains(key)));
+        let Some(sealed) = sealed else { return Ok((answers, None)) };
+        let RequestState { answers: mut all, open, note, .. } =
+            self.unseal(caller, request, sealed)?;
+        all.extend(answers.into_iter().filter(|(key, _)| open.contains(key)));
         Ok((all, note))
     }
 
@@ -131,28 +132,33 @@ impl StateSealer {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
         let code: [u8; CODE_BYTES] =
             bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes());
-        let all = self.used_codes.clone();
-        let is_ours = OnceLock::new();
+        let used_codes = self.used_codes.clone();
+        let is_first_use = OnceLock::new();
         Arc::new(move || {
-            *is_ours.get_or_init(|| {
-                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            *is_first_use.get_or_init(|| {
+                let mut used = used_codes.lock().unwrap_or_else(PoisonError::into_inner);
                 let now = Timestamp::now().as_second();
-                if all.len() >= USED_CODES_MAX {
-                    all.retain(|_, until| *until >= now);
+                if used.len() >= USED_CODES_MAX {
+                    used.retain(|_, until| *until >= now);
                 }
-                if all.len() >= USED_CODES_MAX {
+                if used.len() >= USED_CODES_MAX {
                     // The table is full of valid codes, so this confirmation must be asked again.
                     return false;
                 }
-                all.insert(code, now + STATE_LIFETIME.as_secs().cast_signed()).is_none()
+                used.insert(code, now + STATE_LIFETIME.as_secs().cast_signed()).is_none()
             })
         })
     }
 
-    fn unseal(&self, caller: &Caller, what: &str, sealed: &str) -> Result<RequestState, CallError> {
-        let refused = |why: &str| CallError::Refused {
+    fn unseal(
+        &self,
+        caller: &Caller,
+        request: &str,
+        sealed: &str,
+    ) -> Result<RequestState, CallError> {
+        let refused = |reason: &str| CallError::Refused {
             code: -32602,
-            message: format!("`requestState` {why}; repeat the request without it"),
+            message: format!("`requestState` {reason}; repeat the request without it"),
             data: None,
         };
         let foreign = || refused("was changed, or comes from another server");
@@ -165,7 +171,7 @@ impl StateSealer {
             return Err(foreign());
         }
         let state: RequestState = serde_json::from_slice(state).map_err(|_| foreign())?;
-        if state.caller != *caller.name || state.what != what {
+        if state.caller != *caller.name || state.request != request {
             return Err(refused("belongs to another request"));
         }
         if state.until < Timestamp::now().as_second() {
@@ -248,60 +254,62 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> ClientQuestions {
+    fn questions() -> ClientQuestions {
         ClientQuestions::from([("q".to_owned(), ClientQuestion::Roots)])
     }
 
-    fn sealed(rounds: &StateSealer, caller: &Caller) -> String {
-        rounds.seal(caller, "this", (ClientAnswers::new(), None), &asked()).expect("it is short")
+    fn sealed(sealer: &StateSealer, caller: &Caller) -> String {
+        sealer
+            .seal(caller, "this", (ClientAnswers::new(), None), &questions())
+            .expect("it is short")
     }
 
     #[test]
-    fn what_is_sealed_opens_for_the_same_request_of_the_same_caller_alone() {
-        let rounds = StateSealer::new();
+    fn a_sealed_state_opens_only_for_its_own_request_and_caller() {
+        let sealer = StateSealer::new();
         let (one, other) = (Caller::with_key("one"), Caller::with_key("other"));
-        let sealed = sealed(&rounds, &one);
-        assert!(rounds.unseal(&one, "this", &sealed).is_ok());
-        assert!(rounds.unseal(&other, "this", &sealed).is_err());
-        assert!(rounds.unseal(&one, "that", &sealed).is_err());
+        let sealed = sealed(&sealer, &one);
+        assert!(sealer.unseal(&one, "this", &sealed).is_ok());
+        assert!(sealer.unseal(&other, "this", &sealed).is_err());
+        assert!(sealer.unseal(&one, "that", &sealed).is_err());
         assert!(StateSealer::new().unseal(&one, "this", &sealed).is_err());
     }
 
     #[test]
-    fn a_changed_letter_anywhere_is_seen() {
-        let rounds = StateSealer::new();
+    fn a_sealed_state_is_refused_if_any_letter_changes() {
+        let sealer = StateSealer::new();
         let caller = Caller::local();
-        let sealed = sealed(&rounds, &caller);
+        let sealed = sealed(&sealer, &caller);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).expect("ASCII");
-            assert!(rounds.unseal(&caller, "this", &changed).is_err(), "letter {at}");
+            assert!(sealer.unseal(&caller, "this", &changed).is_err(), "letter {at}");
         }
     }
 
     #[test]
-    fn only_what_was_asked_is_answered_and_what_is_too_long_is_refused() {
-        let rounds = StateSealer::new();
+    fn answers_without_a_question_are_dropped_and_long_ones_refused() {
+        let sealer = StateSealer::new();
         let caller = Caller::local();
-        let sealed = sealed(&rounds, &caller);
-        let told = || ClientAnswer::Choice(PersonChoice::Declined);
-        let given = ClientAnswers::from([("q".to_owned(), told()), ("other".to_owned(), told())]);
-        let answered = rounds.merge_answers(&caller, "this", Some(&sealed), given);
-        assert_eq!(answered.expect("it opens").0, ClientAnswers::from([("q".to_owned(), told())]));
-        let long = ClientAnswers::from([("x".repeat(STATE_BYTES_MAX), told())]);
-        let refused = rounds.seal(&caller, "this", (long, None), &asked());
+        let sealed = sealed(&sealer, &caller);
+        let no = || ClientAnswer::Choice(PersonChoice::Declined);
+        let answers = ClientAnswers::from([("q".to_owned(), no()), ("other".to_owned(), no())]);
+        let merged = sealer.merge_answers(&caller, "this", Some(&sealed), answers);
+        assert_eq!(merged.expect("it opens").0, ClientAnswers::from([("q".to_owned(), no())]));
+        let long = ClientAnswers::from([("x".repeat(STATE_BYTES_MAX), no())]);
+        let refused = sealer.seal(&caller, "this", (long, None), &questions());
         assert!(matches!(refused, Err(CallError::TooLarge { .. })));
     }
 
     #[test]
-    fn a_request_is_the_same_in_whatever_order_its_arguments_are_written() {
-        let what = |input| request_digest(&HostRequest::CallTool { tool: "t".to_owned(), input });
+    fn a_digest_ignores_the_order_of_arguments() {
+        let digest = |input| request_digest(&HostRequest::CallTool { tool: "t".to_owned(), input });
         let one = json!({"a": 1, "b": [{"c": "d"}]});
         let other = json!({"b": [{"c": "d"}], "a": 1});
-        assert_eq!(what(one.clone()), what(other));
+        assert_eq!(digest(one.clone()), digest(other));
         for changed in [json!({"a": 1, "b": [{"c": "e"}]}), json!({"a": "1", "b": [{"c": "d"}]})] {
-            assert_ne!(what(one.clone()), what(changed));
+            assert_ne!(digest(one.clone()), digest(changed));
         }
     }
 }

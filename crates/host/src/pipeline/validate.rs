@@ -39,14 +39,14 @@ pub struct OutputCheckRules {
 
 impl OutputCheckRules {
     /// Creates checks from `rules` (a tool pattern and its check). The first match applies, or
-    /// `otherwise` if none matches.
+    /// `default` if none matches.
     ///
     /// # Errors
     /// If one of the patterns is invalid.
-    pub fn new(rules: &[(&str, OutputCheck)], otherwise: OutputCheck) -> Result<Self, RuleError> {
+    pub fn new(rules: &[(&str, OutputCheck)], default: OutputCheck) -> Result<Self, RuleError> {
         let rules =
             rules.iter().map(|(tools, check)| Ok((ToolPattern::new(SETTING, tools)?, *check)));
-        Ok(Self { rules: rules.collect::<Result<_, RuleError>>()?, default: otherwise })
+        Ok(Self { rules: rules.collect::<Result<_, RuleError>>()?, default })
     }
 
     /// Checks that each rule matches one of the `known` tools.
@@ -54,7 +54,7 @@ impl OutputCheckRules {
     /// # Errors
     /// The first rule that matches nothing.
     pub fn check_rules(&self, known: &KnownTools) -> Result<(), RuleError> {
-        self.rules.iter().try_for_each(|(tools_of, _)| tools_of.check(known))
+        self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
 
     /// Returns the check that applies to the tool `id`.
@@ -65,8 +65,8 @@ impl OutputCheckRules {
 }
 
 impl From<OutputCheck> for OutputCheckRules {
-    fn from(otherwise: OutputCheck) -> Self {
-        Self { rules: Arc::default(), default: otherwise }
+    fn from(default: OutputCheck) -> Self {
+        Self { rules: Arc::default(), default }
     }
 }
 
@@ -80,12 +80,12 @@ pub(crate) fn check_input(entry: &CatalogEntry, input: &Value) -> Result<(), Cal
 pub(crate) fn check_header_params(
     entry: &CatalogEntry,
     input: &Value,
-    said: Option<&[(String, Result<String, String>)]>,
+    headers: Option<&[(String, Result<String, String>)]>,
 ) -> Result<(), CallError> {
-    let Some(said) = said else { return Ok(()) };
-    let mirrors =
-        entry.header_params().map_err(|why| CallError::Mismatch { message: why.to_owned() })?;
-    header_params::check_headers(mirrors, input, said)
+    let Some(headers) = headers else { return Ok(()) };
+    let params =
+        entry.header_params().map_err(|error| CallError::Mismatch { message: error.to_owned() })?;
+    header_params::check_headers(params, input, headers)
 }
 
 /// Checks that a prompt receives all required arguments and no unknown ones.
@@ -93,13 +93,14 @@ pub(crate) fn check_prompt_arguments(
     prompt: &PromptSpec,
     arguments: &PromptArguments,
 ) -> Result<(), CallError> {
-    let missing = prompt.arguments.iter().filter(|one| one.required);
-    let missing = missing.filter(|one| !arguments.contains_key(&one.name));
-    let missing = missing.map(|one| format!("the prompt `{}` needs `{}`", prompt.name, one.name));
-    let unknown = arguments.keys().filter(|name| prompt.arguments.iter().all(|a| a.name != **name));
-    let unknown = unknown.map(|name| format!("the prompt `{}` has no `{name}`", prompt.name));
-    let wrong = missing.chain(unknown).take(PROBLEMS_MAX);
-    let problems: Vec<_> = wrong
+    let PromptSpec { name: prompt, arguments: known, .. } = prompt;
+    let missing = known.iter().filter(|it| it.required && !arguments.contains_key(&it.name));
+    let missing = missing.map(|it| format!("the prompt `{prompt}` needs `{}`", it.name));
+    let unknown = arguments.keys().filter(|name| known.iter().all(|it| it.name != **name));
+    let unknown = unknown.map(|name| format!("the prompt `{prompt}` has no `{name}`"));
+    let problems: Vec<_> = missing
+        .chain(unknown)
+        .take(PROBLEMS_MAX)
         .map(|message| ValidationProblem { pointer: "/arguments".to_owned(), message })
         .collect();
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
@@ -112,8 +113,8 @@ pub(crate) fn check_output(
     output: &ToolOutput,
 ) -> Result<(), CallError> {
     // The output of a failed call need not have the shape of a success.
-    let promises_none = entry.spec().output_schema.is_none() && !output.structured;
-    if promises_none || output.ending == CallEnding::ToolFailed {
+    let has_no_schema = entry.spec().output_schema.is_none() && !output.structured;
+    if has_no_schema || output.ending == CallEnding::ToolFailed {
         return Ok(());
     }
     let check = checks.check_for(&entry.spec().id);
@@ -130,10 +131,10 @@ pub(crate) fn check_output(
     if problems.is_empty() {
         return Ok(());
     }
-    let broken = CallError::InvalidOutput { problems };
-    tracing::warn!(tool = %entry.spec().id, "{broken}");
+    let error = CallError::InvalidOutput { problems };
+    tracing::warn!(tool = %entry.spec().id, "{error}");
     match check {
         OutputCheck::Off | OutputCheck::Shadow => Ok(()),
-        OutputCheck::Enforce => Err(broken),
+        OutputCheck::Enforce => Err(error),
     }
 }
