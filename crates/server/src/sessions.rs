@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod detachable;
+pub(crate) mod frame_actions;
 pub(crate) mod idle_tracker;
 pub(crate) mod job_streams;
 pub(crate) mod notifications;

@@ -1,10 +1,10 @@
 //! Answers one frame in this process as if it had come over HTTP.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use toolgate_contract::{Caller, MessageFrame, Reply};
-use toolgate_dialects::FrameReading;
 
 use crate::assembly::offer::PreparedServer;
+use crate::sessions::frame_actions::FrameAction;
 use crate::sessions::session::{ClientSession, OutboundChannel, ServerState};
 
 /// Returns the answer of `served` to `frame` in the dialect named `dialect`, for the local caller.
@@ -21,17 +21,15 @@ pub async fn answer_once(
     let dialect = served.dialect(dialect)?;
     let state = ServerState::new(served.host.clone());
     let session = ClientSession::new(state, dialect, Caller::local());
-    match session.read(&frame) {
-        FrameReading::Reply(reply) => Ok(reply),
-        FrameReading::Request(ask) => {
-            match session.begin_call(ask, OutboundChannel::Discard, &session.caller) {
-                Ok(begun) => match begun.work.await.reply {
-                    Some(reply) => Ok(reply),
-                    None => bail!("the request was not answered"),
-                },
-                Err(refusal) => Ok(refusal),
-            }
+    match session.handle(session.read(&frame)) {
+        FrameAction::Reply(reply) => Ok(reply),
+        FrameAction::Run(calls) => {
+            let pending = calls.begin(&session, &OutboundChannel::Discard, &session.caller);
+            pending.answer(&session).await.reply.context("the request was not answered")
         }
-        _ => bail!("the request has more than one answer"),
+        FrameAction::ReplyAll(_)
+        | FrameAction::OpenSession(_)
+        | FrameAction::CloseSession(_)
+        | FrameAction::Stream(_) => bail!("the request has more than one answer"),
     }
 }

@@ -32,8 +32,9 @@ use crate::serve::duplex::DuplexConversations;
 use crate::serve::lines::LineBounds;
 use crate::serve::routes::DialectRoutes;
 use crate::serve::sockets::{ConversationSocket, JobWatchSocket, RejectionSocket};
-use crate::sessions::client::{PendingAnswer, PresenceGuard, random_id};
+use crate::sessions::client::{PresenceGuard, random_id};
 use crate::sessions::detachable::DetachableWork;
+use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
 use crate::sessions::session::{
     AcceptedCall, CallAnswer, ClientSession, OutboundChannel, ServerState, StreamItem,
 };
@@ -125,7 +126,7 @@ impl HttpEndpoints {
         let Some(dialect) = self.routes.for_request(&frame.head) else {
             return OutgoingResponse::Single(Reply::empty(404));
         };
-        let reject = |why| self.answer_rejected(dialect, frame, *upgrade, why);
+        let reject = |refusal| self.answer_rejected(dialect, frame, *upgrade, refusal);
         let caller = match sender {
             RequestSender::Known(caller) => caller.clone(),
             RequestSender::Anonymous => Caller::anonymous(),
@@ -163,7 +164,7 @@ impl HttpEndpoints {
                 (None, ClientSession::new(self.server.clone(), dialect.clone(), caller.clone()))
             }
         };
-        self.handle_reading(session.read(frame), (id, Some(frame)), session, &caller).await
+        self.act(session.read(frame), (id, Some(frame)), session, &caller).await
     }
 
     /// Answers a frame from an unauthenticated sender.
@@ -172,21 +173,21 @@ impl HttpEndpoints {
         dialect: &Arc<dyn Dialect>,
         frame: &MessageFrame,
         upgrade: bool,
-        why: FrameRefusal,
+        refusal: FrameRefusal,
     ) -> OutgoingResponse {
         if upgrade {
-            let refused = dialect.reject_socket(&frame.head, &why);
-            return self.open_socket(dialect, refused, Caller::anonymous());
+            let upgrade = dialect.reject_socket(&frame.head, &refusal);
+            return self.open_socket(dialect, upgrade, Caller::anonymous());
         }
-        match dialect.reject_frame(frame, &why) {
-            FrameReading::Request(ask) => {
-                OutgoingResponse::Single(self.refuse_unrecorded(dialect, ask, &why))
+        match dialect.reject_frame(frame, &refusal) {
+            FrameReading::Request(request) => {
+                OutgoingResponse::Single(self.refuse_unrecorded(dialect, request, &refusal))
             }
             reading => {
-                let caller = Caller::anonymous();
+                let anonymous = Caller::anonymous();
                 let session =
-                    ClientSession::new(self.server.clone(), dialect.clone(), caller.clone());
-                self.handle_reading(reading, (None, None), session, &caller).await
+                    ClientSession::new(self.server.clone(), dialect.clone(), anonymous.clone());
+                self.act(reading, (None, None), session, &anonymous).await
             }
         }
     }
@@ -196,13 +197,14 @@ impl HttpEndpoints {
     fn refuse_unrecorded(
         &self,
         dialect: &Arc<dyn Dialect>,
-        ask: PendingRequest,
-        why: &FrameRefusal,
+        request: PendingRequest,
+        refusal: &FrameRefusal,
     ) -> Reply {
-        let PendingRequest { request, encoder, origin, .. } = ask;
+        let PendingRequest { request, encoder, origin, .. } = request;
         let reply = match (request, origin) {
             (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(origin)) => {
-                encoder.encode_envelope(&self.server.host.envelopes().build_unlogged(&origin, why))
+                let envelopes = self.server.host.envelopes();
+                encoder.encode_envelope(&envelopes.build_unlogged(&origin, why))
             }
             (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, None) => {
                 encoder.encode_reply(Err(why))
@@ -210,25 +212,25 @@ impl HttpEndpoints {
             // No other request is answered without authentication.
             _ => None,
         };
-        reply.unwrap_or_else(|| dialect.refuse(why))
+        reply.unwrap_or_else(|| dialect.refuse(refusal))
     }
 
     /// Acts on a frame that the dialect has read. `id` is the id of an existing session.
-    async fn handle_reading(
+    async fn act(
         &self,
         reading: FrameReading,
         (id, frame): (Option<String>, Option<&MessageFrame>),
         session: Arc<ClientSession>,
         caller: &Caller,
     ) -> OutgoingResponse {
-        match reading {
-            FrameReading::Reply(reply) => OutgoingResponse::Single(reply),
+        match session.handle(reading) {
+            FrameAction::Reply(reply) => OutgoingResponse::Single(reply),
             // These occur only on line-based transports.
-            FrameReading::Replies(_) => OutgoingResponse::Single(Reply::empty(500)),
-            FrameReading::OpenSession(reply) => {
+            FrameAction::ReplyAll(_) => OutgoingResponse::Single(Reply::empty(500)),
+            FrameAction::OpenSession(reply) => {
                 OutgoingResponse::Single(self.register_session(reply, frame, session))
             }
-            FrameReading::CloseSession(reply) => {
+            FrameAction::CloseSession(reply) => {
                 if let Some(id) = id {
                     self.sealer.end(&id);
                     lock_mutex(&self.sessions).remove(&id);
@@ -237,39 +239,28 @@ impl HttpEndpoints {
                 session.release();
                 OutgoingResponse::Single(reply)
             }
-            FrameReading::Cancel { key, reply } => {
-                session.cancel(&key);
-                OutgoingResponse::Single(reply)
+            FrameAction::Run(FrameCalls::Single(request)) => {
+                self.run_call(&session, request, caller).await
             }
-            FrameReading::Request(ask) => self.run_call(&session, ask, caller).await,
-            batch @ FrameReading::Batch(_) => {
-                let pending =
-                    PendingAnswer::from_reading(batch, &session, &OutboundChannel::Discard, caller);
+            FrameAction::Run(batch) => {
+                let pending = batch.begin(&session, &OutboundChannel::Discard, caller);
                 let work = tokio::spawn(async move { pending.answer(&session).await });
                 OutgoingResponse::Single(batch_reply(work.await))
             }
-            FrameReading::Subscribe(subscription) => {
-                let (sender, messages) = mpsc::channel(EVENTS_WAITING_MAX);
-                match session.listen(subscription, sender, None, caller) {
+            FrameAction::Stream(FrameStream::Job(job)) => {
+                let (out, messages) = mpsc::channel(EVENTS_WAITING_MAX);
+                session.watch_job(job, out);
+                event_feed(messages, ServerSentEvent::plain)
+            }
+            FrameAction::Stream(FrameStream::Changes(subscription)) => {
+                let (out, messages) = mpsc::channel(EVENTS_WAITING_MAX);
+                match session.listen(subscription, out, None, caller) {
                     Ok(()) => event_feed(messages, ServerSentEvent::message),
                     Err(refusal) => OutgoingResponse::Single(refusal),
                 }
             }
-            FrameReading::OpenNotifications { after } => {
+            FrameAction::Stream(FrameStream::Notifications { after }) => {
                 notification_response(&session, after.as_deref())
-            }
-            FrameReading::Unwatch { uri, reply } => {
-                session.unsubscribe(&uri);
-                OutgoingResponse::Single(reply)
-            }
-            FrameReading::Response { id, heard, reply } => {
-                session.receive_answer(&id, &heard);
-                OutgoingResponse::Single(reply)
-            }
-            FrameReading::Watch(job) => {
-                let (sender, messages) = mpsc::channel(EVENTS_WAITING_MAX);
-                session.watch_job(job, sender);
-                event_feed(messages, ServerSentEvent::plain)
             }
         }
     }
@@ -309,39 +300,38 @@ impl HttpEndpoints {
     async fn run_call(
         &self,
         session: &Arc<ClientSession>,
-        ask: PendingRequest,
+        request: PendingRequest,
         caller: &Caller,
     ) -> OutgoingResponse {
-        let (sender, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
-        let on_disconnect = ask.on_disconnect;
-        let accepts = ask.answer_form;
+        let (out, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
+        let on_disconnect = request.on_disconnect;
+        let answer_form = request.answer_form;
         let AcceptedCall { work, cancel } =
-            match session.begin_call(ask, OutboundChannel::Stream(sender), caller) {
-                Ok(accepted) => accepted,
+            match session.begin_call(request, OutboundChannel::Stream(out), caller) {
+                Ok(call) => call,
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
         let presence = PresenceGuard::new(on_disconnect, cancel);
         let mut work = match DetachableWork::start(work).await {
-            Ok(answer) => return finished_response(session, answer.reply, events, accepts),
+            Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
             Err(work) => work,
         };
-        let first = match accepts {
+        let first = match answer_form {
             AnswerForm::Message => {
-                return OutgoingResponse::Single(reply_or_accepted(
-                    (&mut work).await.and_then(|all| all.reply),
-                ));
+                let reply = (&mut work).await.and_then(|answer| answer.reply);
+                return OutgoingResponse::Single(reply_or_accepted(reply));
             }
             AnswerForm::Stream | AnswerForm::Resumable => tokio::select! {
                 biased;
                 answer = &mut work => {
-                    let answer = answer.and_then(|all| all.reply);
-                    return finished_response(session, answer, events, accepts);
+                    let reply = answer.and_then(|answer| answer.reply);
+                    return finished_response(session, reply, events, answer_form);
                 }
                 Some(event) = events.recv() => Some(event),
                 () = tokio::time::sleep(self.bounds.stream_after) => None,
             },
         };
-        match (accepts, on_disconnect) {
+        match (answer_form, on_disconnect) {
             (AnswerForm::Resumable, OnDisconnect::Continues) => {
                 resumable_response(session, first, events, WorkState::Running(work.detach()))
             }
@@ -435,11 +425,11 @@ impl HttpApplication for HttpEndpoints {
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameHead,
-        why: &'a UnreadReason,
+        reason: &'a UnreadReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async move {
             let dialect = self.routes.for_request(head)?;
-            let reading = match why {
+            let reading = match reason {
                 UnreadReason::TooLarge { limit } => {
                     let frame = MessageFrame { head: head.clone(), body: Bytes::new() };
                     dialect.reject_frame(&frame, &FrameRefusal::TooLarge { limit: *limit })
@@ -447,15 +437,16 @@ impl HttpApplication for HttpEndpoints {
                 UnreadReason::TimedOut
                 | UnreadReason::Incomplete
                 | UnreadReason::Unsupported(_) => {
-                    dialect.reject_unreadable(head, &why.message())?
+                    dialect.reject_unreadable(head, &reason.message())?
                 }
                 UnreadReason::TooManyStreams | UnreadReason::NoBodyRoom => {
-                    return Some(dialect.refuse(&FrameRefusal::Busy { message: why.message() }));
+                    return Some(dialect.refuse(&FrameRefusal::Busy { message: reason.message() }));
                 }
             };
-            let caller = Caller::anonymous();
-            let session = ClientSession::new(self.server.clone(), dialect.clone(), caller.clone());
-            match self.handle_reading(reading, (None, None), session, &caller).await {
+            let anonymous = Caller::anonymous();
+            let session =
+                ClientSession::new(self.server.clone(), dialect.clone(), anonymous.clone());
+            match self.act(reading, (None, None), session, &anonymous).await {
                 OutgoingResponse::Single(reply) => Some(reply),
                 OutgoingResponse::AnswerStream(_)
                 | OutgoingResponse::LongStream(_)
@@ -478,20 +469,20 @@ impl HttpApplication for HttpEndpoints {
 /// Returns a finished answer: one message, or a stream if events came before it.
 fn finished_response(
     session: &ClientSession,
-    answer: Option<Reply>,
+    reply: Option<Reply>,
     mut events: mpsc::Receiver<StreamItem>,
-    accepts: AnswerForm,
+    answer_form: AnswerForm,
 ) -> OutgoingResponse {
-    match (events.try_recv(), answer) {
+    match (events.try_recv(), reply) {
         (Err(_), Some(reply)) => OutgoingResponse::Single(reply),
-        (_, answer) if accepts == AnswerForm::Message => {
-            OutgoingResponse::Single(reply_or_accepted(answer))
+        (_, reply) if answer_form == AnswerForm::Message => {
+            OutgoingResponse::Single(reply_or_accepted(reply))
         }
         // The client cancelled the call, so a waiting request gets a stream that just ends.
-        (first, answer) => {
+        (first, reply) => {
             let first = first.ok();
-            let state = WorkState::Finished(answer.and_then(json_body));
-            match accepts {
+            let state = WorkState::Finished(reply.and_then(json_body));
+            match answer_form {
                 AnswerForm::Resumable => resumable_response(session, first, events, state),
                 AnswerForm::Message | AnswerForm::Stream => {
                     stream_response(CallEventStream { first, events, state, _presence: None })
@@ -544,16 +535,16 @@ fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> O
     let last = log.last();
     let events = log.read_after(after.map_or(last, |after| after.min(last)));
     if is_new {
-        let (sender, mut messages) = mpsc::channel(EVENTS_WAITING_MAX);
-        session.send_notifications(sender);
+        let (out, mut messages) = mpsc::channel(EVENTS_WAITING_MAX);
+        session.send_notifications(out);
         tokio::spawn(async move {
-            let forwarding = async {
+            let logging = async {
                 while let Some(message) = messages.recv().await {
                     log.push(message);
                 }
             };
             tokio::select! {
-                () = forwarding => {}
+                () = logging => {}
                 () = log.wait_unread_for(NOTIFICATION_GRACE) => {}
             }
             log.end();
@@ -580,14 +571,14 @@ fn json_body(reply: Reply) -> Option<Bytes> {
 }
 
 fn batch_reply(answer: Result<CallAnswer, JoinError>) -> Reply {
-    reply_or_accepted(answer.ok().and_then(|all| all.reply))
+    reply_or_accepted(answer.ok().and_then(|answer| answer.reply))
 }
 
 fn stream_response(stream: CallEventStream) -> OutgoingResponse {
     OutgoingResponse::AnswerStream(Box::pin(stream))
 }
 
-/// Returns the answer, or an empty 202: HTTP requires a response even to a cancelled call.
-fn reply_or_accepted(answer: Option<Reply>) -> Reply {
-    answer.unwrap_or_else(|| Reply::empty(202))
+/// Returns the reply, or an empty 202: HTTP requires a response even to a cancelled call.
+fn reply_or_accepted(reply: Option<Reply>) -> Reply {
+    reply.unwrap_or_else(|| Reply::empty(202))
 }

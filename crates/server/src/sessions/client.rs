@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
-    BoxFuture, CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolFault,
+    CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolFault,
 };
 use toolgate_dialects::{
     ChangeSubscription, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
 };
 
 use crate::sessions::detachable::{WorkProgress, run_or_spawn};
+use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
 use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
 use crate::sync::lock_mutex;
 
@@ -75,90 +75,64 @@ impl ConnectedClient {
     /// Handles one message that `caller` sent. Waits while too much is in flight.
     pub(crate) async fn receive_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
         let reading = self.session.read(&MessageFrame::from_line(message));
-        self.handle_reading(reading, caller).await;
+        self.act(reading, caller).await;
     }
 
     /// Answers a message that was refused unread.
-    pub(crate) async fn answer_refused(self: &Arc<Self>, why: &FrameRefusal) {
+    pub(crate) async fn answer_refused(self: &Arc<Self>, refusal: &FrameRefusal) {
         let reading =
-            self.session.dialect.reject_frame(&MessageFrame::from_line(Bytes::new()), why);
-        self.clone().handle_reading(reading, &self.session.caller).await;
+            self.session.dialect.reject_frame(&MessageFrame::from_line(Bytes::new()), refusal);
+        self.clone().act(reading, &self.session.caller).await;
     }
 
-    async fn handle_reading(self: Arc<Self>, reading: FrameReading, caller: &Caller) {
-        match reading {
-            FrameReading::Reply(reply) | FrameReading::CloseSession(reply) => {
-                self.send(reply).await;
+    /// Acts on a frame that the dialect has read.
+    async fn act(self: Arc<Self>, reading: FrameReading, caller: &Caller) {
+        match self.session.handle(reading) {
+            FrameAction::Reply(reply) | FrameAction::CloseSession(reply) => self.send(reply).await,
+            FrameAction::ReplyAll(replies) => {
+                for reply in replies {
+                    self.send(reply).await;
+                }
             }
-            FrameReading::OpenSession(reply) => {
+            FrameAction::OpenSession(reply) => {
                 self.send(reply).await;
                 // Some clients initialize twice on one connection.
                 if !self.is_notified.swap(true, Ordering::Relaxed) {
                     self.session.send_notifications(self.outbox.clone());
                 }
             }
-            FrameReading::Replies(replies) => {
-                for reply in replies {
-                    self.send(reply).await;
-                }
-            }
-            FrameReading::Cancel { key, reply } => {
-                self.session.cancel(&key);
-                self.send(reply).await;
-            }
-            FrameReading::Watch(job) => self.session.watch_job(job, self.outbox.clone()),
-            FrameReading::Subscribe(listening) => self.listen(listening, caller).await,
-            // A connected client gets notifications anyway.
-            FrameReading::OpenNotifications { .. } => {}
-            FrameReading::Unwatch { uri, reply } => {
-                self.session.unsubscribe(&uri);
-                self.send(reply).await;
-            }
-            FrameReading::Response { id, heard, reply } => {
-                self.session.receive_answer(&id, &heard);
-                self.send(reply).await;
-            }
-            // Waiting for a job uses a separate permit, so that the message that ends the job can
-            // still be read.
-            FrameReading::Request(PendingRequest {
-                request: HostRequest::AwaitJob { .. },
-                encoder: ref ticket,
-                ..
-            }) => match self.waiting_permits.clone().try_acquire_owned() {
-                Ok(place) => {
-                    let place =
-                        InFlightPermit::new(place, &self.waiting_permits, &self.waiting_permits);
-                    self.start_work(reading, place, caller).await;
-                }
-                Err(_) => {
-                    self.send_if_any(ticket.encode_reply(Err(self.too_many_waiting_error()))).await;
-                }
+            FrameAction::Run(calls) => match self.acquire_permit(&calls).await {
+                Ok(permit) => self.start_work(calls, permit, caller).await,
+                Err(refusal) => self.send_if_any(refusal).await,
             },
-            FrameReading::Request(_) | FrameReading::Batch(_) => {
-                let Ok(place) = self.acquire_permit(&reading).await else { return };
-                let place = InFlightPermit::new(place, &self.call_permits, &self.waiting_permits);
-                self.start_work(reading, place, caller).await;
+            FrameAction::Stream(FrameStream::Job(job)) => {
+                self.session.watch_job(job, self.outbox.clone());
             }
+            FrameAction::Stream(FrameStream::Changes(subscription)) => {
+                self.listen(subscription, caller).await;
+            }
+            // A connected client gets notifications anyway.
+            FrameAction::Stream(FrameStream::Notifications { .. }) => {}
         }
     }
 
-    /// Starts the work of `reading` in place and finishes it in a task if it has to wait.
+    /// Starts `calls` in place and finishes them in a task if they have to wait.
     async fn start_work(
         self: Arc<Self>,
-        reading: FrameReading,
-        place: Arc<InFlightPermit>,
+        calls: FrameCalls,
+        permit: Arc<InFlightPermit>,
         caller: &Caller,
     ) {
-        let out = OutboundChannel::Connected(self.outbox.clone(), place.clone());
-        let pending = PendingAnswer::from_reading(reading, &self.session, &out, caller);
+        let out = OutboundChannel::Connected(self.outbox.clone(), permit.clone());
+        let pending = calls.begin(&self.session, &out, caller);
         let client = self.clone();
         let work = async move {
-            let CallAnswer { reply, followed_job: follow } = pending.answer(&client.session).await;
+            let CallAnswer { reply, followed_job } = pending.answer(&client.session).await;
             client.send_if_any(reply).await;
-            if let Some(job) = follow {
+            if let Some(job) = followed_job {
                 client.session.watch_job(job, client.outbox.clone());
             }
-            place.release();
+            permit.release();
         };
         let running = run_or_spawn(Box::pin(self.running_work.track_future(work))).await;
         if let WorkProgress::Spawned(work) = running
@@ -169,14 +143,13 @@ impl ConnectedClient {
         }
     }
 
-    async fn listen(&self, listening: ChangeSubscription, caller: &Caller) {
-        let Ok(place) = self.waiting_permits.clone().try_acquire_owned() else {
-            return self
-                .send_if_any(listening.encoder.encode_refusal(&self.too_many_waiting_error()))
-                .await;
+    async fn listen(&self, subscription: ChangeSubscription, caller: &Caller) {
+        let Ok(permit) = self.waiting_permits.clone().try_acquire_owned() else {
+            let refusal = subscription.encoder.encode_refusal(&self.too_many_waiting_error());
+            return self.send_if_any(refusal).await;
         };
-        let listens = self.session.listen(listening, self.outbox.clone(), Some(place), caller);
-        if let Err(refusal) = listens {
+        let started = self.session.listen(subscription, self.outbox.clone(), Some(permit), caller);
+        if let Err(refusal) = started {
             self.send(refusal).await;
         }
     }
@@ -190,29 +163,38 @@ impl ConnectedClient {
     }
 
     /// Waits for room for the answer, and for one permit per message of a batch.
+    ///
+    /// # Errors
+    /// The answer to send instead, if too many requests wait already.
     async fn acquire_permit(
         &self,
-        reading: &FrameReading,
-    ) -> Result<OwnedSemaphorePermit, AcquireError> {
-        // The size of the answer is unknown yet. It waits for its own room later, so some free room
-        // is enough.
-        drop(self.unwritten_kib.acquire().await?);
-        let wanted = match reading {
-            FrameReading::Batch(readings) => readings.len().min(self.calls_max),
-            FrameReading::Request(_)
-            | FrameReading::Reply(_)
-            | FrameReading::OpenSession(_)
-            | FrameReading::CloseSession(_)
-            | FrameReading::Replies(_)
-            | FrameReading::Watch(_)
-            | FrameReading::Subscribe(_)
-            | FrameReading::OpenNotifications { .. }
-            | FrameReading::Unwatch { .. }
-            | FrameReading::Response { .. }
-            | FrameReading::Cancel { .. } => 1,
+        calls: &FrameCalls,
+    ) -> Result<Arc<InFlightPermit>, Option<Reply>> {
+        let wanted = match calls {
+            // Waiting for a job uses a separate permit, so that the message that ends the job can
+            // still be read.
+            FrameCalls::Single(PendingRequest {
+                request: HostRequest::AwaitJob { .. },
+                encoder,
+                ..
+            }) => {
+                let waiting = &self.waiting_permits;
+                let permit = waiting
+                    .clone()
+                    .try_acquire_owned()
+                    .map_err(|_| encoder.encode_reply(Err(self.too_many_waiting_error())))?;
+                return Ok(InFlightPermit::new(permit, waiting, waiting));
+            }
+            FrameCalls::Single(_) => 1,
+            FrameCalls::Batch(readings) => readings.len().min(self.calls_max),
         };
+        // The size of the answer is unknown yet. It waits for its own room later, so some free room
+        // is enough. The semaphores are never closed, so waiting cannot fail.
+        drop(self.unwritten_kib.acquire().await.map_err(|_| None)?);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        self.call_permits.clone().acquire_many_owned(wanted).await
+        let permit =
+            self.call_permits.clone().acquire_many_owned(wanted).await.map_err(|_| None)?;
+        Ok(InFlightPermit::new(permit, &self.call_permits, &self.waiting_permits))
     }
 
     async fn send_if_any(&self, reply: Option<Reply>) {
@@ -236,22 +218,22 @@ impl ConnectedClient {
         }
         let kib = u32::try_from((bytes.len() >> 10).min(UNWRITTEN_KIB_MAX)).unwrap_or(u32::MAX);
         match self.unwritten_kib.clone().acquire_many_owned(kib).await {
-            Ok(room) => Bytes::from_owner(UnwrittenAnswer { bytes, _permits: room }),
+            Ok(permits) => Bytes::from_owner(UnwrittenAnswer { bytes, _permits: permits }),
             // The semaphore is never closed.
             Err(_) => bytes,
         }
     }
 
-    /// Waits up to `patience` for calls in flight, then cancels them and answers with `why`.
-    pub(crate) async fn stop(&self, patience: Duration, why: &'static str) {
+    /// Waits up to `grace` for calls in flight, then cancels them and answers with `reason`.
+    pub(crate) async fn stop(&self, grace: Duration, reason: &'static str) {
         self.session.close_questions();
         self.running_work.close();
-        if timeout(patience, self.running_work.wait()).await.is_err() {
-            self.session.end(why);
+        if timeout(grace, self.running_work.wait()).await.is_err() {
+            self.session.end(reason);
             self.running_work.wait().await;
         }
         // A watched job would keep its watcher running for as long as the job does.
-        self.session.end(why);
+        self.session.end(reason);
         self.session.release();
     }
 }
@@ -289,15 +271,14 @@ enum PermitState {
 
 impl InFlightPermit {
     fn new(
-        place: OwnedSemaphorePermit,
-        places: &Arc<Semaphore>,
-        waiting: &Arc<Semaphore>,
+        permit: OwnedSemaphorePermit,
+        call_permits: &Arc<Semaphore>,
+        waiting_permits: &Arc<Semaphore>,
     ) -> Arc<Self> {
-        let held = Mutex::new(PermitState::Held(place));
         Arc::new(Self {
-            state: held,
-            call_permits: places.clone(),
-            waiting_permits: waiting.clone(),
+            state: Mutex::new(PermitState::Held(permit)),
+            call_permits: call_permits.clone(),
+            waiting_permits: waiting_permits.clone(),
         })
     }
 
@@ -306,13 +287,14 @@ impl InFlightPermit {
     /// # Errors
     /// When too many questions are open with this client.
     pub(crate) fn release_while_waiting(&self) -> Result<OwnedSemaphorePermit, ToolError> {
-        let mut held = lock_mutex(&self.state);
-        if let PermitState::Held(_) = &*held {
-            *held = PermitState::Returned;
+        let mut state = lock_mutex(&self.state);
+        if let PermitState::Held(_) = &*state {
+            *state = PermitState::Returned;
         }
         self.waiting_permits.clone().try_acquire_owned().map_err(|_| {
-            let why = "too many open questions for this client; call again after some are answered";
-            ToolError::new(ToolFault::Unavailable, why)
+            let message =
+                "too many open questions for this client; call again after some are answered";
+            ToolError::new(ToolFault::Unavailable, message)
         })
     }
 
@@ -321,10 +303,10 @@ impl InFlightPermit {
         if !matches!(&*lock_mutex(&self.state), PermitState::Returned) {
             return;
         }
-        let Ok(place) = self.call_permits.clone().acquire_owned().await else { return };
-        let mut held = lock_mutex(&self.state);
-        if let PermitState::Returned = &*held {
-            *held = PermitState::Held(place);
+        let Ok(permit) = self.call_permits.clone().acquire_owned().await else { return };
+        let mut state = lock_mutex(&self.state);
+        if let PermitState::Returned = &*state {
+            *state = PermitState::Held(permit);
         }
     }
 
@@ -334,77 +316,12 @@ impl InFlightPermit {
     }
 }
 
-/// Answer to a frame: ready, or still to be computed.
-pub(crate) enum PendingAnswer {
-    Ready(Reply),
-    Work(BoxFuture<'static, CallAnswer>),
-    Batch(Vec<PendingAnswer>),
-}
-
-impl PendingAnswer {
-    /// Begins everything that `reading` requests for `caller`. Events go to `out` meanwhile.
-    pub(crate) fn from_reading(
-        reading: FrameReading,
-        session: &Arc<ClientSession>,
-        out: &OutboundChannel,
-        caller: &Caller,
-    ) -> Self {
-        match reading {
-            FrameReading::Request(ask) => match session.begin_call(ask, out.clone(), caller) {
-                Ok(begun) => Self::Work(begun.work),
-                Err(refusal) => Self::Ready(refusal),
-            },
-            FrameReading::Batch(readings) => {
-                let parts = readings.into_iter();
-                let parts = parts.map(|reading| Self::from_reading(reading, session, out, caller));
-                Self::Batch(parts.collect())
-            }
-            FrameReading::Cancel { key, reply } => {
-                session.cancel(&key);
-                Self::Ready(reply)
-            }
-            FrameReading::Reply(reply)
-            | FrameReading::OpenSession(reply)
-            | FrameReading::CloseSession(reply) => Self::Ready(reply),
-            // No dialect of ours watches, or answers several times, within a batch.
-            FrameReading::Unwatch { uri, reply } => {
-                session.unsubscribe(&uri);
-                Self::Ready(reply)
-            }
-            FrameReading::Response { id, heard, reply } => {
-                session.receive_answer(&id, &heard);
-                Self::Ready(reply)
-            }
-            FrameReading::Watch(_)
-            | FrameReading::Subscribe(_)
-            | FrameReading::OpenNotifications { .. }
-            | FrameReading::Replies(_) => Self::Ready(Reply::empty(202)),
-        }
-    }
-
-    /// Waits for all work and returns the answer.
-    pub(crate) async fn answer(self, session: &ClientSession) -> CallAnswer {
-        match self {
-            Self::Ready(reply) => CallAnswer { reply: Some(reply), followed_job: None },
-            Self::Work(work) => work.await,
-            Self::Batch(parts) => {
-                let parts = parts.into_iter().map(|part| Box::pin(part.answer(session)));
-                let replies = join_all(parts).await.into_iter().filter_map(|part| part.reply);
-                CallAnswer {
-                    reply: Some(session.join_replies(replies.collect())),
-                    followed_job: None,
-                }
-            }
-        }
-    }
-}
-
 /// Presence of a client. Dropping it cancels the call if the dialect demands that.
 pub(crate) struct PresenceGuard(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
 
 impl PresenceGuard {
-    pub(crate) fn new(on_leave: OnDisconnect, cancel: CancellationToken) -> Self {
-        Self(match on_leave {
+    pub(crate) fn new(on_disconnect: OnDisconnect, cancel: CancellationToken) -> Self {
+        Self(match on_disconnect {
             OnDisconnect::Cancels => Some(cancel.drop_guard()),
             OnDisconnect::Continues => None,
         })

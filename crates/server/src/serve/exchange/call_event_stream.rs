@@ -37,7 +37,7 @@ impl CallEventStream {
         if let WorkState::Running(work) = &mut self.state
             && let Poll::Ready(answer) = Pin::new(work).poll(cx)
         {
-            let answer = answer.ok().flatten().and_then(|all| all.reply);
+            let answer = answer.ok().flatten().and_then(|answer| answer.reply);
             self.state = WorkState::Finished(answer.and_then(json_body));
         }
         match (self.events.poll_recv(cx), &mut self.state) {

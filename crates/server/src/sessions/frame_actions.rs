@@ -1,0 +1,133 @@
+//! Handles what a dialect read: the one place where a frame takes effect, over every transport.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use toolgate_contract::{BoxFuture, Caller, Reply};
+use toolgate_dialects::{ChangeSubscription, FrameReading, JobWatchRequest, PendingRequest};
+
+use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
+
+/// Action that a transport takes for a frame. Each transport sends in its own way.
+#[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
+pub(crate) enum FrameAction {
+    /// Send the reply.
+    Reply(Reply),
+    /// Send the replies in this order. Only for frames that are lines.
+    ReplyAll(Vec<Reply>),
+    /// Send the reply, which opens the session.
+    OpenSession(Reply),
+    /// Send the reply, which closes the session.
+    CloseSession(Reply),
+    /// Begin the calls, and send their answer.
+    Run(FrameCalls),
+    /// Send a stream of messages.
+    Stream(FrameStream),
+}
+
+/// Calls of one frame.
+#[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
+pub(crate) enum FrameCalls {
+    /// One call.
+    Single(PendingRequest),
+    /// Several messages, whose replies are joined to one answer.
+    Batch(Vec<FrameReading>),
+}
+
+/// Stream of messages that a frame requests.
+pub(crate) enum FrameStream {
+    /// The events of a job.
+    Job(JobWatchRequest),
+    /// The changes of a subscription.
+    Changes(ChangeSubscription),
+    /// The notifications of the session after the event `after`.
+    Notifications { after: Option<String> },
+}
+
+impl ClientSession {
+    /// Applies a frame to the session, and returns the action that is left to the transport.
+    pub(crate) fn handle(&self, reading: FrameReading) -> FrameAction {
+        match reading {
+            FrameReading::Reply(reply) => FrameAction::Reply(reply),
+            FrameReading::Replies(replies) => FrameAction::ReplyAll(replies),
+            FrameReading::OpenSession(reply) => FrameAction::OpenSession(reply),
+            FrameReading::CloseSession(reply) => FrameAction::CloseSession(reply),
+            FrameReading::Cancel { key, reply } => {
+                self.cancel(&key);
+                FrameAction::Reply(reply)
+            }
+            FrameReading::Unwatch { uri, reply } => {
+                self.unsubscribe(&uri);
+                FrameAction::Reply(reply)
+            }
+            FrameReading::Response { id, heard: response, reply } => {
+                self.receive_answer(&id, &response);
+                FrameAction::Reply(reply)
+            }
+            FrameReading::Request(request) => FrameAction::Run(FrameCalls::Single(request)),
+            FrameReading::Batch(readings) => FrameAction::Run(FrameCalls::Batch(readings)),
+            FrameReading::Watch(job) => FrameAction::Stream(FrameStream::Job(job)),
+            FrameReading::Subscribe(subscription) => {
+                FrameAction::Stream(FrameStream::Changes(subscription))
+            }
+            FrameReading::OpenNotifications { after } => {
+                FrameAction::Stream(FrameStream::Notifications { after })
+            }
+        }
+    }
+}
+
+impl FrameCalls {
+    /// Begins the calls for `caller`. Events go to `out` meanwhile.
+    pub(crate) fn begin(
+        self,
+        session: &Arc<ClientSession>,
+        out: &OutboundChannel,
+        caller: &Caller,
+    ) -> PendingAnswer {
+        match self {
+            Self::Single(request) => match session.begin_call(request, out.clone(), caller) {
+                Ok(call) => PendingAnswer::Work(call.work),
+                Err(refusal) => PendingAnswer::Ready(refusal),
+            },
+            Self::Batch(readings) => {
+                let begin = |reading| match session.handle(reading) {
+                    FrameAction::Reply(reply)
+                    | FrameAction::OpenSession(reply)
+                    | FrameAction::CloseSession(reply) => PendingAnswer::Ready(reply),
+                    FrameAction::Run(calls) => calls.begin(session, out, caller),
+                    // No dialect of ours streams, or answers several times, within a batch.
+                    FrameAction::ReplyAll(_) | FrameAction::Stream(_) => {
+                        PendingAnswer::Ready(Reply::empty(202))
+                    }
+                };
+                PendingAnswer::Batch(readings.into_iter().map(begin).collect())
+            }
+        }
+    }
+}
+
+/// Answer to a frame: ready, or still to be computed.
+pub(crate) enum PendingAnswer {
+    Ready(Reply),
+    Work(BoxFuture<'static, CallAnswer>),
+    Batch(Vec<PendingAnswer>),
+}
+
+impl PendingAnswer {
+    /// Waits for all work and returns the answer.
+    pub(crate) async fn answer(self, session: &ClientSession) -> CallAnswer {
+        match self {
+            Self::Ready(reply) => CallAnswer { reply: Some(reply), followed_job: None },
+            Self::Work(work) => work.await,
+            Self::Batch(parts) => {
+                let parts = parts.into_iter().map(|part| Box::pin(part.answer(session)));
+                let replies = join_all(parts).await.into_iter().filter_map(|part| part.reply);
+                CallAnswer {
+                    reply: Some(session.join_replies(replies.collect())),
+                    followed_job: None,
+                }
+            }
+        }
+    }
+}
