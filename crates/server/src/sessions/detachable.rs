@@ -36,10 +36,10 @@ pub(crate) struct DetachableWork<T: Send + 'static>(Option<BoxFuture<'static, T>
 impl<T: Send + 'static> DetachableWork<T> {
     /// Polls `work` once. Returns its result, or the unfinished rest.
     pub(crate) async fn start(work: BoxFuture<'static, T>) -> Result<T, Self> {
-        let mut going = Self(Some(work));
-        match poll_fn(|cx| Poll::Ready(Pin::new(&mut going).poll(cx))).await {
+        let mut unfinished = Self(Some(work));
+        match poll_fn(|cx| Poll::Ready(Pin::new(&mut unfinished).poll(cx))).await {
             Poll::Ready(Some(done)) => Ok(done),
-            Poll::Ready(None) | Poll::Pending => Err(going),
+            Poll::Ready(None) | Poll::Pending => Err(unfinished),
         }
     }
 
@@ -87,37 +87,38 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_waits_for_any_more_goes_on_to_its_end() {
-        let (go_on, told) = oneshot::channel::<()>();
-        let (done, heard) = oneshot::channel();
+    async fn dropped_work_continues_to_its_end() {
+        let (resume, resumed) = oneshot::channel::<()>();
+        let (done, result) = oneshot::channel();
         let work = async move {
-            let _ = told.await;
+            let _ = resumed.await;
             let _ = done.send("done");
         };
-        let going = DetachableWork::start(Box::pin(work)).await.expect_err("it waits");
-        drop(going);
-        go_on.send(()).expect("it waits still");
-        assert_eq!(heard.await, Ok("done"));
+        let unfinished = DetachableWork::start(Box::pin(work)).await.expect_err("it waits");
+        drop(unfinished);
+        resume.send(()).expect("it waits still");
+        assert_eq!(result.await, Ok("done"));
     }
 
     #[tokio::test]
-    async fn what_need_not_wait_is_done_at_once_and_what_breaks_off_comes_to_nothing() {
+    async fn ready_work_finishes_at_once_and_a_panic_gives_none() {
         assert_eq!(DetachableWork::start(Box::pin(async { 7 })).await.ok(), Some(7));
-        let broken = async {
+        let panicking = async {
             tokio::task::yield_now().await;
-            panic!("a fault in it");
+            panic!("a bug in the work");
         };
-        let going = DetachableWork::<()>::start(Box::pin(broken)).await.expect_err("it waits");
-        assert_eq!(going.await, None);
+        let unfinished =
+            DetachableWork::<()>::start(Box::pin(panicking)).await.expect_err("it waits");
+        assert_eq!(unfinished.await, None);
     }
 
     #[tokio::test]
-    async fn what_is_set_apart_comes_to_the_same() {
+    async fn detached_work_gives_its_result() {
         let work = async {
             tokio::task::yield_now().await;
             7
         };
-        let going = DetachableWork::start(Box::pin(work)).await.expect_err("it waits");
-        assert_eq!(going.detach().await.expect("no panic"), Some(7));
+        let unfinished = DetachableWork::start(Box::pin(work)).await.expect_err("it waits");
+        assert_eq!(unfinished.detach().await.expect("no panic"), Some(7));
     }
 }

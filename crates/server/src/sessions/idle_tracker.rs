@@ -57,9 +57,9 @@ fn release_code_pages() {
         let start = std::ptr::without_provenance_mut::<std::ffi::c_void>(start);
         // SAFETY: the mapping belongs to the program's own file, is not writable, and has no
         // modified page. Reading it again yields the same bytes.
-        let told = unsafe { madvise(start, end - start.addr(), Advice::LinuxDontNeed) };
-        if let Err(err) = told {
-            tracing::debug!("cannot release unused code from memory: {err}");
+        let result = unsafe { madvise(start, end - start.addr(), Advice::LinuxDontNeed) };
+        if let Err(error) = result {
+            tracing::debug!("cannot release unused code from memory: {error}");
         }
     }
 }
@@ -77,11 +77,11 @@ fn unmodified_mappings() -> Vec<Range<usize>> {
         let mut fields = line.split_whitespace();
         let Some(first) = fields.next() else { continue };
         if let Some((start, end)) = first.split_once('-') {
-            let may = fields.next().unwrap_or_default();
+            let permissions = fields.next().unwrap_or_default();
             let is_own = fields.nth(3).is_some_and(|file| own.as_os_str() == file);
             let address = |text| usize::from_str_radix(text, 16).ok();
             let range = address(start).zip(address(end)).map(|(start, end)| start..end);
-            own_mapping = range.filter(|_| is_own && matches!(may, "r-xp" | "r--p"));
+            own_mapping = range.filter(|_| is_own && matches!(permissions, "r-xp" | "r--p"));
         } else if first == "Anonymous:" && fields.next() == Some("0") {
             unchanged.extend(own_mapping.take());
         }
@@ -97,29 +97,29 @@ mod tests {
     static RELOCATED: [fn() -> Vec<Range<usize>>; 1] = [unmodified_mappings];
 
     #[test]
-    fn what_is_let_go_of_is_there_when_it_is_needed_and_what_differs_from_the_file_is_kept() {
+    fn released_code_pages_are_mapped_again_and_modified_ones_kept() {
         let [read] = RELOCATED;
         let code = read as *const () as usize;
         let relocated = RELOCATED.as_ptr().addr();
-        let goes = |address: usize| read().iter().any(|range| range.contains(&address));
-        assert!(goes(code) && !goes(relocated));
+        let is_releasable = |address: usize| read().iter().any(|range| range.contains(&address));
+        assert!(is_releasable(code) && !is_releasable(relocated));
         release_code_pages();
-        assert!(goes(code) && !goes(relocated));
+        assert!(is_releasable(code) && !is_releasable(relocated));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_quiet_once_nothing_was_asked_for_a_while() {
-        let bustle = IdleTracker::default();
-        let mut letting_go = std::pin::pin!(bustle.release_when_idle());
-        let mut waits = async |time| tokio::time::timeout(time, &mut letting_go).await.is_err();
+    async fn the_tracker_is_idle_after_a_while_without_requests() {
+        let tracker = IdleTracker::default();
+        let mut releasing = std::pin::pin!(tracker.release_when_idle());
+        let mut waits = async |time| tokio::time::timeout(time, &mut releasing).await.is_err();
         assert!(waits(STARTUP_DELAY).await);
-        // What is let go of first is let go of in a thread, which time that stands still waits for.
+        // The first release runs in a thread, and paused time waits for it.
         assert!(waits(IDLE_DELAY).await);
-        bustle.note_activity();
+        tracker.note_activity();
         assert!(waits(IDLE_DELAY / 2).await);
-        assert!(!bustle.is_busy.load(Ordering::Relaxed), "it looks whether more is asked");
-        bustle.note_activity();
+        assert!(!tracker.is_busy.load(Ordering::Relaxed), "it checks for more requests");
+        tracker.note_activity();
         assert!(waits(IDLE_DELAY * 3).await);
-        assert!(!bustle.is_busy.load(Ordering::Relaxed), "it waits for the next");
+        assert!(!tracker.is_busy.load(Ordering::Relaxed), "it waits for the next request");
     }
 }

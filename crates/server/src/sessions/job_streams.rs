@@ -37,7 +37,7 @@ async fn stream_events(
 ) -> Option<()> {
     let watch = match host.jobs() {
         Ok(jobs) => jobs.watch(Some(caller), &job.id, 0).await,
-        Err(err) => Err(err),
+        Err(error) => Err(error),
     };
     let Ok((now, mut watch)) = watch else {
         return send_some(out, job.encoder.encode_start(None)).await;
@@ -45,9 +45,9 @@ async fn stream_events(
     send_some(out, job.encoder.encode_start(Some(&now))).await?;
     loop {
         match timeout(quiet, watch.next()).await {
-            Ok(Some(what)) => {
-                send_some(out, job.encoder.encode_item(&what)).await?;
-                if let JobStreamItem::Ended(_) = what {
+            Ok(Some(item)) => {
+                send_some(out, job.encoder.encode_item(&item)).await?;
+                if let JobStreamItem::Ended(_) = item {
                     return Some(());
                 }
             }

@@ -26,33 +26,33 @@ pub(crate) async fn send_changes(
     host: &Arc<Host>,
     caller: &Caller,
     mut interest: ChangeFilter,
-    ticket: &dyn ChangeEncoder,
+    encoder: &dyn ChangeEncoder,
     out: &mpsc::Sender<Bytes>,
 ) {
     // Subscribed first, so that no change is missed.
     let mut changes = host.subscribe();
     let _resources = watch_resources(host, caller, &mut interest).await;
-    let (told, mut jobs) = mpsc::channel(JOBS_WAITING_MAX);
+    let (job_sender, mut jobs) = mpsc::channel(JOBS_WAITING_MAX);
     // Dropping the set ends the watchers.
-    let _watches = watch_jobs(host, caller, &mut interest, &told).await;
+    let _watches = watch_jobs(host, caller, &mut interest, &job_sender).await;
     let _lists = host.watch_lists(&interest);
-    if send_some(out, ticket.encode_start(&interest)).await.is_none() {
+    if send_some(out, encoder.encode_start(&interest)).await.is_none() {
         return;
     }
     loop {
         let message = tokio::select! {
             change = changes.recv() => match change {
-                Ok(change) if interest.includes(&change) => ticket.encode_change(&change),
+                Ok(change) if interest.includes(&change) => encoder.encode_change(&change),
                 Ok(_) => None,
                 Err(RecvError::Lagged(_)) => {
-                    if send_all_changed(&interest, ticket, out).await.is_none() {
+                    if send_all_changed(&interest, encoder, out).await.is_none() {
                         return;
                     }
                     None
                 }
                 Err(RecvError::Closed) => return,
             },
-            Some(job) = jobs.recv() => ticket.encode_job(&job),
+            Some(job) = jobs.recv() => encoder.encode_job(&job),
         };
         if send_some(out, message).await.is_none() {
             return;
@@ -67,18 +67,18 @@ async fn watch_resources(
     interest: &mut ChangeFilter,
 ) -> Vec<WatchGuard> {
     let mut holds = Vec::new();
-    let mut heard = interest.uris.clone();
+    let mut watched = interest.uris.clone();
     for uri in &interest.uris {
         let request = HostRequest::WatchResource { uri: uri.clone() };
-        let asked = IncomingRequest::without_client(request, caller.clone(), "subscription");
-        match host.answer(asked).await {
+        let request = IncomingRequest::without_client(request, caller.clone(), "subscription");
+        match host.answer(request).await {
             Ok(HostAnswer::Watched { hold, .. }) if holds.len() < WATCHED_MAX => holds.push(hold),
             _ => {
-                heard.remove(uri);
+                watched.remove(uri);
             }
         }
     }
-    interest.uris = heard;
+    interest.uris = watched;
     holds
 }
 
@@ -87,10 +87,10 @@ async fn watch_jobs(
     host: &Arc<Host>,
     caller: &Caller,
     interest: &mut ChangeFilter,
-    told: &mpsc::Sender<JobSnapshot>,
+    out: &mpsc::Sender<JobSnapshot>,
 ) -> JoinSet<()> {
     let mut watches = JoinSet::new();
-    let mut heard = interest.jobs.clone();
+    let mut watched = interest.jobs.clone();
     for id in &interest.jobs {
         let found = match host.jobs() {
             Ok(jobs) => jobs.get(Some(caller), id).await.ok(),
@@ -100,15 +100,15 @@ async fn watch_jobs(
             Some(job) => {
                 let host = host.clone();
                 let caller = caller.clone();
-                let told = told.clone();
-                watches.spawn(async move { watch_job(&host, &caller, &job, &told).await });
+                let out = out.clone();
+                watches.spawn(async move { watch_job(&host, &caller, &job, &out).await });
             }
             None => {
-                heard.remove(id);
+                watched.remove(id);
             }
         }
     }
-    interest.jobs = heard;
+    interest.jobs = watched;
     watches
 }
 
@@ -117,13 +117,13 @@ async fn watch_job(
     host: &Host,
     caller: &Caller,
     job: &JobSnapshot,
-    told: &mpsc::Sender<JobSnapshot>,
+    out: &mpsc::Sender<JobSnapshot>,
 ) {
     let Ok(jobs) = host.jobs() else { return };
     let id = job.id.to_string();
     let Ok((_, mut watch)) = jobs.watch(Some(caller), &id, job.last_event).await else { return };
-    while let Some(what) = next_event(watch.as_mut()).await {
-        let now = match what {
+    while let Some(item) = next_event(watch.as_mut()).await {
+        let now = match item {
             JobStreamItem::Event(event) if changes_status(&event) => {
                 jobs.get(Some(caller), &id).await.ok()
             }
@@ -131,7 +131,7 @@ async fn watch_job(
             JobStreamItem::Ended(job) => Some(*job),
         };
         if let Some(now) = now
-            && told.send(now).await.is_err()
+            && out.send(now).await.is_err()
         {
             return;
         }
@@ -158,13 +158,13 @@ fn changes_status(event: &JobEvent) -> bool {
 /// Reports everything as changed, because some changes were missed.
 async fn send_all_changed(
     interest: &ChangeFilter,
-    ticket: &dyn ChangeEncoder,
+    encoder: &dyn ChangeEncoder,
     out: &mpsc::Sender<Bytes>,
 ) -> Option<()> {
     let lists = [ServerChange::Tools, ServerChange::Prompts, ServerChange::Resources];
     let uris = interest.uris.iter().map(|uri| ServerChange::Resource(uri.as_str().into()));
     for change in lists.into_iter().chain(uris).filter(|change| interest.includes(change)) {
-        send_some(out, ticket.encode_change(&change)).await?;
+        send_some(out, encoder.encode_change(&change)).await?;
     }
     Some(())
 }
@@ -219,13 +219,13 @@ impl Subscriptions {
         let mut resources = lock_mutex(&self.resources);
         if resources.holds.len() >= WATCHED_MAX && !resources.holds.contains_key(&uri) {
             let message = format!(
-                "too many subscriptions (the limit is {WATCHED_MAX} resources per session); unsubscribe \
-                 from one of them first"
+                "too many subscriptions (the limit is {WATCHED_MAX} resources per session); \
+                 unsubscribe from one of them first"
             );
             return Err(CallError::NotAllowed { message });
         }
-        let held = (resources.receivers > 0).then(|| hold.clone());
-        resources.holds.insert(uri.clone(), held);
+        let kept = (resources.receivers > 0).then(|| hold.clone());
+        resources.holds.insert(uri.clone(), kept);
         Ok(HostAnswer::Watched { uri, hold })
     }
 
@@ -256,32 +256,32 @@ impl Subscriptions {
         &self,
         host: &Host,
         (caller, session): (&Caller, Option<Arc<str>>),
-        ticket: &dyn ChangeEncoder,
+        encoder: &dyn ChangeEncoder,
         out: &mpsc::Sender<Bytes>,
     ) {
         let mut changes = host.subscribe();
-        let hearing = SubscriptionReceiver::register(self);
-        hearing.watch_resources(host, caller, session).await;
-        let mut wanted = self.interest.subscribe();
-        let mut _lists = host.watch_lists(&wanted.borrow_and_update().clone());
-        if send_some(out, ticket.encode_start(&self.current_interest())).await.is_none() {
+        let receiver = SubscriptionReceiver::register(self);
+        receiver.watch_resources(host, caller, session).await;
+        let mut interest = self.interest.subscribe();
+        let mut _lists = host.watch_lists(&interest.borrow_and_update().clone());
+        if send_some(out, encoder.encode_start(&self.current_interest())).await.is_none() {
             return;
         }
         loop {
-            let said = tokio::select! {
+            let sent = tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(change) if self.includes(&change) => send_some(out, ticket.encode_change(&change)).await,
+                    Ok(change) if self.includes(&change) => send_some(out, encoder.encode_change(&change)).await,
                     Ok(_) => Some(()),
-                    Err(RecvError::Lagged(_)) => send_all_changed(&self.current_interest(), ticket, out).await,
+                    Err(RecvError::Lagged(_)) => send_all_changed(&self.current_interest(), encoder, out).await,
                     Err(RecvError::Closed) => None,
                 },
                 // `self` owns the sender, so this cannot fail.
-                _ = wanted.changed() => {
-                    _lists = host.watch_lists(&wanted.borrow_and_update().clone());
+                _ = interest.changed() => {
+                    _lists = host.watch_lists(&interest.borrow_and_update().clone());
                     Some(())
                 }
             };
-            if said.is_none() {
+            if sent.is_none() {
                 return;
             }
         }
@@ -292,28 +292,28 @@ impl Subscriptions {
 struct SubscriptionReceiver<'s>(&'s Subscriptions);
 
 impl<'s> SubscriptionReceiver<'s> {
-    fn register(subscribed: &'s Subscriptions) -> Self {
-        lock_mutex(&subscribed.resources).receivers += 1;
-        Self(subscribed)
+    fn register(subscriptions: &'s Subscriptions) -> Self {
+        lock_mutex(&subscriptions.resources).receivers += 1;
+        Self(subscriptions)
     }
 
     /// Watches the subscribed resources that have no watcher.
     async fn watch_resources(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
-        let unheld =
+        let unwatched =
             |(uri, hold): (&String, &Option<WatchGuard>)| hold.is_none().then(|| uri.clone());
         let resources = &self.0.resources;
-        let uris: Vec<_> = lock_mutex(resources).holds.iter().filter_map(unheld).collect();
+        let uris: Vec<_> = lock_mutex(resources).holds.iter().filter_map(unwatched).collect();
         for uri in uris {
             let request = HostRequest::WatchResource { uri: uri.clone() };
-            let beside = CallMetadata { session: session.clone(), ..CallMetadata::default() };
-            let asked = IncomingRequest {
-                metadata: beside,
+            let metadata = CallMetadata { session: session.clone(), ..CallMetadata::default() };
+            let request = IncomingRequest {
+                metadata,
                 ..IncomingRequest::without_client(request, caller.clone(), "subscription")
             };
-            if let Ok(HostAnswer::Watched { hold, .. }) = host.answer(asked).await
-                && let Some(held) = lock_mutex(resources).holds.get_mut(&uri)
+            if let Ok(HostAnswer::Watched { hold, .. }) = host.answer(request).await
+                && let Some(kept) = lock_mutex(resources).holds.get_mut(&uri)
             {
-                *held = Some(hold);
+                *kept = Some(hold);
             }
         }
     }
@@ -334,37 +334,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_that_subscribes_to_more_than_it_may_is_told_so() {
-        let subscribed = Subscriptions::default();
+    fn a_subscription_beyond_the_limit_is_refused() {
+        let subscriptions = Subscriptions::default();
         let uri = |number: usize| format!("a://{number}");
         for number in 0..WATCHED_MAX {
-            assert!(subscribed.subscribe(uri(number), WatchGuard::none()).is_ok());
+            assert!(subscriptions.subscribe(uri(number), WatchGuard::none()).is_ok());
         }
-        assert!(subscribed.subscribe(uri(0), WatchGuard::none()).is_ok());
-        let refused = subscribed.subscribe(uri(WATCHED_MAX), WatchGuard::none());
-        assert!(matches!(refused, Err(CallError::NotAllowed { .. })));
-        subscribed.unsubscribe(&uri(1));
-        assert!(subscribed.subscribe(uri(WATCHED_MAX), WatchGuard::none()).is_ok());
+        assert!(subscriptions.subscribe(uri(0), WatchGuard::none()).is_ok());
+        let refusal = subscriptions.subscribe(uri(WATCHED_MAX), WatchGuard::none());
+        assert!(matches!(refusal, Err(CallError::NotAllowed { .. })));
+        subscriptions.unsubscribe(&uri(1));
+        assert!(subscriptions.subscribe(uri(WATCHED_MAX), WatchGuard::none()).is_ok());
         let change = |number| ServerChange::Resource(uri(number).into());
-        assert!(subscribed.includes(&change(WATCHED_MAX)) && !subscribed.includes(&change(1)));
+        assert!(
+            subscriptions.includes(&change(WATCHED_MAX)) && !subscriptions.includes(&change(1))
+        );
     }
 
     #[test]
-    fn what_nobody_is_told_of_is_not_held() {
-        let subscribed = Subscriptions::default();
-        let held = Arc::new(());
+    fn a_resource_is_watched_only_while_a_receiver_exists() {
+        let subscriptions = Subscriptions::default();
+        let hold = Arc::new(());
         let subscribe = |uri: &str| {
-            assert!(subscribed.subscribe(uri.to_owned(), WatchGuard::new(held.clone())).is_ok());
+            assert!(subscriptions.subscribe(uri.to_owned(), WatchGuard::new(hold.clone())).is_ok());
         };
         subscribe("a://1");
-        assert_eq!(Arc::strong_count(&held), 1);
-        let first = SubscriptionReceiver::register(&subscribed);
-        let second = SubscriptionReceiver::register(&subscribed);
+        assert_eq!(Arc::strong_count(&hold), 1);
+        let first = SubscriptionReceiver::register(&subscriptions);
+        let second = SubscriptionReceiver::register(&subscriptions);
         subscribe("a://2");
         drop(first);
-        assert_eq!(Arc::strong_count(&held), 2);
+        assert_eq!(Arc::strong_count(&hold), 2);
         drop(second);
-        assert_eq!(Arc::strong_count(&held), 1);
-        assert!(subscribed.includes(&ServerChange::Resource("a://1".into())));
+        assert_eq!(Arc::strong_count(&hold), 1);
+        assert!(subscriptions.includes(&ServerChange::Resource("a://1".into())));
     }
 }

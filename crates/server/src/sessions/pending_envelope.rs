@@ -12,7 +12,7 @@ const NAME_CHARS_MAX: usize = 1000;
 
 /// Envelope of one request, sealed when the answer is known.
 pub(crate) struct PendingEnvelope {
-    via: CallOrigin,
+    origin: CallOrigin,
     trace: Option<TraceContext>,
     began: Instant,
     /// True if the envelope is the answer. Otherwise it is only logged.
@@ -20,53 +20,54 @@ pub(crate) struct PendingEnvelope {
 }
 
 impl PendingEnvelope {
-    /// Creates the envelope of `ask`, if its dialect uses envelopes or they are logged.
+    /// Creates the envelope of `request`, if its dialect uses envelopes or they are logged.
     ///
-    /// If the envelope's schema rejects the request, `ask` becomes a refusal.
-    pub(crate) fn for_ask(
+    /// If the envelope's schema rejects the request, `request` becomes a refusal.
+    pub(crate) fn for_request(
         host: &Host,
-        ask: &mut PendingRequest,
+        request: &mut PendingRequest,
         dialect: &str,
         transport: &'static str,
     ) -> Option<Box<Self>> {
         let envelopes = host.envelopes();
-        let is_answer = ask.origin.is_some();
-        let via = match ask.origin.take() {
-            Some(via) => {
-                if let Err(why) = envelopes.check_tool_io(&via) {
-                    ask.request = match &ask.request {
+        let is_answer = request.origin.is_some();
+        let origin = match request.origin.take() {
+            Some(origin) => {
+                if let Err(why) = envelopes.check_tool_io(&origin) {
+                    request.request = match &request.request {
                         HostRequest::CallTool { tool, .. } => {
                             HostRequest::RefuseCall { tool: tool.clone(), why }
                         }
                         _ => HostRequest::Refuse(why),
                     };
                 }
-                *via
+                *origin
             }
-            None if envelopes.is_logging() => logged_via(&ask.request, dialect, transport)?,
+            None if envelopes.is_logging() => logged_origin(&request.request, dialect, transport)?,
             None => return None,
         };
-        let trace = ask.metadata.trace.clone();
+        let trace = request.metadata.trace.clone();
         // Boxed because most calls have no envelope, but reserve space for one.
-        Some(Box::new(Self { via, trace, began: Instant::now(), is_answer }))
+        Some(Box::new(Self { origin, trace, began: Instant::now(), is_answer }))
     }
 
     /// Returns the answer, in its envelope if the dialect uses envelopes.
     pub(crate) fn reply(
         self,
         host: &Host,
-        ticket: &dyn AnswerEncoder,
+        encoder: &dyn AnswerEncoder,
         outcome: Result<HostAnswer, CallError>,
     ) -> Option<Reply> {
-        let Self { via, trace, began, is_answer } = self;
+        let Self { origin, trace, began, is_answer } = self;
         let envelopes = host.envelopes();
-        let seal = |came| envelopes.build(&via, came, began.elapsed(), trace.as_ref());
+        let seal = |data| envelopes.build(&origin, data, began.elapsed(), trace.as_ref());
         if is_answer {
-            return ticket
-                .encode_envelope(&seal(outcome.map(|answer| ticket.envelope_data(&answer))));
+            let data = outcome.map(|answer| encoder.envelope_data(&answer));
+            return encoder.encode_envelope(&seal(data));
         }
-        seal(outcome.as_ref().map(|answer| ticket.envelope_data(answer)).map_err(CallError::clone));
-        ticket.encode_reply(outcome)
+        let data = outcome.as_ref().map(|answer| encoder.envelope_data(answer));
+        seal(data.map_err(CallError::clone));
+        encoder.encode_reply(outcome)
     }
 
     /// Seals the envelope of a cancelled call.
@@ -80,40 +81,44 @@ impl PendingEnvelope {
         self.seal_error(host, CallError::Conflict { message, details: Value::Null });
     }
 
-    fn seal_error(self, host: &Host, why: CallError) {
-        let Self { via, trace, began, .. } = self;
-        host.envelopes().build(&via, Err(why), began.elapsed(), trace.as_ref());
+    fn seal_error(self, host: &Host, error: CallError) {
+        let Self { origin, trace, began, .. } = self;
+        host.envelopes().build(&origin, Err(error), began.elapsed(), trace.as_ref());
     }
 }
 
 /// Returns the envelope data of a request from a dialect without envelopes, or `None` if it is not
 /// logged.
-fn logged_via(request: &HostRequest, dialect: &str, transport: &'static str) -> Option<CallOrigin> {
-    let via = |route: &str, verb: &str, payload: Value| {
+fn logged_origin(
+    request: &HostRequest,
+    dialect: &str,
+    transport: &'static str,
+) -> Option<CallOrigin> {
+    let origin = |route: &str, verb: &str, payload: Value| {
         let route = route.to_owned();
         let method = format!("{dialect}:{verb}");
         CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
     };
-    let of_tool = |verb: &str, tool: &str, input: &Value| {
+    let tool_origin = |verb: &str, tool: &str, input: &Value| {
         let payload = json!({ "toolId": tool, "arguments": input });
         let tool = Some(clip_name(tool));
-        CallOrigin { tool, ..via("tool", verb, payload) }
+        CallOrigin { tool, ..origin("tool", verb, payload) }
     };
     Some(match request {
         HostRequest::ListTools { .. } | HostRequest::ListPrompts { .. } | HostRequest::Discover => {
-            via("discover", "discover", json!({}))
+            origin("discover", "discover", json!({}))
         }
-        HostRequest::CallTool { tool, input } => of_tool("tool.invoke", tool, input),
-        HostRequest::StartJob { tool, input, .. } => of_tool("tool.start", tool, input),
+        HostRequest::CallTool { tool, input } => tool_origin("tool.invoke", tool, input),
+        HostRequest::StartJob { tool, input, .. } => tool_origin("tool.start", tool, input),
         HostRequest::GetPrompt { name, arguments } => {
             let payload = json!({ "promptId": name, "arguments": arguments });
-            CallOrigin { prompt: Some(clip_name(name)), ..via("prompt", "prompt.get", payload) }
+            CallOrigin { prompt: Some(clip_name(name)), ..origin("prompt", "prompt.get", payload) }
         }
         HostRequest::ReadResource { uri } => {
-            via("resource", "resource.read", json!({ "uri": uri }))
+            origin("resource", "resource.read", json!({ "uri": uri }))
         }
-        HostRequest::RefuseCall { tool, .. } => of_tool("tool.invoke", tool, &Value::Null),
-        HostRequest::Refuse(_) => via("rpc", "refused", json!({})),
+        HostRequest::RefuseCall { tool, .. } => tool_origin("tool.invoke", tool, &Value::Null),
+        HostRequest::Refuse(_) => origin("rpc", "refused", json!({})),
         HostRequest::GetJob { .. }
         | HostRequest::AwaitJob { .. }
         | HostRequest::ListJobs { .. }

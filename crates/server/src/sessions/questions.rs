@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions as Wanted,
-    QuestionSender, ToolError, ToolFault,
+    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, QuestionSender,
+    ToolError, ToolFault,
 };
 use toolgate_dialects::{AnswerEncoder, ClientResponse};
 
@@ -25,7 +25,7 @@ pub(crate) struct SessionQuestions {
 /// Unanswered question.
 struct OpenQuestion {
     question: ClientQuestion,
-    ticket: Arc<dyn AnswerEncoder>,
+    encoder: Arc<dyn AnswerEncoder>,
     answer: oneshot::Sender<Result<ClientAnswer, String>>,
 }
 
@@ -36,10 +36,10 @@ impl SessionQuestions {
     }
 
     /// Passes the client's response to the question `id`. Unknown ids are ignored.
-    pub(crate) fn receive_answer(&self, id: &str, heard: &ClientResponse) {
-        if let Some(OpenQuestion { question, ticket, answer }) = self.remove(id) {
+    pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
+        if let Some(OpenQuestion { question, encoder, answer }) = self.remove(id) {
             // The call may have ended, and then nobody receives it.
-            let _ = answer.send(ticket.parse_answer(&question, heard));
+            let _ = answer.send(encoder.parse_answer(&question, response));
         }
     }
 
@@ -67,7 +67,7 @@ impl SessionQuestions {
 /// Asks the client of a running call.
 pub(crate) struct SessionAsker {
     pub(crate) questions: Arc<SessionQuestions>,
-    pub(crate) ticket: Arc<dyn AnswerEncoder>,
+    pub(crate) encoder: Arc<dyn AnswerEncoder>,
     pub(crate) out: OutboundChannel,
     /// Cancelled when the call is cancelled.
     pub(crate) cancel: CancellationToken,
@@ -76,40 +76,39 @@ pub(crate) struct SessionAsker {
 }
 
 impl QuestionSender for SessionAsker {
-    fn ask(&self, wanted: Wanted) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
-            let given = match self.out.release_permit() {
-                Ok(_aside) => tokio::select! {
-                    given = self.ask_all(wanted) => given,
+            let answers = match self.out.release_permit() {
+                Ok(_permit) => tokio::select! {
+                    answers = self.ask_all(questions) => answers,
                     () = self.cancel.cancelled() => Err(ToolError::new(ToolFault::Canceled, "cancelled")),
                     () = self.closing.cancelled() => Err(no_answer_error()),
                 },
-                Err(too_many) => Err(too_many),
+                Err(error) => Err(error),
             };
             // After a failure the call ends, so it need not wait for its permit.
-            if given.is_ok() {
+            if answers.is_ok() {
                 self.out.reacquire_permit().await;
             }
-            given
+            answers
         })
     }
 }
 
 impl SessionAsker {
-    /// Sends all questions of `wanted` and waits for every answer.
-    async fn ask_all(&self, wanted: Wanted) -> Result<ClientAnswers, ToolError> {
-        let mut asked = Vec::with_capacity(wanted.len());
-        for (key, question) in wanted {
-            let waiting = self.send_question(&key, question).await?;
-            asked.push((key, waiting));
+    /// Sends all `questions` and waits for every answer.
+    async fn ask_all(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
+        let mut pending = Vec::with_capacity(questions.len());
+        for (key, question) in questions {
+            let sent = self.send_question(&key, question).await?;
+            pending.push((key, sent));
         }
-        let mut given = ClientAnswers::new();
-        for (key, mut waiting) in asked {
-            let answer = (&mut waiting.answer).await;
-            let told = answer.map_err(|_| no_answer_error())?;
-            given.insert(key, told.map_err(ToolError::failed)?);
+        let mut answers = ClientAnswers::new();
+        for (key, mut question) in pending {
+            let answer = (&mut question.answer).await.map_err(|_| no_answer_error())?;
+            answers.insert(key, answer.map_err(ToolError::failed)?);
         }
-        Ok(given)
+        Ok(answers)
     }
 
     /// Sends the question that the call knows as `key`.
@@ -119,15 +118,15 @@ impl SessionAsker {
         question: ClientQuestion,
     ) -> Result<PendingQuestion, ToolError> {
         let id = format!("toolgate-{}", self.questions.serial.fetch_add(1, Ordering::Relaxed));
-        let message = self.ticket.encode_question(&id, key, &question);
+        let message = self.encoder.encode_question(&id, key, &question);
         let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
-        let (answer, waits) = oneshot::channel();
-        let open = OpenQuestion { question, ticket: self.ticket.clone(), answer };
+        let (sender, answer) = oneshot::channel();
+        let open = OpenQuestion { question, encoder: self.encoder.clone(), answer: sender };
         let questions = self.questions.clone();
         let out = self.out.clone();
-        let waiting = PendingQuestion { questions, id: id.clone(), out, answer: waits };
+        let pending = PendingQuestion { questions, id: id.clone(), out, answer };
         if self.questions.insert(id, open) && self.out.send(message).await {
-            Ok(waiting)
+            Ok(pending)
         } else {
             Err(no_answer_error())
         }
@@ -145,7 +144,8 @@ struct PendingQuestion {
 impl Drop for PendingQuestion {
     fn drop(&mut self) {
         let unanswered = self.questions.remove(&self.id);
-        if let Some(message) = unanswered.and_then(|open| open.ticket.encode_withdrawal(&self.id)) {
+        if let Some(message) = unanswered.and_then(|open| open.encoder.encode_withdrawal(&self.id))
+        {
             self.out.try_send(message);
         }
     }

@@ -52,15 +52,9 @@ impl ServerState {
         let closing = CancellationToken::new();
         let stop = CancellationToken::new();
         let running = TaskTracker::new();
-        let ended = Arc::default();
-        Arc::new(Self {
-            host,
-            closing,
-            stop,
-            running,
-            ended_streams: ended,
-            idle_tracker: IdleTracker::default(),
-        })
+        let ended_streams = Arc::default();
+        let idle_tracker = IdleTracker::default();
+        Arc::new(Self { host, closing, stop, running, ended_streams, idle_tracker })
     }
 
     /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them.
@@ -145,7 +139,7 @@ impl OutboundChannel {
     pub(crate) fn release_permit(&self) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
         match self {
             Self::Discard | Self::Stream(_) => Ok(None),
-            Self::Connected(_, place) => place.release_while_waiting().map(Some),
+            Self::Connected(_, permit) => permit.release_while_waiting().map(Some),
         }
     }
 
@@ -153,7 +147,7 @@ impl OutboundChannel {
     pub(crate) async fn reacquire_permit(&self) {
         match self {
             Self::Discard | Self::Stream(_) => {}
-            Self::Connected(_, place) => place.reacquire().await,
+            Self::Connected(_, permit) => permit.reacquire().await,
         }
     }
 
@@ -202,24 +196,24 @@ const FOLLOW_PACE: WatchPace = WatchPace::Events { quiet: Duration::MAX };
 
 impl ClientSession {
     pub(crate) fn new(
-        desk: Arc<ServerState>,
+        server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
         caller: Caller,
     ) -> Arc<Self> {
-        Self::with_transport("http", desk, dialect, caller)
+        Self::with_transport("http", server, dialect, caller)
     }
 
     /// Creates a session with a client that is connected by `transport`.
     pub(crate) fn with_transport(
         transport: &'static str,
-        desk: Arc<ServerState>,
+        server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
         caller: Caller,
     ) -> Arc<Self> {
         let conversation = Mutex::new(dialect.start_conversation(&caller));
-        let streams = SessionStreams::new(desk.ended_streams.clone());
+        let streams = SessionStreams::new(server.ended_streams.clone());
         Arc::new(Self {
-            server: desk,
+            server,
             dialect,
             caller,
             transport,
@@ -252,7 +246,7 @@ impl ClientSession {
         lock_mutex(&self.conversation).join_replies(replies)
     }
 
-    /// Begins `ask` for `caller`. Events go to `out` while it runs.
+    /// Begins `request` for `caller`. Events go to `out` while it runs.
     ///
     /// `caller` owns the session, but its permissions may have changed since the session began.
     ///
@@ -260,34 +254,34 @@ impl ClientSession {
     /// A refusal, when a call with the same key is in flight or the session has ended.
     pub(crate) fn begin_call(
         self: &Arc<Self>,
-        mut ask: PendingRequest,
+        mut request: PendingRequest,
         out: OutboundChannel,
         caller: &Caller,
     ) -> Result<AcceptedCall, Reply> {
         self.server.idle_tracker.note_activity();
         let cancel = self.server.stop.child_token();
-        let seal = PendingEnvelope::for_ask(
+        let envelope = PendingEnvelope::for_request(
             &self.server.host,
-            &mut ask,
+            &mut request,
             self.dialect.name(),
             self.transport,
         );
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        if let Err(refused) =
-            self.register_call(&ask.key, InFlightCall { serial, cancel: cancel.clone() })
-        {
-            if let Some(seal) = seal {
-                seal.seal_not_started(&self.server.host);
+        let call = InFlightCall { serial, cancel: cancel.clone() };
+        if let Err(refusal) = self.register_call(&request.key, call) {
+            if let Some(envelope) = envelope {
+                envelope.seal_not_started(&self.server.host);
             }
-            return Err(refused);
+            return Err(refusal);
         }
-        let listed = InFlightGuard { session: self.clone(), key: ask.key, serial };
+        let in_flight = InFlightGuard { session: self.clone(), key: request.key, serial };
 
-        self.note_list_interest(&ask.request);
-        let (events, mouth) = open_event_gate(&ask.encoder, ask.answer_form, &out);
-        let (asker, state) = self.asker(ask.question_mode, &ask.encoder, &cancel, out);
-        let asked = IncomingRequest {
-            request: ask.request,
+        self.note_list_interest(&request.request);
+        let encoder = request.encoder;
+        let (events, event_gate) = open_event_gate(&encoder, request.answer_form, &out);
+        let (asker, state) = self.asker(request.question_mode, &encoder, &cancel, out);
+        let incoming = IncomingRequest {
+            request: request.request,
             caller: caller.clone(),
             dialect: self.dialect.name(),
             cancel: cancel.clone(),
@@ -297,23 +291,22 @@ impl ClientSession {
             metadata: CallMetadata {
                 session: self.record_name.get().cloned(),
                 transport: self.transport,
-                ..ask.metadata
+                ..request.metadata
             },
-            time_limit: ask.time_limit,
+            time_limit: request.time_limit,
         };
-        let ticket = ask.encoder;
         let work = self.server.running.track_future(async move {
-            let session = listed.session.clone();
-            let outcome = session.server.host.answer(asked).await;
-            mouth.close();
-            // Not listed any more, so the client cancelled it and expects no answer.
-            if !listed.remove() {
-                if let Some(seal) = seal {
-                    seal.seal_cancelled(&session.server.host);
+            let session = in_flight.session.clone();
+            let outcome = session.server.host.answer(incoming).await;
+            event_gate.close();
+            // The entry is gone, so the client cancelled the call and expects no answer.
+            if !in_flight.remove() {
+                if let Some(envelope) = envelope {
+                    envelope.seal_cancelled(&session.server.host);
                 }
                 return CallAnswer { reply: None, followed_job: None };
             }
-            // Still listed, so only the end of the session or server can have cancelled it.
+            // The entry was there, so only the end of the session or server can have cancelled it.
             let outcome = outcome.map_err(|error| match error {
                 CallError::Canceled => CallError::Unavailable {
                     message: format!("{}; the call was cancelled", session.end_reason()),
@@ -324,19 +317,17 @@ impl ClientSession {
                 Ok(HostAnswer::Watched { uri, hold }) => session.subscriptions.subscribe(uri, hold),
                 other => other,
             };
-            let follow = match &outcome {
-                Ok(HostAnswer::Job(job)) => ticket.job_encoder(job).map(|ticket| JobWatchRequest {
-                    id: job.id.to_string(),
-                    pace: FOLLOW_PACE,
-                    encoder: ticket,
+            let followed_job = match &outcome {
+                Ok(HostAnswer::Job(job)) => encoder.job_encoder(job).map(|encoder| {
+                    JobWatchRequest { id: job.id.to_string(), pace: FOLLOW_PACE, encoder }
                 }),
                 Ok(_) | Err(_) => None,
             };
-            let reply = match seal {
-                None => ticket.encode_reply(outcome),
-                Some(seal) => seal.reply(&session.server.host, ticket.as_ref(), outcome),
+            let reply = match envelope {
+                None => encoder.encode_reply(outcome),
+                Some(envelope) => envelope.reply(&session.server.host, encoder.as_ref(), outcome),
             };
-            CallAnswer { reply, followed_job: follow }
+            CallAnswer { reply, followed_job }
         });
         Ok(AcceptedCall { work: Box::pin(work), cancel })
     }
@@ -344,12 +335,12 @@ impl ClientSession {
     /// Returns the way in which the call can ask its client questions.
     fn asker(
         &self,
-        asking: QuestionMode,
-        ticket: &Arc<dyn AnswerEncoder>,
+        question_mode: QuestionMode,
+        encoder: &Arc<dyn AnswerEncoder>,
         cancel: &CancellationToken,
         out: OutboundChannel,
     ) -> (Asker, Option<String>) {
-        match (asking, out) {
+        match (question_mode, out) {
             (QuestionMode::Nobody, _) | (QuestionMode::DuringCall(_), OutboundChannel::Discard) => {
                 (Asker::none(), None)
             }
@@ -357,21 +348,21 @@ impl ClientSession {
                 (Asker::on_repeat(can, given), state)
             }
             (QuestionMode::DuringCall(can), out) => {
-                let asks = SessionAsker {
+                let asker = SessionAsker {
                     questions: self.questions.clone(),
-                    ticket: ticket.clone(),
+                    encoder: encoder.clone(),
                     out,
                     cancel: cancel.clone(),
                     closing: self.server.closing.clone(),
                 };
-                (Asker::during_call(can, Arc::new(asks)), None)
+                (Asker::during_call(can, Arc::new(asker)), None)
             }
         }
     }
 
     /// Passes the client's response to the question `id`.
-    pub(crate) fn receive_answer(&self, id: &str, heard: &ClientResponse) {
-        self.questions.receive_answer(id, heard);
+    pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
+        self.questions.receive_answer(id, response);
     }
 
     /// Fails all open questions, because the client's messages are not read any more.
@@ -393,7 +384,7 @@ impl ClientSession {
         self.subscriptions.unsubscribe(uri);
     }
 
-    /// Sends change notifications to `out` as `listening` requests.
+    /// Sends change notifications to `out` as `subscription` requests.
     ///
     /// It ends when the request is cancelled, the receiver is gone or the session ends.
     ///
@@ -401,39 +392,34 @@ impl ClientSession {
     /// A refusal, when a request with the same key is in flight or the session has ended.
     pub(crate) fn listen(
         self: &Arc<Self>,
-        listening: ChangeSubscription,
+        subscription: ChangeSubscription,
         out: mpsc::Sender<Bytes>,
-        place: Option<OwnedSemaphorePermit>,
+        permit: Option<OwnedSemaphorePermit>,
         caller: &Caller,
     ) -> Result<(), Reply> {
         let cancel = self.server.closing.child_token();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        self.register_call(&listening.key, InFlightCall { serial, cancel: cancel.clone() })?;
-        let listed = InFlightGuard { session: self.clone(), key: listening.key, serial };
-        let interest = listening.filter;
-        let ticket = listening.encoder;
+        let ChangeSubscription { key, filter, encoder } = subscription;
+        self.register_call(&key, InFlightCall { serial, cancel: cancel.clone() })?;
+        let in_flight = InFlightGuard { session: self.clone(), key, serial };
         let caller = caller.clone();
         tokio::spawn(self.server.running.track_future(async move {
-            let _place = place;
-            let session = &listed.session;
-            let telling = notifications::send_changes(
-                &session.server.host,
-                &caller,
-                interest,
-                ticket.as_ref(),
-                &out,
-            );
+            let _permit = permit;
+            let session = &in_flight.session;
+            let host = &session.server.host;
+            let sending =
+                notifications::send_changes(host, &caller, filter, encoder.as_ref(), &out);
             tokio::select! {
                 // After a cancel nothing more is sent, even if there is room again.
                 biased;
                 () = cancel.cancelled() => {}
                 () = session.ended.cancelled() => {}
                 () = out.closed() => return,
-                () = telling => return,
+                () = sending => return,
             }
             // If the client cancelled, the entry is gone and no end message is sent.
-            if listed.remove() {
-                for message in ticket.encode_end() {
+            if in_flight.remove() {
+                for message in encoder.encode_end() {
                     if out.send(message).await.is_err() {
                         return;
                     }
@@ -446,13 +432,13 @@ impl ClientSession {
     /// Sends the session's notifications to `out` until the receiver is gone or the session ends.
     /// Does nothing if the dialect has none.
     pub(crate) fn send_notifications(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
-        let Some(ticket) = lock_mutex(&self.conversation).notification_encoder() else { return };
+        let Some(encoder) = lock_mutex(&self.conversation).notification_encoder() else { return };
         let session = self.clone();
         tokio::spawn(self.server.running.track_future(async move {
             let host = &session.server.host;
             let caller = (&session.caller, session.record_name.get().cloned());
             tokio::select! {
-                () = session.subscriptions.send_changes(host, caller, ticket.as_ref(), &out) => {}
+                () = session.subscriptions.send_changes(host, caller, encoder.as_ref(), &out) => {}
                 () = out.closed() => {}
                 () = session.ended.cancelled() => {}
                 () = session.server.closing.cancelled() => {}
@@ -464,35 +450,30 @@ impl ClientSession {
     pub(crate) fn watch_job(self: &Arc<Self>, job: JobWatchRequest, out: mpsc::Sender<Bytes>) {
         let session = self.clone();
         tokio::spawn(self.server.running.track_future(async move {
-            let over = async {
-                tokio::select! {
-                    () = session.server.stop.cancelled() => {}
-                    () = session.ended.cancelled() => {}
-                    () = out.closed() => {}
-                }
-            };
             tokio::select! {
                 () = job_streams::stream_job(&session.server.host, &session.caller, &job, &out) => {}
-                () = over => {}
+                () = session.server.stop.cancelled() => {}
+                () = session.ended.cancelled() => {}
+                () = out.closed() => {}
             }
         }));
     }
 
     /// Cancels the call `key` if it is in flight. It gets no answer.
     pub(crate) fn cancel(&self, key: &RequestKey) {
-        if let Some(ask) = lock_mutex(&self.in_flight).calls.remove(key) {
-            ask.cancel.cancel();
+        if let Some(call) = lock_mutex(&self.in_flight).calls.remove(key) {
+            call.cancel.cancel();
         }
     }
 
-    /// Ends the session: cancels all calls in flight, which are answered with `why`, and refuses
+    /// Ends the session: cancels all calls in flight, which are answered with `reason`, and refuses
     /// new ones.
-    pub(crate) fn end(&self, why: &'static str) {
+    pub(crate) fn end(&self, reason: &'static str) {
         self.ended.cancel();
         let mut in_flight = lock_mutex(&self.in_flight);
-        in_flight.end_reason.get_or_insert(why);
-        for ask in in_flight.calls.values() {
-            ask.cancel.cancel();
+        in_flight.end_reason.get_or_insert(reason);
+        for call in in_flight.calls.values() {
+            call.cancel.cancel();
         }
     }
 
@@ -517,7 +498,7 @@ impl ClientSession {
         lock_mutex(&self.in_flight).end_reason.unwrap_or("the server is stopping")
     }
 
-    fn register_call(&self, key: &RequestKey, ask: InFlightCall) -> Result<(), Reply> {
+    fn register_call(&self, key: &RequestKey, call: InFlightCall) -> Result<(), Reply> {
         let mut in_flight = lock_mutex(&self.in_flight);
         if in_flight.end_reason.is_some() {
             return Err(self.dialect.unknown_session());
@@ -525,7 +506,7 @@ impl ClientSession {
         if in_flight.calls.contains_key(key) {
             return Err(self.dialect.refuse(&FrameRefusal::DuplicateId { key: key.clone() }));
         }
-        in_flight.calls.insert(key.clone(), ask);
+        in_flight.calls.insert(key.clone(), call);
         Ok(())
     }
 }
@@ -541,11 +522,12 @@ impl InFlightGuard {
     /// Removes the entry. Returns false if it was already gone.
     fn remove(&self) -> bool {
         let mut in_flight = lock_mutex(&self.session.in_flight);
-        let there = in_flight.calls.get(&self.key).is_some_and(|ask| ask.serial == self.serial);
-        if there {
+        let is_listed =
+            in_flight.calls.get(&self.key).is_some_and(|call| call.serial == self.serial);
+        if is_listed {
             in_flight.calls.remove(&self.key);
         }
-        there
+        is_listed
     }
 }
 
@@ -559,31 +541,30 @@ impl Drop for InFlightGuard {
 struct EventGate(Option<Arc<Mutex<Option<OutboundChannel>>>>);
 
 fn open_event_gate(
-    ticket: &Arc<dyn AnswerEncoder>,
-    events: AnswerForm,
+    encoder: &Arc<dyn AnswerEncoder>,
+    answer_form: AnswerForm,
     out: &OutboundChannel,
 ) -> (EventSink, EventGate) {
     // Resumable streams need the sink even if the client wants no events, to receive requests to
     // close.
-    if events != AnswerForm::Resumable && !ticket.encodes_events() {
+    if answer_form != AnswerForm::Resumable && !encoder.encodes_events() {
         return (EventSink::none(), EventGate(None));
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));
-    let mouth = EventGate(Some(open.clone()));
-    let lines = ticket.log_level();
-    let ticket = ticket.clone();
+    let gate = EventGate(Some(open.clone()));
+    let log_level = encoder.log_level();
+    let encoder = encoder.clone();
     let events = EventSink::new(move |event: CallEvent| {
         // The lock is held while sending, so that no event follows the close.
         let open = lock_mutex(&open);
         let Some(out) = &*open else { return };
-        match (&event, ticket.encode_event(&event)) {
+        match (&event, encoder.encode_event(&event)) {
             (CallEvent::ReleaseConnection, _) => out.request_disconnect(),
             (_, Some(message)) => out.try_send(message),
             (_, None) => {}
         }
     });
-    let events = events.with_log_level(lines);
-    (events, mouth)
+    (events.with_log_level(log_level), gate)
 }
 
 impl EventGate {

@@ -56,22 +56,22 @@ struct EndedStreamList {
 impl EndedStreams {
     /// Adds `log`, and empties the oldest streams if the common limit is exceeded.
     fn add(&self, log: &Arc<StreamLog>) {
-        let mut heap = lock_mutex(&self.0);
-        let EndedStreamList { logs, bytes } = &mut *heap;
-        let more = log.bytes();
-        logs.push_back((Arc::downgrade(log), more));
-        *bytes += more;
+        let mut list = lock_mutex(&self.0);
+        let EndedStreamList { logs, bytes } = &mut *list;
+        let log_bytes = log.bytes();
+        logs.push_back((Arc::downgrade(log), log_bytes));
+        *bytes += log_bytes;
         while *bytes > ALL_ENDED_BYTES_MAX
-            && let Some((oldest, less)) = logs.pop_front()
+            && let Some((oldest, oldest_bytes)) = logs.pop_front()
         {
-            *bytes -= less;
+            *bytes -= oldest_bytes;
             if let Some(oldest) = oldest.upgrade() {
                 oldest.clear();
             }
         }
         // Streams that their session has dropped no longer count.
         while logs.front().is_some_and(|(log, _)| log.strong_count() == 0) {
-            *bytes -= logs.pop_front().map_or(0, |(_, less)| less);
+            *bytes -= logs.pop_front().map_or(0, |(_, log_bytes)| log_bytes);
         }
     }
 }
@@ -93,24 +93,24 @@ impl SessionStreams {
 
     /// Opens a new stream.
     pub(crate) fn open(&self) -> Arc<StreamLog> {
-        let mut kept = lock_mutex(&self.list);
-        kept.last_number += 1;
-        let log = StreamLog::new(kept.last_number, 0, &self.ended_streams);
-        kept.drop_excess();
-        kept.logs.push_back(log.clone());
+        let mut list = lock_mutex(&self.list);
+        list.last_number += 1;
+        let log = StreamLog::new(list.last_number, 0, &self.ended_streams);
+        list.drop_excess();
+        list.logs.push_back(log.clone());
         log
     }
 
     /// Returns the notification stream, and true if it is new.
     pub(crate) fn notifications(&self) -> (Arc<StreamLog>, bool) {
-        let mut kept = lock_mutex(&self.list);
-        if let Some(log) = kept.notifications.as_ref().filter(|log| !log.has_ended()) {
+        let mut list = lock_mutex(&self.list);
+        if let Some(log) = list.notifications.as_ref().filter(|log| !log.has_ended()) {
             return (log.clone(), false);
         }
         // Numbering continues, so that event ids stay unique.
-        let last = kept.notifications.as_ref().map_or(0, |log| log.last());
+        let last = list.notifications.as_ref().map_or(0, |log| log.last());
         let log = StreamLog::new(NOTIFICATION_STREAM, last, &self.ended_streams);
-        kept.notifications = Some(log.clone());
+        list.notifications = Some(log.clone());
         (log, true)
     }
 
@@ -118,16 +118,16 @@ impl SessionStreams {
     /// notification streams.
     pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<StreamLog>, u64)> {
         let (stream, event) = parse_event_id(id)?;
-        let kept = lock_mutex(&self.list);
-        let mut logs = kept.logs.iter().filter(|log| !log.is_cleared());
+        let list = lock_mutex(&self.list);
+        let mut logs = list.logs.iter().filter(|log| !log.is_cleared());
         let log = logs.find(|log| log.number == stream)?;
         Some((log.clone(), event))
     }
 
     /// Returns true if any stream has a reader.
     pub(crate) fn has_readers(&self) -> bool {
-        let kept = lock_mutex(&self.list);
-        kept.logs.iter().chain(&kept.notifications).any(|log| log.has_reader())
+        let list = lock_mutex(&self.list);
+        list.logs.iter().chain(&list.notifications).any(|log| log.has_reader())
     }
 }
 
@@ -147,7 +147,7 @@ impl SessionStreamList {
     /// Drops the oldest ended streams beyond the limits.
     fn drop_excess(&mut self) {
         let mut ended = 0;
-        let mut heard = 0;
+        let mut read_fully = 0;
         let mut bytes = 0;
         let keep: Vec<bool> = self
             .logs
@@ -161,8 +161,8 @@ impl SessionStreamList {
                     return true;
                 }
                 if log.was_read_fully() {
-                    heard += 1;
-                    if heard > READ_STREAMS_MAX {
+                    read_fully += 1;
+                    if read_fully > READ_STREAMS_MAX {
                         return false;
                     }
                 }
@@ -213,14 +213,10 @@ struct StreamState {
 
 impl StreamLog {
     /// Creates an empty log whose events are numbered from `last` + 1.
-    fn new(number: u64, last: u64, ended: &Arc<EndedStreams>) -> Arc<Self> {
-        let now = watch::Sender::new(StreamState { last, ..StreamState::default() });
-        Arc::new(Self {
-            number,
-            events: Mutex::default(),
-            state: now,
-            ended_streams: ended.clone(),
-        })
+    fn new(number: u64, last: u64, ended_streams: &Arc<EndedStreams>) -> Arc<Self> {
+        let state = watch::Sender::new(StreamState { last, ..StreamState::default() });
+        let ended_streams = ended_streams.clone();
+        Arc::new(Self { number, events: Mutex::default(), state, ended_streams })
     }
 
     /// Returns the number of the newest event.
@@ -230,29 +226,29 @@ impl StreamLog {
 
     /// Appends a message.
     pub(crate) fn push(&self, message: Bytes) {
-        let mut said = lock_mutex(&self.events);
+        let mut logged = lock_mutex(&self.events);
         let number = self.last() + 1;
-        said.bytes += message.len();
-        said.events.push_back((number, message));
-        while said.events.len() > EVENTS_MAX
-            || said.bytes > EVENTS_BYTES_MAX && said.events.len() > 1
+        logged.bytes += message.len();
+        logged.events.push_back((number, message));
+        while logged.events.len() > EVENTS_MAX
+            || logged.bytes > EVENTS_BYTES_MAX && logged.events.len() > 1
         {
-            if let Some((_, oldest)) = said.events.pop_front() {
-                said.bytes -= oldest.len();
+            if let Some((_, oldest)) = logged.events.pop_front() {
+                logged.bytes -= oldest.len();
             }
         }
-        self.state.send_modify(|now| now.last = number);
+        self.state.send_modify(|state| state.last = number);
     }
 
     /// Ends the stream.
     pub(crate) fn end(self: &Arc<Self>) {
-        self.state.send_modify(|now| now.has_ended = true);
+        self.state.send_modify(|state| state.has_ended = true);
         self.ended_streams.add(self);
     }
 
     /// Closes the connection of the current reader, which may reconnect.
     pub(crate) fn disconnect_reader(&self) {
-        self.state.send_modify(|now| now.disconnected_reader = now.readers_total);
+        self.state.send_modify(|state| state.disconnected_reader = state.readers_total);
     }
 
     /// Drops all events, unless a reader is connected.
@@ -285,11 +281,11 @@ impl StreamLog {
 
     /// Waits until the stream had no reader for `time`.
     pub(crate) async fn wait_unread_for(&self, time: Duration) {
-        let mut now = self.state.subscribe();
+        let mut state = self.state.subscribe();
         // `self` owns the sender, so waiting cannot fail.
         loop {
-            let _ = now.wait_for(|now| now.readers == 0).await;
-            if timeout(time, now.wait_for(|now| now.readers > 0)).await.is_err() {
+            let _ = state.wait_for(|state| state.readers == 0).await;
+            if timeout(time, state.wait_for(|state| state.readers > 0)).await.is_err() {
                 return;
             }
         }
@@ -301,20 +297,15 @@ impl StreamLog {
         self: &Arc<Self>,
         after: u64,
     ) -> Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>> {
-        let mut me = 0;
-        self.state.send_modify(|now| {
-            now.readers_total += 1;
-            now.readers += 1;
-            me = now.readers_total;
+        let mut reader_number = 0;
+        self.state.send_modify(|state| {
+            state.readers_total += 1;
+            state.readers += 1;
+            reader_number = state.readers_total;
         });
-        let now = self.state.subscribe();
-        let reader = StreamReader {
-            log: self.clone(),
-            state: now,
-            reader_number: me,
-            after,
-            has_started: false,
-        };
+        let state = self.state.subscribe();
+        let log = self.clone();
+        let reader = StreamReader { log, state, reader_number, after, has_started: false };
         Box::pin(unfold(reader, |mut reader| async move {
             let event = reader.next().await?;
             Some((event, reader))
@@ -322,8 +313,8 @@ impl StreamLog {
     }
 
     fn next_event(&self, after: u64) -> Option<(u64, Bytes)> {
-        let said = lock_mutex(&self.events);
-        said.events.iter().find(|(number, _)| *number > after).cloned()
+        let logged = lock_mutex(&self.events);
+        logged.events.iter().find(|(number, _)| *number > after).cloned()
     }
 }
 
@@ -349,8 +340,8 @@ impl StreamReader {
             });
         }
         loop {
-            let now = *self.state.borrow_and_update();
-            if now.readers_total != self.reader_number {
+            let state = *self.state.borrow_and_update();
+            if state.readers_total != self.reader_number {
                 return None;
             }
             if let Some((number, message)) = self.log.next_event(self.after) {
@@ -360,11 +351,12 @@ impl StreamReader {
                     ..ServerSentEvent::message(message)
                 });
             }
-            if now.has_ended {
-                self.log.state.send_modify(|now| now.was_read_fully = true);
+            if state.has_ended {
+                self.log.state.send_modify(|state| state.was_read_fully = true);
                 return None;
             }
-            if now.disconnected_reader >= self.reader_number || self.state.changed().await.is_err()
+            if state.disconnected_reader >= self.reader_number
+                || self.state.changed().await.is_err()
             {
                 return None;
             }
@@ -378,7 +370,7 @@ impl StreamReader {
 
 impl Drop for StreamReader {
     fn drop(&mut self) {
-        self.log.state.send_modify(|now| now.readers -= 1);
+        self.log.state.send_modify(|state| state.readers -= 1);
     }
 }
 
@@ -388,28 +380,32 @@ mod tests {
 
     use super::*;
 
-    fn said(event: &ServerSentEvent) -> (String, String) {
+    fn id_and_text(event: &ServerSentEvent) -> (String, String) {
         let text = String::from_utf8(event.data.to_vec()).expect("UTF-8");
         (event.id.clone().expect("an id"), text)
     }
 
     #[tokio::test]
-    async fn who_comes_back_hears_what_was_said_meanwhile_and_nothing_twice() {
+    async fn a_reader_that_reconnects_gets_each_missed_event_once() {
         let log = SessionStreams::default().open();
         let mut first = log.read_after(0);
-        assert_eq!(said(&first.next().await.expect("it begins")), ("1-0".into(), String::new()));
+        assert_eq!(
+            id_and_text(&first.next().await.expect("it begins")),
+            ("1-0".into(), String::new())
+        );
         log.push("a".into());
-        assert_eq!(said(&first.next().await.expect("a")), ("1-1".into(), "a".into()));
+        assert_eq!(id_and_text(&first.next().await.expect("a")), ("1-1".into(), "a".into()));
         drop(first);
         log.push("b".into());
         log.push("c".into());
         log.end();
-        let told: Vec<_> = log.read_after(1).skip(1).map(|event| said(&event)).collect().await;
-        assert_eq!(told, [("1-2".into(), "b".into()), ("1-3".into(), "c".into())]);
+        let rest: Vec<_> =
+            log.read_after(1).skip(1).map(|event| id_and_text(&event)).collect().await;
+        assert_eq!(rest, [("1-2".into(), "b".into()), ("1-3".into(), "c".into())]);
     }
 
     #[tokio::test]
-    async fn who_comes_later_takes_the_place_of_who_reads() {
+    async fn a_new_reader_replaces_the_previous_one() {
         let log = SessionStreams::default().open();
         let mut first = log.read_after(0);
         first.next().await.expect("it begins");
@@ -417,23 +413,26 @@ mod tests {
         assert!(first.next().await.is_none());
         second.next().await.expect("it begins");
         log.push("a".into());
-        assert_eq!(said(&second.next().await.expect("a")).1, "a");
+        assert_eq!(id_and_text(&second.next().await.expect("a")).1, "a");
     }
 
     #[tokio::test]
-    async fn who_is_let_go_hears_what_was_said_and_can_come_back() {
+    async fn a_disconnected_reader_gets_earlier_events_and_can_reconnect() {
         let log = SessionStreams::default().open();
         let first = log.read_after(0);
         log.push("a".into());
         log.disconnect_reader();
-        assert_eq!(first.skip(1).map(|event| said(&event).1).collect::<Vec<_>>().await, ["a"]);
+        assert_eq!(
+            first.skip(1).map(|event| id_and_text(&event).1).collect::<Vec<_>>().await,
+            ["a"]
+        );
         let mut second = log.read_after(1).skip(1);
         log.push("b".into());
-        assert_eq!(said(&second.next().await.expect("b")).1, "b");
+        assert_eq!(id_and_text(&second.next().await.expect("b")).1, "b");
     }
 
     #[test]
-    fn of_much_that_nobody_reads_the_newest_is_kept() {
+    fn the_newest_event_is_kept_when_a_log_is_full() {
         let log = SessionStreams::default().open();
         for number in 0..1000 {
             log.push(format!("{number}").into());
@@ -443,11 +442,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_that_have_ended_are_kept_for_a_while_and_others_for_good() {
+    async fn open_streams_are_kept_and_old_ended_ones_dropped() {
         let streams = SessionStreams::default();
         let open = streams.open();
-        let unheard = streams.open();
-        unheard.end();
+        let unread = streams.open();
+        unread.end();
         for _ in 0..100 {
             let log = streams.open();
             log.end();
@@ -455,7 +454,7 @@ mod tests {
         }
         let kept = |number: u64| streams.find_event(&format!("{number}-0")).map(|(log, _)| log);
         assert!(kept(1).is_some_and(|log| Arc::ptr_eq(&log, &open)));
-        assert!(kept(2).is_some_and(|log| Arc::ptr_eq(&log, &unheard)));
+        assert!(kept(2).is_some_and(|log| Arc::ptr_eq(&log, &unread)));
         assert!(kept(3).is_none() && kept(102).is_some());
         for _ in 0..ENDED_STREAMS_MAX {
             streams.open().end();
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stream_that_has_ended_is_kept_however_much_was_said_on_it() {
+    fn the_newest_ended_stream_is_kept_whatever_its_size() {
         let streams = SessionStreams::default();
         let log = streams.open();
         log.push(Bytes::from(vec![b'x'; 2 * ENDED_BYTES_MAX]));
@@ -475,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_unasked_has_other_ids_after_a_stream_of_it_has_ended() {
+    fn a_new_notification_stream_continues_the_event_numbers() {
         let streams = SessionStreams::default();
         let (first, is_new) = streams.notifications();
         first.push("a".into());
@@ -487,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_all_sessions_together_is_bounded_and_the_oldest_goes() {
+    fn the_oldest_ended_stream_is_emptied_beyond_the_common_limit() {
         let ended = Arc::new(EndedStreams::default());
         let answer = Bytes::from(vec![b'x'; ALL_ENDED_BYTES_MAX / 4]);
         let sessions: Vec<_> = (0..8).map(|_| SessionStreams::new(ended.clone())).collect();
@@ -503,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_read_only_as_it_is_written() {
+    fn an_event_id_is_parsed_only_in_its_canonical_form() {
         for id in ["", "1", "-", "1-", "-1", "01-2", "1-02", "+1-2", "1-2-3", "a-b"] {
             assert!(parse_event_id(id).is_none(), "{id}");
         }
