@@ -1,10 +1,14 @@
-//! Writes `docs/reference/` from the code, or says which page is stale.
+//! Writes `docs/reference/` and the code in ARCHITECTURE.md from the source, or lists stale pages.
 
-use anyhow::bail;
+mod code_blocks;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
 
 use crate::shell::{build, checkout, output};
 
-/// Each page and the words that print it.
+/// Each page of `docs/reference` and the words that print it.
 const PAGES: [(&str, &str); 5] = [
     ("config.md", "config"),
     ("config.schema.json", "config-schema"),
@@ -13,28 +17,53 @@ const PAGES: [(&str, &str); 5] = [
     ("cli.md", "cli"),
 ];
 
+/// A generated page.
+struct Page {
+    path: PathBuf,
+    text: String,
+}
+
+impl Page {
+    /// Returns true if the file has this text.
+    fn is_current(&self) -> bool {
+        std::fs::read_to_string(&self.path).is_ok_and(|old| old == self.text)
+    }
+}
+
+/// Writes the pages that are stale, or fails if `check` is set and there are any.
 pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
     build()?;
+    let mut pages = vec![architecture()?];
     let toolgate = checkout().join("target/debug/toolgate").display().to_string();
     let folder = checkout().join("docs/reference");
     std::fs::create_dir_all(&folder)?;
-    let mut stale = Vec::new();
     for (name, page) in PAGES {
-        let text = output(&toolgate, &["reference", page])?;
-        let path = folder.join(name);
-        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
-            continue;
-        }
-        if check {
-            stale.push(name);
-        } else {
-            std::fs::write(path, text)?;
-            eprintln!("wrote docs/reference/{name}");
-        }
+        pages
+            .push(Page { path: folder.join(name), text: output(&toolgate, &["reference", page])? });
     }
-    if !stale.is_empty() {
-        bail!("docs/reference is stale ({}); run `cargo xtask codegen`", stale.join(", "));
+    let stale: Vec<_> = pages.iter().filter(|page| !page.is_current()).collect();
+    if check && !stale.is_empty() {
+        let names: Vec<_> = stale.iter().map(|page| name_of(&page.path)).collect();
+        bail!("generated pages are stale ({}); run `cargo xtask codegen`", names.join(", "));
     }
-    eprintln!("docs/reference is up to date");
+    for Page { path, text } in stale {
+        std::fs::write(path, text)?;
+        eprintln!("wrote {}", name_of(path));
+    }
+    eprintln!("generated pages are up to date");
     Ok(())
+}
+
+/// Returns ARCHITECTURE.md with the code that it shows.
+fn architecture() -> anyhow::Result<Page> {
+    let read = |file: &str| {
+        std::fs::read_to_string(checkout().join(file)).with_context(|| file.to_owned())
+    };
+    let text = code_blocks::fill(&read("ARCHITECTURE.md")?, read)?;
+    Ok(Page { path: checkout().join("ARCHITECTURE.md"), text })
+}
+
+/// Returns the path of a page inside the checkout.
+fn name_of(path: &Path) -> String {
+    path.strip_prefix(checkout()).unwrap_or(path).display().to_string()
 }

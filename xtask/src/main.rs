@@ -59,7 +59,8 @@ Parts of the test, which also run alone:
   doc                  run the examples in doc comments and build the documentation
   count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
                        they grew by more than 5 %. --keep records the new counts
-  codegen [--check]    write the generated pages of docs/reference, or list those that are stale
+  codegen [--check]    write the generated pages of docs/reference and the code in ARCHITECTURE.md,
+                       or list the pages that are stale
   tidy                 check the rules no compiler knows: dependencies between crates and between
                        the modules of each crate, licenses, length of files
 
