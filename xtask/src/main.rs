@@ -13,8 +13,7 @@ mod codegen;
 mod rooms;
 mod tidy;
 mod bench;
-mod attack;
-mod chaos;
+mod programs;
 mod conformance;
 mod count;
 mod contracts;
@@ -94,8 +93,8 @@ fn main() -> ExitCode {
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
         Some("count") => count::count(flag("--keep")),
-        Some("chaos") => chaos::from_words(&words[1..]),
-        Some("attack") => attack::from_words(&words[1..]),
+        Some("chaos") => programs::chaos(&words[1..]),
+        Some("attack") => programs::attack(&words[1..]),
         Some("fuzz") => fuzz::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
         // The suite starts this command, with the address of its server.

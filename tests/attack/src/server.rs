@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use toolgate_test_support::tools;
 
 use super::stage::Stage;
-use crate::shell::tools;
 
 /// How long a server may take to listen, on a machine that does much else.
 const START: Duration = Duration::from_secs(20);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::chance::Chance;
-use super::{ChaosOptions, built, kept, left};
+use super::{ChaosOptions, kept, left};
 use load::Load;
 use stage::Stage;
 
@@ -59,7 +59,7 @@ fn count(of: &AtomicUsize) {
 
 /// Does so for `lasting`, says what came of it in a line, and fails if that is bad.
 pub(super) fn soak(wanted: &ChaosOptions, lasting: Duration) -> anyhow::Result<()> {
-    let toolgate = built(&wanted.server)?;
+    let toolgate = wanted.server()?;
     let stage = Stage::set(&toolgate, wanted.seed)?;
     eprintln!("{} s with --seed {}, in {}", lasting.as_secs(), wanted.seed, stage.folder.display());
     let tally = Tally::default();

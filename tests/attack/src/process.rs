@@ -10,33 +10,56 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::case::Case;
+use super::jobs::{Job, all_cases, forms};
 use super::oracle::LATE;
 use super::play::{Play, Verdict};
 use super::spoken::Way;
-use super::{Job, PLAY, all_cases, forms, seals};
+use super::{PLAY, seals};
 
 /// How long one play may take.
 const PATIENCE: Duration = Duration::from_secs(150);
 
+/// The programs of a run.
+#[derive(Debug)]
+pub(super) struct Programs {
+    /// The program that plays a case: this one.
+    pub(super) attack: PathBuf,
+    /// The server that is attacked.
+    pub(super) toolgate: PathBuf,
+}
+
+/// The folder in memory that belongs to the folder `base` of a run.
+fn in_memory(base: &Path) -> PathBuf {
+    Path::new("/dev/shm").join(base.file_name().unwrap_or_default())
+}
+
+/// Removes the folders of a run.
+pub(super) fn remove(base: &Path) -> anyhow::Result<()> {
+    _ = std::fs::remove_dir_all(in_memory(base));
+    std::fs::remove_dir_all(base).context("what was made cannot be removed")
+}
+
 /// Where a case has room: what makes many or large files makes them in memory, where that may be.
 fn room(case: &Case, base: &Path) -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let name = base.file_name().unwrap_or_default();
-    if matches!(case.id.as_str(), "R03" | "R12")
-        && std::fs::create_dir_all(memory.join(name)).is_ok()
-    {
-        return memory.join(name);
+    let memory = in_memory(base);
+    if matches!(case.id.as_str(), "R03" | "R12") && std::fs::create_dir_all(&memory).is_ok() {
+        return memory;
     }
     base.to_owned()
 }
 
 /// Plays one in a process of its own.
-pub(super) fn played(case: &Case, job: &Job, binary: &Path, base: &Path, keep: bool) -> Verdict {
+pub(super) fn played(
+    case: &Case,
+    job: &Job,
+    programs: &Programs,
+    base: &Path,
+    keep: bool,
+) -> Verdict {
     let name = format!("{}-{}-{}", case.id, job.form, job.way.name().replace(' ', "-"));
-    let own = base.join("attack");
     let base = room(case, base).join(name);
     let play = || {
-        let verdict = in_process(&own, case, job, binary, &base);
+        let verdict = in_process(programs, case, job, &base);
         if !keep {
             _ = std::fs::remove_dir_all(&base);
         }
@@ -56,16 +79,10 @@ pub(super) fn played(case: &Case, job: &Job, binary: &Path, base: &Path, keep: b
     again
 }
 
-fn in_process(
-    own: &Path,
-    case: &Case,
-    job: &Job,
-    binary: &Path,
-    base: &Path,
-) -> anyhow::Result<Verdict> {
-    let mut child = Command::new(own)
-        .args(["attack", PLAY, &case.id, &job.form.to_string(), &job.way.name()])
-        .args([binary, base])
+fn in_process(programs: &Programs, case: &Case, job: &Job, base: &Path) -> anyhow::Result<Verdict> {
+    let mut child = Command::new(&programs.attack)
+        .args([PLAY, &case.id, &job.form.to_string(), &job.way.name()])
+        .args([&programs.toolgate, base])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())

@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use super::chance::Chance;
 
-/// The word after `chaos` that makes this the program of a job.
+/// The word that makes this the program of a job.
 pub(super) const WORD: &str = "job";
 /// The variable that tells the program the seed.
 pub(super) const SEED: &str = "CHAOS_SEED";

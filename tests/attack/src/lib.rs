@@ -3,6 +3,12 @@
 //! Each case is played by every dialect over every transport that has its tool, each time by the
 //! real binary in a folder of its own. A play is a process of its own, to which whatever the
 //! server leaves behind falls.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test program, which owns the folders it runs in and talks to a person"
+)]
 
 mod case;
 mod names;
@@ -28,23 +34,25 @@ mod web;
 mod oracle;
 mod seals;
 mod process;
+mod offers;
+mod jobs;
 mod table;
 #[cfg(test)]
 mod oracle_tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use serde_json::Value;
+use toolgate_test_support::{copy_of_this, toolgate_beside};
 
-use crate::shell::{build, cargo, checkout, copy_of_this, run};
 use case::Case;
-use names::Form;
+use jobs::{Job, all_cases, forms};
 use play::Verdict;
+use process::Programs;
 use spoken::{Over, WAYS, Way};
 
 /// The word by which a play is a process.
@@ -59,21 +67,16 @@ struct AttackOptions {
     dialects: Vec<String>,
     binary: Option<PathBuf>,
     keep: bool,
-    release: bool,
     /// Says each play, not each case.
     verbose: bool,
 }
 
-/// One play to be made.
-#[derive(Debug, Clone)]
-struct Job {
-    case: usize,
-    form: usize,
-    way: Way,
-}
-
-/// Does what `words` say; or is one play.
-pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+/// Runs the attacks that `words` select; or one play, if they are those of a play.
+///
+/// # Errors
+///
+/// If `words` are not understood, the server does not hold, or a folder cannot be written.
+pub fn from_words(words: &[String]) -> anyhow::Result<()> {
     match words {
         [first, rest @ ..] if first == PLAY => process::one(rest),
         words => hold(&AttackOptions::read(words)?),
@@ -83,27 +86,23 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 /// Plays what is wanted; fails if anything is broken.
 fn hold(wanted: &AttackOptions) -> anyhow::Result<()> {
     let cases = cases_wanted(wanted)?;
-    let binary = built(wanted)?;
+    let binary = match &wanted.binary {
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        None => toolgate_beside(&std::env::current_exe()?)?,
+    };
     let begun = Instant::now();
     let base = std::env::temp_dir().join(format!("toolgate-attack-{}", std::process::id()));
     std::fs::create_dir_all(&base)?;
     // Copies: others build while this runs.
-    let own = base.join("attack");
-    copy_of_this(&own)?;
-    let binary = {
-        let copy = base.join("toolgate");
-        std::fs::copy(&binary, &copy).with_context(|| binary.display().to_string())?;
-        copy
-    };
-    let verdicts = play_all(wanted, &cases, &binary, &base);
+    let programs = Programs { attack: base.join("attack"), toolgate: base.join("toolgate") };
+    copy_of_this(&programs.attack)?;
+    std::fs::copy(&binary, &programs.toolgate).with_context(|| binary.display().to_string())?;
+    let verdicts = play_all(wanted, &cases, &programs, &base);
     let outcome = verdicts.map(|verdicts| table::told(wanted, &cases, &verdicts));
     if wanted.keep {
         eprintln!("everything is kept in {}", base.display());
     } else {
-        std::fs::remove_dir_all(&base).context("cannot remove the folder of the run")?;
-        _ = std::fs::remove_dir_all(
-            Path::new("/dev/shm").join(base.file_name().unwrap_or_default()),
-        );
+        process::remove(&base)?;
     }
     eprintln!("{:.0} s", begun.elapsed().as_secs_f64());
     ensure!(outcome? == 0, "attacks succeeded");
@@ -121,28 +120,14 @@ impl AttackOptions {
                 "--dialect" => wanted.dialects.push(value()?.clone()),
                 "--bin" => wanted.binary = Some(value()?.into()),
                 "--keep" => wanted.keep = true,
-                "--release" => wanted.release = true,
                 "--verbose" => wanted.verbose = true,
                 other => bail!(
-                    "unknown option `{other}`; the options are --case ID, --dialect NAME, --bin FILE, --keep, \
-                     --release, --verbose"
+                    "unknown option `{other}`; the options are --case ID, --dialect NAME, --bin FILE, --keep, --verbose"
                 ),
             }
         }
         Ok(wanted)
     }
-}
-
-/// Every case of both files.
-fn all_cases() -> anyhow::Result<Vec<Case>> {
-    let folder = checkout().join("tests/attacks");
-    let mut cases = case::load(&folder.join("attacks.jsonl"), false)?;
-    cases.extend(case::load(&folder.join("more.jsonl"), true)?);
-    let mut ids = BTreeSet::new();
-    for case in &cases {
-        ensure!(ids.insert(&case.id), "there are two cases {}", case.id);
-    }
-    Ok(cases)
 }
 
 fn cases_wanted(wanted: &AttackOptions) -> anyhow::Result<Vec<Case>> {
@@ -157,112 +142,24 @@ fn cases_wanted(wanted: &AttackOptions) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn built(wanted: &AttackOptions) -> anyhow::Result<PathBuf> {
-    if let Some(binary) = &wanted.binary {
-        return binary.canonicalize().with_context(|| binary.display().to_string());
-    }
-    if wanted.release {
-        run(&cargo(), &["build", "--locked", "--package", "toolgate", "--release"])?;
-        return Ok(checkout().join("target/release/toolgate"));
-    }
-    build()?;
-    Ok(checkout().join("target/debug/toolgate"))
-}
+type Verdicts = BTreeMap<(usize, usize, String), Verdict>;
 
-/// The forms of a case; for what is no call of a tool, one without a tool.
-fn forms(case: &Case) -> Vec<Form> {
-    let forms = names::forms(case);
-    if forms.is_empty() {
-        return vec![Form { tool: String::new(), input: Value::Null, label: String::new() }];
-    }
-    forms
-}
-
-/// What is to be played, and the tools that each way has.
-fn jobs(
+fn play_all(
     wanted: &AttackOptions,
     cases: &[Case],
-    binary: &Path,
+    programs: &Programs,
     base: &Path,
-) -> anyhow::Result<Vec<Job>> {
+) -> anyhow::Result<Verdicts> {
     let fits = |way: &Way| {
         let name = way.name();
         wanted.dialects.is_empty()
             || wanted.dialects.iter().any(|wanted| name.starts_with(wanted.as_str()))
     };
     let ways: Vec<Way> = WAYS.into_iter().filter(fits).collect();
-    let has = tools(binary, base, &ways)?;
-    let mut jobs = Vec::new();
-    for (at, case) in cases.iter().enumerate() {
-        for (form, means) in forms(case).iter().enumerate() {
-            for way in ways.iter().copied() {
-                let able = if means.tool.is_empty() {
-                    cases::is_for(case, way)
-                } else {
-                    (means.tool.starts_with("attack.") || has_tool(&has, way, means))
-                        && !cases::is_not_for(case, way)
-                        && !more::is_enough_elsewhere(means, way)
-                };
-                if able {
-                    jobs.push(Job { case: at, form, way });
-                }
-            }
-        }
-    }
+    let offers = offers::ask_servers(&programs.toolgate, base, &ways)?;
+    let mut jobs = jobs::list(cases, &ways, &offers);
     // The long ones first, or the others wait for them.
     jobs.sort_by_key(|job| !cases::is_long(&cases[job.case].id));
-    Ok(jobs)
-}
-
-fn has_tool(has: &BTreeMap<String, BTreeSet<String>>, way: Way, means: &Form) -> bool {
-    let Some((name, _)) = way.spoken().spell(&means.tool, &means.input) else { return false };
-    has.get(&way.name()).is_some_and(|names| names.contains(&name))
-}
-
-/// The names of the tools by every way, from its own list.
-fn tools(
-    binary: &Path,
-    base: &Path,
-    ways: &[Way],
-) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
-    let mut all = BTreeMap::new();
-    for way in ways.iter().copied() {
-        let stage = stage::Stage::set(base.join(format!("list-{}", way.name().replace(' ', "-"))))?;
-        let schemas = stage.ws.join(setups::SCHEMAS);
-        std::fs::create_dir_all(&schemas)?;
-        std::fs::write(schemas.join("case.schema.json"), "{}")?;
-        let launch = server::Launch::of(binary, &stage);
-        let (mut server, mut client) = client::open(&launch, &stage, way)
-            .with_context(|| format!("cannot start the server to attack, {}", way.name()))?;
-        let mut names: BTreeSet<String> = client
-            .tools()?
-            .iter()
-            .filter_map(|tool| tool["name"].as_str().or_else(|| tool["id"].as_str()))
-            .map(str::to_owned)
-            .collect();
-        if way.dialect == spoken::Dialect::Synesthetic {
-            names = ["validate_asset", "diff_assets"].map(str::to_owned).into();
-        }
-        if way.dialect == spoken::Dialect::Mira {
-            // Two have the contract's name in its list, and the rest have theirs.
-            names.insert("vector/search".to_owned());
-        }
-        client.close();
-        _ = server.stop();
-        all.insert(way.name(), names);
-    }
-    Ok(all)
-}
-
-type Verdicts = BTreeMap<(usize, usize, String), Verdict>;
-
-fn play_all(
-    wanted: &AttackOptions,
-    cases: &[Case],
-    binary: &Path,
-    base: &Path,
-) -> anyhow::Result<Verdicts> {
-    let jobs = jobs(wanted, cases, binary, base)?;
     let total = jobs.len();
     let queue = Mutex::new(VecDeque::from(jobs));
     let verdicts = Mutex::new(BTreeMap::new());
@@ -273,7 +170,7 @@ fn play_all(
                 while let Some(job) = next() {
                     let case = &cases[job.case];
                     let begun = Instant::now();
-                    let verdict = process::played(case, &job, binary, base, wanted.keep);
+                    let verdict = process::played(case, &job, programs, base, wanted.keep);
                     if wanted.verbose {
                         say(case, &job, &verdict, begun.elapsed());
                     }

@@ -3,6 +3,15 @@
 //! The server is the real one, in a folder of its own, over HTTP. What it must keep is looked at
 //! from outside: what its clients were told, what the jobs' own programs wrote down, and what
 //! still runs on this machine.
+//!
+//! `toolgate-chaos [--kills N | --gateway [--minutes N]] [--seed S] [--server FILE]`;
+//! `cargo xtask chaos` builds it and starts it. Without `--server`, it kills the `toolgate` beside it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test program, which owns the folders it runs in and talks to a person"
+)]
 
 mod chance;
 mod work;
@@ -15,11 +24,12 @@ mod left;
 mod gateway;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use toolgate_test_support::toolgate_beside;
 
-use crate::shell::{build, cargo, checkout, run};
 use chance::Chance;
 use server::Stage;
 
@@ -34,17 +44,10 @@ const MINUTES: f64 = 10.0;
 struct ChaosOptions {
     kills: usize,
     seed: u64,
-    server: Which,
+    /// The program that is killed; by default the one beside this.
+    server: Option<PathBuf>,
     /// For how long clients and upstreams of the gateway are killed, instead of the server.
     gateway: Option<Duration>,
-}
-
-/// Which server is killed.
-enum Which {
-    Release,
-    Debug,
-    /// One that was built before.
-    Built(PathBuf),
 }
 
 /// What went wrong, a line each.
@@ -58,16 +61,33 @@ struct Wrong {
     left: Vec<String>,
 }
 
-/// Does what `words` say: `--kills N` or `--gateway` and `--minutes N`, `--seed S`, `--debug` or
+impl ChaosOptions {
+    fn server(&self) -> anyhow::Result<PathBuf> {
+        self.server.clone().map_or_else(|| toolgate_beside(&std::env::current_exe()?), Ok)
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match from_words(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("toolgate-chaos: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what `words` say: `--kills N` or `--gateway` and `--minutes N`, `--seed S`,
 /// `--server FILE`; or is the program of a job.
-pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+fn from_words(words: &[String]) -> anyhow::Result<()> {
     if let [first, rest @ ..] = words
         && first == work::WORD
     {
         return work::run(rest);
     }
     let mut wanted =
-        ChaosOptions { kills: KILLS, seed: chance::seed(), server: Which::Release, gateway: None };
+        ChaosOptions { kills: KILLS, seed: chance::seed(), server: None, gateway: None };
     let mut minutes = MINUTES;
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -77,11 +97,9 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
             "--seed" => wanted.seed = value()?.parse().context("--seed")?,
             "--gateway" => wanted.gateway = Some(Duration::ZERO),
             "--minutes" => minutes = value()?.parse().context("--minutes")?,
-            "--debug" => wanted.server = Which::Debug,
-            "--server" => wanted.server = Which::Built(value()?.into()),
+            "--server" => wanted.server = Some(value()?.into()),
             other => bail!(
-                "unknown option `{other}`; the options are --kills N, --gateway, --minutes N, --seed S, --debug, \
-                 --server FILE"
+                "unknown option `{other}`; the options are --kills N, --gateway, --minutes N, --seed S, --server FILE"
             ),
         }
     }
@@ -94,8 +112,8 @@ fn wreak(wanted: &ChaosOptions) -> anyhow::Result<()> {
     if let Some(lasting) = wanted.gateway {
         return gateway::soak(wanted, lasting);
     }
-    let ChaosOptions { kills, seed, ref server, .. } = *wanted;
-    let toolgate = built(server)?;
+    let ChaosOptions { kills, seed, .. } = *wanted;
+    let toolgate = wanted.server()?;
     let begun = Instant::now();
     let stage = Stage::set(&toolgate, seed)?;
     eprintln!("{kills} kills with --seed {seed}, in {}", stage.folder.display());
@@ -130,24 +148,4 @@ fn wreak(wanted: &ChaosOptions) -> anyhow::Result<()> {
 
 fn kept(folder: &Path) -> String {
     format!("everything is kept in {}", folder.display())
-}
-
-/// The server's file, freshly built.
-fn built(which: &Which) -> anyhow::Result<PathBuf> {
-    match which {
-        Which::Release => {
-            let release = ["build", "--locked", "--package", "toolgate", "--release"];
-            run(&cargo(), &release)?;
-            Ok(checkout().join("target/release/toolgate"))
-        }
-        Which::Debug => {
-            build()?;
-            Ok(debug_server())
-        }
-        Which::Built(file) => Ok(file.clone()),
-    }
-}
-
-fn debug_server() -> PathBuf {
-    checkout().join("target/debug/toolgate")
 }

@@ -9,9 +9,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use toolgate_test_support::copy_of_this;
 
 use super::work::{self, Kind};
-use crate::shell::copy_of_this;
 
 /// The variable by which all that is ours is known.
 pub(super) const MARKER: &str = "CHAOS_MARKER";
@@ -75,7 +75,7 @@ impl Stage {
                 args = { n = "integer!" }
                 artefacts = ["out/{n}.txt"]
             };
-            let argv = ["chaos", work::WORD, "{n}"].map(toml::Value::from);
+            let argv = [work::WORD, "{n}"].map(toml::Value::from);
             table.insert("argv".to_owned(), toml::Value::Array(argv.into()));
             table.insert("program".to_owned(), program.display().to_string().into());
             table.insert("idempotent".to_owned(), kind.is_idempotent().into());

@@ -1,4 +1,4 @@
-//! A line of `tests/attacks/*.jsonl`: what is tried, and what must be so afterwards.
+//! A line of `tests/attack/*.jsonl`: what is tried, and what must be so afterwards.
 
 use std::path::Path;
 

@@ -8,9 +8,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use toolgate_test_support::{checkout, tools};
 
 use super::super::server::{MARKER, Server, complaints};
-use crate::shell::{checkout, tools};
 
 /// The variable by which upstreams are known that may be killed.
 const ROLE: &str = "CHAOS_ROLE";

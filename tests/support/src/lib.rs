@@ -1,0 +1,42 @@
+//! Paths that the attack and chaos programs share: the checkout, its tools and the built server.
+#![allow(clippy::disallowed_methods, reason = "test programs, which own the folders they run in")]
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+/// Returns the root of the checkout that this was built from.
+pub fn checkout() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Returns the folder into which `cargo xtask setup` installs programs.
+pub fn tools() -> PathBuf {
+    checkout().join(".tools")
+}
+
+/// Returns the `toolgate` in the folder of `program`, which is where cargo puts both.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn toolgate_beside(program: &Path) -> anyhow::Result<PathBuf> {
+    let toolgate = program.with_file_name("toolgate");
+    ensure!(
+        toolgate.is_file(),
+        "{} is missing; `cargo build --workspace --profile test --bins` builds it",
+        toolgate.display()
+    );
+    Ok(toolgate)
+}
+
+/// Copies the running program to `to`. A build may have replaced its file since it started.
+///
+/// # Errors
+///
+/// If `to` cannot be written.
+pub fn copy_of_this(to: &Path) -> anyhow::Result<()> {
+    std::fs::copy("/proc/self/exe", to).with_context(|| to.display().to_string())?;
+    Ok(())
+}
