@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use toolgate::assembly::wiring::{self, ServedWorkspace};
-use toolgate::config::{self, Config, EffectsMax, LoadedConfig, trust};
+use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
 use toolgate_contract::WatchGuard;
 
 const EXAMPLES: &str = "\
@@ -165,11 +165,11 @@ impl FolderArgs {
         if self.config.is_some() || file.symlink_metadata().is_err() {
             return self.load(root);
         }
-        let text = trust::read_settings_text(&file)
+        let text = config::trust::read_settings_text(&file)
             .with_context(|| format!("cannot read the configuration {}", file.display()))?;
         let loaded = self.load_file(root, Some(&file))?;
-        if let Some(first) = trust::owner_settings(&text).first()
-            && !trust::is_trusted(&file, &text)
+        if let Some(first) = config::trust::owner_settings(&text).first()
+            && !config::trust::is_trusted(&file, &text)
         {
             complain(&format!(
                 "{} is not trusted yet, and the server refuses it: `{}` in line {} does more than \

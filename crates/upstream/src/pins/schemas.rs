@@ -123,7 +123,7 @@ impl SchemaComparison<'_> {
                 self.add(DifferenceClass::Cosmetic, at, "changed");
             }
             _ if SCHEMA_MAP_KEYWORDS.contains(&keyword) => {
-                self.compare_named(at, keyword, was, is, depth)
+                self.compare_named(at, keyword, was, is, depth);
             }
             "required" => self.compare_required(at, was, is),
             "type" => self.compare_choices(at, allowed_types(was), allowed_types(is)),
@@ -236,7 +236,7 @@ impl SchemaComparison<'_> {
         match (was, is) {
             (Value::Bool(false), _) => self.add_looser(at, "other properties are allowed now"),
             (_, Value::Bool(false)) => {
-                self.add_stricter(at, "other properties are not allowed any more")
+                self.add_stricter(at, "other properties are not allowed any more");
             }
             _ => self.compare_schemas(at, was, is, depth + 1),
         }
