@@ -1,6 +1,6 @@
 //! Runs programs in the checkout and says which.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -41,6 +41,12 @@ pub(crate) fn tools() -> PathBuf {
 /// The cargo that runs this.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// Copies the program that this is: who builds while it runs may have removed its file, not what runs.
+pub(crate) fn copy_of_this(to: &Path) -> anyhow::Result<()> {
+    std::fs::copy("/proc/self/exe", to).with_context(|| to.display().to_string())?;
+    Ok(())
 }
 
 /// `program`, without what cargo tells this one of itself: a cargo that is told the same takes it

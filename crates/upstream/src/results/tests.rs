@@ -63,7 +63,7 @@ async fn stored(results: &ResultStore, uri: &str) -> ResourceContents {
 
 /// Reads the text that is stored for Ann at `uri`, with its media type.
 async fn text(results: &ResultStore, uri: &str) -> (String, String) {
-    let ResourceContents { media_type, held, .. } = kept(results, uri).await;
+    let ResourceContents { media_type, held, .. } = stored(results, uri).await;
     let ResourceData::Text(text) = held else { panic!("{held:?}") };
     (text, media_type.expect("a type"))
 }
