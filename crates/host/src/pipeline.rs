@@ -32,7 +32,9 @@ use crate::catalog::CatalogEntry;
 use crate::limits::CallSlot;
 use crate::pipeline::answer_timeout::AnswerClock;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::recording::{CallAccount, OpenCall, open_record, record_refusal};
+use crate::pipeline::recording::{
+    CallAccount, close_record, open_record, record_refusal, redact_outcome,
+};
 use crate::pipeline::subject::{Admission, RecordedSubject, Subject};
 use crate::pipeline::tool_subjects::{JobStart, ToolRun};
 use crate::policy::CallPermit;
@@ -41,16 +43,12 @@ use crate::secrets::RedactionGuard;
 /// Runs the tool of `call` to its end and leaves exactly one record.
 ///
 /// A job passes the `slot` that it waited for before it began.
-pub(crate) async fn run_call(
+pub(crate) fn run_call(
     gate: &Gate,
     call: &mut ToolCall,
     slot: Option<CallSlot>,
-) -> Result<ToolOutput, CallError> {
-    if !gate.catalog.is_settled(&call.tool) {
-        // Boxed to keep the future of every call small.
-        Box::pin(gate.catalog.wait_for_listings(Some(&call.tool))).await;
-    }
-    run_recorded(gate, call, ToolRun { slot }).await
+) -> impl Future<Output = Result<ToolOutput, CallError>> {
+    run_recorded(gate, call, ToolRun { slot })
 }
 
 // region: gate
@@ -60,13 +58,20 @@ pub(crate) async fn run_recorded<S: RecordedSubject>(
     call: &mut ToolCall,
     subject: S,
 ) -> Result<S::Output, CallError> {
+    if let Some(listing) = subject.pending_listing(gate, call) {
+        listing.await;
+    }
     let mut record = open_record(gate, call).await?;
     subject.note_input(&mut record);
     let account = CallAccount::for_call(gate, call);
     let secrets = subject.input_secrets(gate, call);
     let trace = subject.begin_trace(gate, call);
-    let outcome = catch_panic(pass_gate(gate, call, subject, &trace)).await;
-    OpenCall { record, account, secrets, trace }.close(gate, outcome, S::ending).await
+    let mut outcome = catch_panic(pass_gate(gate, call, subject, &trace)).await;
+    redact_outcome(gate, &secrets, &mut outcome);
+    if let Some(number) = close_record(gate, record, trace, &account, &mut outcome, S::ending) {
+        gate.audit.wait_until_stored(number).await?;
+    }
+    outcome
 }
 
 /// Takes `subject` through every step. A step that is missing here is missing for every subject.

@@ -3,7 +3,7 @@
 use toolgate_contract::{CallEnding, CallError, Caller, ToolCall};
 
 use crate::Gate;
-use crate::audit::{ByteSize, OpenRecord};
+use crate::audit::{ByteSize, OpenRecord, RecordNumber};
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_subjects::tool_target;
 use crate::secrets::{CallSecrets, Redactable};
@@ -71,41 +71,44 @@ impl CallAccount {
     }
 }
 
-/// A recorded call that has not ended.
-pub(super) struct OpenCall<'g> {
-    pub(super) record: OpenRecord<'g>,
-    pub(super) account: CallAccount,
-    pub(super) secrets: CallSecrets,
-    pub(super) trace: CallTrace,
+/// Redacts secrets from `outcome`. `secrets` are those that the input names.
+pub(super) fn redact_outcome<T: Redactable>(
+    gate: &Gate,
+    secrets: &CallSecrets,
+    outcome: &mut Result<T, CallError>,
+) {
+    match outcome {
+        Ok(output) => gate.secrets.redact_value(output),
+        Err(error) => *error = gate.secrets.redact_error(secrets, error.clone()),
+    }
 }
 
-impl OpenCall<'_> {
-    /// Redacts secrets from `outcome`, closes the record and returns the outcome.
-    pub(super) async fn close<T: Redactable + ByteSize>(
-        self,
-        gate: &Gate,
-        outcome: Result<T, CallError>,
-        ending: impl Fn(&T) -> CallEnding,
-    ) -> Result<T, CallError> {
-        let Self { mut record, account, secrets, trace } = self;
-        let mut outcome = outcome.map_err(|error| gate.secrets.redact_error(&secrets, error));
-        if let Ok(output) = &mut outcome {
-            gate.secrets.redact_value(output);
-            record.note_output(output);
-        }
-        account.count_bytes(gate, outcome.as_ref().ok());
-        if let Err(error) = &outcome
-            && !trace.is_admitted()
-            && let Err(limited) = account.count_refusal(gate, error)
-        {
-            trace.finish_unrecorded(record, &limited);
-            return Err(limited);
-        }
-        let record = if outcome.is_err() { record.redact_tool(&gate.secrets) } else { record };
-        let number = trace.finish(record, outcome.as_ref().map(ending));
-        gate.audit.wait_until_stored(number).await?;
-        outcome
+/// Closes the record of a call, and counts its bytes and its refusal.
+///
+/// Returns the number of the record. If the refusal must leave no record, `outcome` becomes the
+/// error to send, and the result is `None`.
+pub(super) fn close_record<T: ByteSize>(
+    gate: &Gate,
+    mut record: OpenRecord<'_>,
+    trace: CallTrace,
+    account: &CallAccount,
+    outcome: &mut Result<T, CallError>,
+    ending: impl Fn(&T) -> CallEnding,
+) -> Option<RecordNumber> {
+    if let Ok(output) = outcome {
+        record.note_output(output);
     }
+    account.count_bytes(gate, outcome.as_ref().ok());
+    if let Err(error) = outcome
+        && !trace.is_admitted()
+        && let Err(limited) = account.count_refusal(gate, error)
+    {
+        trace.finish_unrecorded(record, &limited);
+        *error = limited;
+        return None;
+    }
+    let record = if outcome.is_err() { record.redact_tool(&gate.secrets) } else { record };
+    Some(trace.finish(record, outcome.as_ref().map(ending)))
 }
 
 /// Records the refusal of `call` with `error`, and returns the error to send.

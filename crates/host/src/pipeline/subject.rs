@@ -75,6 +75,15 @@ pub(crate) trait Subject: Send {
 
 /// A subject that always leaves an audit record.
 pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
+    /// Returns a wait for listings that may add the target, if there is one. It is bounded.
+    fn pending_listing<'a>(
+        &self,
+        _gate: &'a Gate,
+        _call: &'a ToolCall,
+    ) -> Option<BoxFuture<'a, ()>> {
+        None
+    }
+
     /// Notes the input in the record, unless it is the input of the call, which is noted already.
     fn note_input(&self, _record: &mut OpenRecord<'_>) {}
 

@@ -96,6 +96,13 @@ impl Subject for ToolRun {
 }
 
 impl RecordedSubject for ToolRun {
+    fn pending_listing<'a>(&self, gate: &'a Gate, call: &'a ToolCall) -> Option<BoxFuture<'a, ()>> {
+        if gate.catalog.is_settled(&call.tool) {
+            return None;
+        }
+        Some(Box::pin(gate.catalog.wait_for_listings(Some(&call.tool))))
+    }
+
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets {
         gate.secrets.call_secrets(&call.input)
     }
