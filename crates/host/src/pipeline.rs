@@ -48,7 +48,7 @@ pub(crate) fn run_call(
     call: &mut ToolCall,
     slot: Option<CallSlot>,
 ) -> impl Future<Output = Result<ToolOutput, CallError>> {
-    run_recorded(gate, call, ToolRun { slot })
+    run_recorded(gate, call, ToolRun { slot: slot.map(Box::new) })
 }
 
 // region: gate

@@ -136,7 +136,7 @@ pub(crate) enum SubjectLimit<'t> {
     /// The start of a job, which counts as a call. The job waits for its slot later.
     JobStart(&'t ToolSpec),
     /// The run of a job, which has counted already, and its slot.
-    JobRun(CallSlot),
+    JobRun(Box<CallSlot>),
     /// A look, which neither counts nor takes a slot.
     Look,
 }
@@ -174,7 +174,7 @@ impl SubjectLimit<'_> {
                 limits.count_call(caller, spec)?;
                 None
             }
-            Self::JobRun(slot) => Some(slot),
+            Self::JobRun(slot) => Some(*slot),
             Self::Look => None,
         };
         Ok(Admission { slot })

@@ -19,8 +19,10 @@ use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
 
 /// A run of the call's tool, with the slot that a job waited for.
+///
+/// The slot is boxed, because only jobs have one, and every call would reserve space for it.
 pub(super) struct ToolRun {
-    pub(super) slot: Option<CallSlot>,
+    pub(super) slot: Option<Box<CallSlot>>,
 }
 
 impl Subject for ToolRun {
