@@ -47,7 +47,7 @@ macro_rules! tool {
 }
 
 tool!(Sound, "odd.sound", _ctx => Ok(Number { number: 1 }));
-tool!(Panics, "odd.panics", _ctx => panic!("a bug in the tool"));
+tool!(Panics, "odd.panics", _ctx => panic!("a detail of the tool's code"));
 tool!(Lies, "odd.lies", _ctx => Ok(Number { number: 11 }));
 tool!(Deaf, "odd.deaf", _ctx => {
     std::future::pending::<()>().await;
@@ -145,7 +145,7 @@ async fn a_panic_fails_its_call_and_the_next_call_succeeds() {
     served.call(1, "odd_panics").await;
     let answer = served.answer().await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    assert!(!answer.to_string().contains("a bug in the tool"), "{answer}");
+    assert!(!answer.to_string().contains("a detail"), "{answer}");
     served.call(2, "odd_sound").await;
     assert_eq!(served.answer().await["result"]["structuredContent"]["number"], 1);
     assert_eq!(served.outcomes().await, ["failed", "ok"]);
