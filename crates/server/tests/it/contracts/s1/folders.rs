@@ -17,7 +17,7 @@ const INVALID_SCHEMAS: [(&str, &str); 10] = [
     ("nothing.here.input.schema.json", "is not usable"),
     ("envelope.schema.json", "describes no envelope"),
     ("files.list.input.schema.json", "is not usable"),
-    ("files.info.input.schema.json", "more than 1048576 bytes"),
+    ("files.info.input.schema.json", "larger than 1048576 bytes"),
     ("files.tree.input.schema.json", "leads out of the workspace"),
     ("files.find.input.schema.json", "regular file"),
     ("files.hash.input.schema.json", "a directory, not a file"),
@@ -51,7 +51,7 @@ fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
     for (name, reason) in INVALID_SCHEMAS {
         let line = log.lines().find(|line| line.contains(&format!("{TOOLS}/{name}")));
         let line = line.unwrap_or_else(|| panic!("{name} is not named: {log}"));
-        assert!(line.contains(reason) && line.contains("left out"), "{reason}: {line}");
+        assert!(line.contains(reason) && line.contains("ignored"), "{reason}: {line}");
     }
     // A link to a folder outside is not followed.
     let elsewhere = tempfile::TempDir::new().unwrap();
@@ -62,7 +62,7 @@ fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
     symlink(elsewhere.path(), workspace.path("apps/mcp_server/schemas")).unwrap();
     let served = Launch::over(&workspace).served();
     called(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
-    assert!(served.log().contains("the schemas in apps/mcp_server/schemas are left out"));
+    assert!(served.log().contains("the schemas in apps/mcp_server/schemas are ignored"));
 }
 
 #[test]
