@@ -102,7 +102,7 @@ fn an_unknown_conversation_is_not_found() {
         let post = Post::mcp(&legacy(1, "ping", json!({}))).to(target);
         let response = served.send(&post);
         assert_eq!(response.status, 404, "{target}");
-        assert!(response.text().contains("`GET /sse` begins one"), "{response:?}");
+        assert!(response.text().contains("start one with `GET /sse`"), "{response:?}");
     }
 }
 

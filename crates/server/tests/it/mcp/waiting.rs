@@ -61,7 +61,7 @@ fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
             stdio.send(&accept(&received));
             asked += 1;
         } else {
-            assert!(refusal(&received).contains("are open with this client"), "{received}");
+            assert!(refusal(&received).contains("open questions for this client"), "{received}");
             refused += 1;
         }
     }
