@@ -139,5 +139,5 @@ fn a_declared_command_replaces_a_built_in_tool_only_if_it_says_so() {
     let served = Launch::over(&workspace).served();
     let result = served.result("tools/call", json!({ "name": "search-semantic" }));
     assert_eq!(result["stdout"], "ours\n", "{result}");
-    assert!(served.log().contains("takes the place of the tool `search.semantic`"));
+    assert!(served.log().contains("replaces the tool `search.semantic`"));
 }
