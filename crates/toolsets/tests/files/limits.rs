@@ -55,7 +55,7 @@ async fn a_full_disk_changes_nothing_and_leaves_no_files() {
         ("files.edit", json!({ "path": "f", "edits": edits }), "f"),
     ] {
         let failed = space.fails(tool, input).await;
-        assert_eq!(failed.message, format!("the disk is full; `{path}` is as it was"));
+        assert_eq!(failed.message, format!("the disk is full; `{path}` is unchanged"));
         assert_eq!(names(), ["f", "source"]);
     }
     space.ok("files.copy", json!({ "source": "source", "destination": "second" })).await;

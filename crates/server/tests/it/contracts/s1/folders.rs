@@ -85,7 +85,7 @@ fn s1_24_an_invalid_schema_in_a_configured_folder_stops_the_server_at_start() {
         let output = run_with(workspace.root(), &["check-config"], &env);
         assert_eq!(output.status.code(), Some(2), "{folder}: {}", stdout(&output));
         let error = stderr(&output);
-        assert!(error.contains("`envelope.schemas` names") && error.contains(folder), "{error}");
+        assert!(error.contains("`envelope.schemas` is") && error.contains(folder), "{error}");
     }
 }
 
