@@ -6,8 +6,8 @@
 mod schema_errors;
 mod schemas;
 mod header_params;
-mod catalog;
 mod policy;
+mod catalog;
 mod gauges;
 mod limits;
 mod secrets;

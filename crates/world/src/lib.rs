@@ -9,8 +9,8 @@ pub mod sandbox;
 pub mod processes;
 pub mod watch;
 pub mod folder_signal;
-pub mod fetch;
 pub mod dial;
+pub mod fetch;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 

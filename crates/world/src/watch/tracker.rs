@@ -42,7 +42,7 @@ pub struct FileTracker {
 /// Changes since the last query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileChanges {
-    /// Anything may have changed: [read everything](Tracker::look_through) again.
+    /// Anything may have changed: [read everything](FileTracker::rescan) again.
     Everything,
     /// The changed names by folder.
     Entries(BTreeMap<PathBuf, BTreeSet<OsString>>),
