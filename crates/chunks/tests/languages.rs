@@ -1,5 +1,7 @@
-//! What chunks a file is cut into, a file of `tests/languages` a language: a path, a text, and
-//! below a line `==== chunks` what is expected, as `lines kind names | within | head | doc`.
+//! Cuts one file of each language into chunks.
+//!
+//! Each file in `tests/languages` has a path, a text, and below a line `==== chunks` the expected
+//! chunks, as `lines kind names | within | head | doc`.
 
 use toolgate_chunks::{TextChunk, chunks};
 

@@ -12,7 +12,7 @@ use toolgate_embed::{EmbeddingModel, ModelFolder};
 
 use model::{As, PIECES, config, model, tokenizer, weights, write};
 
-/// What is content of a model after `change`.
+/// Checks the error of opening a model folder after `change`.
 #[track_caller]
 fn check(change: impl FnOnce(&Path), expected: &str) {
     let folder = model();

@@ -1,5 +1,5 @@
-//! The same malformed bytes sent to every dialect and transport: each refuses them in its own form
-//! and serves the next message.
+//! Every dialect and transport refuses malformed bytes in its own form and serves the next
+//! message.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Connection, Launch, Post, Served, Socket, Stdio, Workspace, wait_for};
 
-/// How the bytes are malformed.
+/// A fault in the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// Not JSON.

@@ -1,4 +1,4 @@
-//! The same frames over HTTP.
+//! Synesthetic frames over HTTP, answered as over standard input and output.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Which tools exist, and how they are listed.
+//! The list of workstation tools.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! How long a call may take, what runs at the same time, and how it is cancelled.
+//! Time limits, concurrency and cancellation of workstation calls.
 
 use std::thread;
 use std::time::{Duration, Instant};

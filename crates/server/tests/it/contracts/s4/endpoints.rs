@@ -1,4 +1,4 @@
-//! Where Zyra is served: paths with and without `/v1`, its switch, its port, a dedicated listener,
+//! Endpoints of Zyra: paths with and without `/v1`, its switch, its port, a dedicated listener,
 //! and a client like that in Zyra's documentation.
 
 use std::path::Path;
