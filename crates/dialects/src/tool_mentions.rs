@@ -3,7 +3,8 @@
 //! Errors of the host contain ids in backquotes, as in "`files.read` is called too often". Texts of
 //! tools contain MCP's names, as in "stage files with git_add first".
 
-/// The ids of the server's own tools.
+/// The ids of the server's own tools. Tools are in crates that dialects do not see; a test compares
+/// this list with the reference, which follows from the tools.
 const OWN_TOOLS: [&str; 55] = [
     "assets.diff_assets",
     "assets.get_example",
@@ -133,6 +134,15 @@ mod tests {
 
     fn renamed(text: &str, called: Option<&str>) -> String {
         rename_tools(text, called, |id| Some(id.replace('.', "/")))
+    }
+
+    #[test]
+    fn every_tool_of_the_reference_is_known() {
+        let reference = include_str!("../../../docs/reference/tools.md");
+        let ids = || reference.lines().filter_map(|line| line.strip_prefix("## "));
+        assert!(ids().count() > 40);
+        let unknown: Vec<_> = ids().filter(|id| !is_own_tool(id)).collect();
+        assert!(unknown.is_empty(), "add to OWN_TOOLS: {unknown:?}");
     }
 
     #[test]
