@@ -11,6 +11,7 @@ mod setup;
 mod test;
 mod codegen;
 mod rooms;
+mod architecture;
 mod site;
 mod tidy;
 mod bench;
@@ -63,7 +64,8 @@ Parts of the test, which also run alone:
   codegen [--check]    write the generated pages of docs/reference and the code in ARCHITECTURE.md,
                        or list the pages that are stale
   tidy                 check the rules no compiler knows: dependencies between crates and between
-                       the modules of each crate, licenses, length of files
+                       the modules of each crate, licenses, length of files, and the files
+                       and names in ARCHITECTURE.md
 
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]

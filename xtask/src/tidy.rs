@@ -67,6 +67,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     wrong.extend(licences(&metadata)?);
     wrong.extend(files()?);
     wrong.extend(crate::rooms::check()?);
+    wrong.extend(crate::architecture::check()?);
     wrong.extend(readability()?);
     wrong.extend(what_cargo_run_runs(&metadata));
     if !wrong.is_empty() {
