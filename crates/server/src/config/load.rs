@@ -19,7 +19,7 @@ use crate::owned_files::{self, LinkPolicy};
 use super::setting::{ENV_PREFIX, SettingSpec, settings};
 use super::{
     Config, RateLimitEntry, SETTINGS_FILE_NAME, ServerSection, contracts, key_file, keys, oauth,
-    trust,
+    proxies, trust,
 };
 
 /// Largest settings file, in bytes.
@@ -255,6 +255,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     keys::check(config)?;
     key_file::path(server)?;
+    proxies::check(server)?;
     oauth::check(config)?;
     check_tls(server)?;
     for RateLimitEntry { tools, calls, in_ms, burst } in &limits.rate {
