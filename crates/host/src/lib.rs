@@ -455,7 +455,7 @@ impl Host {
     ) -> Result<PolicyExplanation, CallError> {
         let entry = self.gate.catalog.snapshot().find(tool, |_| true)?;
         let input = entry.tool().normalize_input(input);
-        pipeline::validate::check_input(&entry, &input)?;
+        let input = pipeline::validate::check_input(&entry, input)?;
         Ok(self.gate.policy.explain(caller, entry.spec(), &input))
     }
 

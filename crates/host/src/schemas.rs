@@ -3,6 +3,7 @@
 //! A tool's own schemas are compiled at its first call, since most tools are never called.
 
 mod cost;
+mod repair;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -373,6 +374,14 @@ impl SchemaChecker {
         problems.collect()
     }
 
+    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or `None`
+    /// if that changes nothing.
+    fn repair(&self, value: &Value) -> Option<Value> {
+        let (_, compiled) = self.compile().ok()?;
+        let CompiledValidator { validator, size } = &**compiled;
+        size.can_locate_errors(value).then(|| repair::repair(validator, value))?
+    }
+
     /// Returns the schema.
     pub fn schema(&self) -> &Value {
         &self.schema
@@ -433,6 +442,17 @@ impl ToolIoValidators {
     /// Returns the problems of `input` as the tool's arguments.
     pub fn argument_problems(&self, input: &Value) -> Vec<ValidationProblem> {
         first_problems(&self.input, input)
+    }
+
+    /// Returns `input` as valid arguments, if it is valid with other forms of `null`, numbers and
+    /// booleans.
+    pub(crate) fn repaired_arguments(&self, input: &Value) -> Option<Value> {
+        let repair = |input: Option<Value>, checker: &SchemaChecker| {
+            let repaired = input.as_ref().and_then(|input| checker.repair(input));
+            repaired.or(input)
+        };
+        let repaired = self.input.iter().fold(Some(input.clone()), repair)?;
+        self.argument_problems(&repaired).is_empty().then_some(repaired)
     }
 
     /// Returns the problems of `output` as the tool's result, by its own schemas only.

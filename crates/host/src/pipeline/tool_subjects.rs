@@ -178,8 +178,7 @@ fn validated_input(
 ) -> Result<Value, CallError> {
     let input = entry.tool().normalize_input(input);
     validate::check_header_params(entry, &input, call.metadata.header_params.as_deref())?;
-    validate::check_input(entry, &input)?;
-    Ok(input)
+    validate::check_input(entry, input)
 }
 
 /// Returns the rules of a subject that calls the tool `entry`.
