@@ -318,6 +318,10 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn envelope_data(&self, answer: &HostAnswer) -> Value {
         envelope_data::answer_data(answer)
     }
+    /// Returns `error` with the dialect's names of tools, for an envelope; by default unchanged.
+    fn envelope_error(&self, error: CallError) -> CallError {
+        error
+    }
     /// Encodes the answer with its envelope. Called if [`PendingRequest::origin`] is set.
     fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
