@@ -375,11 +375,26 @@ fn workspace_tools(
         library.resources.push(skills.clone());
         library.skills.push(skills);
     }
-    if let Some(assets) = assets::AssetSnapshot::open(&root, &config.assets)? {
+    if let Some(assets) = open_assets(&root, &config.assets)? {
         tools.extend(assets::tools(&assets, &config.assets, &HttpFetcher::default()));
         library.resources.extend(assets::AssetSource::new(&assets).map(|source| source as _));
     }
     Ok(WorkspaceTools { tools: merge_declared(tools, declared, &programs)?, library })
+}
+
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails, and
+/// others serve everything else.
+fn open_assets(
+    root: &Root,
+    settings: &assets::AssetSettings,
+) -> anyhow::Result<Option<Arc<assets::AssetSnapshot>>> {
+    match assets::AssetSnapshot::open(root, settings) {
+        Err(why) if !settings.owner.always_offered => {
+            tracing::error!("no assets are served: {why}");
+            Ok(None)
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if

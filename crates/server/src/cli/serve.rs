@@ -112,7 +112,8 @@ async fn dedicated_listeners(
     for ListenEntry { addr, dialect: name } in &config.listen {
         config::check_listen(*addr, config)?;
         if name == "zyra" && config.contracts.zyra_off {
-            bail!("[[listen]] serves zyra at {addr}, but ZYRA_ENABLE_MCP turns zyra off");
+            tracing::warn!("ZYRA_ENABLE_MCP turns zyra off, so nothing listens at {addr} for it");
+            continue;
         }
         let dialect = served.dialect(name)?;
         let alternative = format!("`addr = \"{}:0\"` in the [[listen]] of {name}", addr.ip());

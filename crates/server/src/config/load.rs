@@ -109,6 +109,7 @@ fn read(
     contracts::apply_others(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
+    warnings.extend(config.assets.backend_problem());
     config.source = file.clone().map(|file| commands::DeclarationSource { file, text });
     Ok(LoadedConfig { config, file, warnings })
 }
