@@ -1,5 +1,4 @@
-//! All settings with their defaults, environment variables and meaning. They are read once, at
-//! start.
+//! All settings with their defaults, environment variables and meaning.
 mod audit;
 mod load;
 mod contracts;
@@ -8,6 +7,7 @@ pub mod key_file;
 pub mod oauth;
 mod policy;
 pub(crate) mod proxies;
+pub(crate) mod restart;
 pub(crate) mod secrets;
 mod setting;
 mod telemetry;

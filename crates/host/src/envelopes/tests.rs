@@ -156,8 +156,7 @@ fn names_chosen_by_a_caller_are_logged_redacted_and_shortened() {
     let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
     let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
     let known = "deadbeef".repeat(8);
-    let envelopes =
-        envelopes.with_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
+    envelopes.set_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
     let via = CallOrigin {
         method: format!("mira:ghp_{}", "a1B2".repeat(10)),
         tool: Some(format!("{}{known}", "é".repeat(180))),
