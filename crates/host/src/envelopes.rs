@@ -71,7 +71,7 @@ impl EnvelopeMaker {
     /// If the input does not match, or names another tool.
     pub fn check_tool_io(&self, origin: &CallOrigin) -> Result<(), CallError> {
         let Some(io) = &origin.io else { return Ok(()) };
-        let mut problems = self.schemas.shared(SharedSchema::ToolIo).problems(io);
+        let mut problems = self.schemas.shared_problems(SharedSchema::ToolIo, io);
         if problems.is_empty() && io["tool"].as_str() != origin.tool.as_deref() {
             let named = origin.tool.as_deref().unwrap_or_default();
             let message = format!("it differs from the called tool, `{named}`");
@@ -185,7 +185,7 @@ impl EnvelopeMaker {
         let mut none = Map::new();
         let fields = fields.unwrap_or(&mut none);
         fields.insert("data".to_owned(), data.unwrap_or_default());
-        let problems = self.schemas.load_envelope().problems(&value);
+        let problems = self.schemas.shared_problems(SharedSchema::Envelope, &value);
         let data = value.get_mut("data").map(Value::take);
         envelope.data = data.filter(|data| !data.is_null());
         if !problems.is_empty() {

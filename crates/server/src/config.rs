@@ -449,8 +449,8 @@ pub struct EnvelopeSection {
     pub deterministic_ids: bool,
     /// Folder for a log of the envelopes of all calls, or `off`.
     pub log_dir: String,
-    /// Workspace folders whose `*.schema.json` files are read at start. Schemas of envelopes and
-    /// tool IO replace the built-in ones. Schemas of tools apply in addition to the tools' own.
+    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to the
+    /// built-in schemas of envelopes and tool IO, and to the tools' own schemas.
     pub schemas: Vec<String>,
 }
 

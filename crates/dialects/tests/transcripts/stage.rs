@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -19,6 +20,9 @@ use toolgate_dialects::{
 use crate::shelf::{read, read_change, read_interest};
 use crate::telling::{asked, interested, sealed, written};
 use crate::words::{read_event, read_job, read_outcome, read_refused, read_watched};
+
+/// The time limit of every tool.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The transcript with what the dialect says now in place of what it said.
 pub(crate) fn retell(recorded: &str, name: &str) -> String {
@@ -320,7 +324,8 @@ impl Stage {
         *part = Part::Said(match via {
             None => ticket.encode_reply(outcome),
             Some(via) => {
-                let came = outcome.map(|answer| ticket.envelope_data(&answer));
+                let came = outcome.map(|answer| ticket.envelope_data(&answer, TIME_LIMIT));
+                let came = came.map_err(|error| ticket.envelope_error(error));
                 ticket.encode_envelope(&sealed(via, came))
             }
         });

@@ -183,7 +183,7 @@ fn how_asked(asking: &QuestionMode) -> String {
 }
 
 fn came_beside(
-    CallMetadata { header_params: mirrored, trace, session: _, transport: _, as_job: _ }: &CallMetadata,
+    CallMetadata { header_params: mirrored, trace, session: _, transport: _, as_job: _, by_id: _ }: &CallMetadata,
 ) -> String {
     let mirrored = match mirrored.as_deref() {
         None => String::new(),

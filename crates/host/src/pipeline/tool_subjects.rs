@@ -34,7 +34,7 @@ impl Subject for ToolRun {
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(gate.find(&call.caller, &call.tool))
+        ready(gate.find_called(call))
     }
 
     fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
@@ -135,7 +135,7 @@ impl Subject for JobStart {
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(gate.find(&call.caller, &call.tool))
+        ready(gate.find_called(call))
     }
 
     fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
