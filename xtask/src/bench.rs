@@ -3,9 +3,9 @@
 use crate::setup;
 use crate::shell::{cargo, checkout, run};
 
-/// Runs the benchmark with `args` and prints its tables. A whole run measures the shipped build (the
-/// profile `dist`) and writes `docs/reference/performance.md`. With `--quick`, it measures what
-/// `cargo build --release` makes.
+/// Runs the benchmark with `args` and prints its tables. A whole run measures the shipped build
+/// (the profile `dist`) and writes `docs/reference/performance.md`. With `--quick`, it measures
+/// what `cargo build --release` makes.
 pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     setup::ripgrep()?;
     setup::servers()?;

@@ -1,8 +1,8 @@
 //! Runs the examples in doc comments and checks that the documentation builds without a warning.
 //!
-//! `cargo doc` would check every dependency again. `cargo test --doc` uses the libraries of the tests
-//! instead. This program therefore replaces its `rustdoc`: it runs the examples, and then documents
-//! the same crate.
+//! `cargo doc` would check every dependency again. `cargo test --doc` uses the libraries of the
+//! tests instead. This program therefore replaces its `rustdoc`: it runs the examples, and then
+//! documents the same crate.
 
 use std::process::{Command, ExitCode};
 

@@ -2,8 +2,8 @@
 //!
 //! Each crate lists its targets in `fuzzing::TARGETS`; `fuzz/src/fuzz.rs` runs them. Our crates are
 //! built with the coverage that libFuzzer reads. A stable compiler accepts its flags. Cargo's own
-//! variables would add them to all crates, which is slow and mostly measures the code of others. This
-//! program therefore replaces `rustc` and adds the flags to our crates only.
+//! variables would add them to all crates, which is slow and mostly measures the code of others.
+//! This program therefore replaces `rustc` and adds the flags to our crates only.
 
 mod corpus;
 
@@ -21,8 +21,8 @@ use crate::shell::{cargo, checkout, command, copy_of_this};
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 
 /// The packages with coverage: ours and the foreign parsers that we rely on, each with its level of
-/// optimization. The level differs from that of the tests, so that Cargo keeps both builds apart. All
-/// other packages are shared with the tests.
+/// optimization. The level differs from that of the tests, so that Cargo keeps both builds apart.
+/// All other packages are shared with the tests.
 const COVERED: [(&str, u8); 11] = [
     ("toolgate", 1),
     ("toolgate-contract", 1),

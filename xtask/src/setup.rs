@@ -86,8 +86,8 @@ fn postgres() -> anyhow::Result<()> {
     environment("postgres", &requirements, "PostgreSQL with pgvector")
 }
 
-/// Installs usearch and the servers in Python that the benchmark also measures, in an environment of
-/// their own.
+/// Installs usearch and the servers in Python that the benchmark also measures, in an environment
+/// of their own.
 fn peers() -> anyhow::Result<()> {
     let requirements = checkout().join("bench/peers/requirements.txt");
     environment("peers", &requirements, "usearch and the servers in Python")

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-/// Builds the programs, tests and benchmarks of all packages. A selection of fewer packages has other
-/// features, and compiles each dependency again.
+/// Builds the programs, tests and benchmarks of all packages. A selection of fewer packages has
+/// other features, and compiles each dependency again.
 pub(crate) const BUILD: [&str; 9] = [
     "build",
     "--workspace",
@@ -43,8 +43,8 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Copies the running program to `to`. A build may have removed its file meanwhile, so this reads the
-/// process's own image.
+/// Copies the running program to `to`. A build may have removed its file meanwhile, so this reads
+/// the process's own image.
 pub(crate) fn copy_of_this(to: &Path) -> anyhow::Result<()> {
     std::fs::copy("/proc/self/exe", to).with_context(|| to.display().to_string())?;
     Ok(())

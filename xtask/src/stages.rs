@@ -59,8 +59,8 @@ impl Stages {
         Ok(())
     }
 
-    /// Runs the lanes side by side, and the commands of each lane one after the other. All lanes run
-    /// to their end, or to their first failure, before this returns.
+    /// Runs the lanes side by side, and the commands of each lane one after the other. All lanes
+    /// run to their end, or to their first failure, before this returns.
     pub(crate) fn side_by_side(&mut self, lanes: &[&[&str]]) -> anyhow::Result<()> {
         let outcomes: Vec<(Self, anyhow::Result<()>)> = thread::scope(|scope| {
             let run = |lane: &[&str]| {

@@ -1,4 +1,5 @@
-//! Checks rules that no compiler knows: dependencies between crates, licenses, and the form of files.
+//! Checks rules that no compiler knows: dependencies between crates, licenses, and the form of
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,9 @@
-//! The client that the suite tests: a simulated person who uses the suite's server through toolgate.
+//! The client that the suite tests: a simulated person who uses the suite's server through
+//! toolgate.
 //!
 //! The person lists what the server offers, calls each tool, reads each resource and prompt, and
-//! loads each skill unless the scenario only lists them. They answer requests of the server, and sign
-//! in if toolgate asks for a login.
+//! loads each skill unless the scenario only lists them. They answer requests of the server, and
+//! sign in if toolgate asks for a login.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -368,7 +369,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // On SIGTERM, a server also ends its sessions with upstreams. SIGKILL would leave them open.
+        // On SIGTERM, a server also ends its sessions with upstreams. SIGKILL would leave them
+        // open.
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.child.wait();
