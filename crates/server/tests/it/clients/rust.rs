@@ -1,7 +1,7 @@
 //! The Rust SDK's client, `rmcp`: every revision over both transports, against both servers.
 //!
-//! It has no method for a ping, which is sent as a plain request. It resumes a lost stream by itself,
-//! so only the answer is visible.
+//! It has no method for a ping, which is sent as a plain request. It resumes a lost stream by
+//! itself, so only the answer is visible.
 #![allow(deprecated, reason = "what the newest revision takes away the older ones have")]
 
 use std::path::{Path, PathBuf};
@@ -46,9 +46,9 @@ pub(super) fn check(revision: &'static str) {
         let toolgate = [binary().into(), "stdio".into(), root, "--config".into(), config];
         let everything = || [Rig::example(), "stdio".into()];
         tokio::join!(
-            check_workspace(Peer::started(revision, &toolgate, home).await, workspace, "stdio"),
+            check_workspace(Peer::start(revision, &toolgate, home).await, workspace, "stdio"),
             check_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
-            check_example(Peer::started(revision, &everything(), home).await),
+            check_example(Peer::start(revision, &everything(), home).await),
             check_example(Peer::at(revision, &rig.everything.url()).await),
         );
     });
@@ -67,16 +67,17 @@ enum Notification {
 #[derive(Clone)]
 struct Person {
     revision: &'static str,
-    asked: Arc<Mutex<Vec<String>>>,
+    messages: Arc<Mutex<Vec<String>>>,
     reply: Arc<Mutex<ElicitResult>>,
     notification: mpsc::UnboundedSender<Notification>,
 }
 
 impl ClientHandler for Person {
     fn get_info(&self) -> ClientConfig {
-        let can = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+        let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "rust-driver", "version": "1" });
-        ClientConfig::new(of(can), of(client)).with_protocol_version(version(self.revision))
+        ClientConfig::new(of(capabilities), of(client))
+            .with_protocol_version(version(self.revision))
     }
 
     async fn create_elicitation(
@@ -87,7 +88,7 @@ impl ClientHandler for Person {
         let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
             panic!("not a form: {request:?}");
         };
-        self.asked.lock().unwrap().push(message);
+        self.messages.lock().unwrap().push(message);
         Ok(self.reply.lock().unwrap().clone())
     }
 
@@ -152,7 +153,7 @@ struct Peer {
 
 impl Peer {
     /// Starts a server over stdio and connects to it.
-    async fn started(revision: &'static str, args: &[PathBuf], home: &Path) -> Self {
+    async fn start(revision: &'static str, args: &[PathBuf], home: &Path) -> Self {
         let mut command = Command::new(&args[0]);
         command.args(&args[1..]).env_clear().env("PATH", path()).env("HOME", home);
         let transport = TokioChildProcess::new(command).unwrap();
@@ -171,9 +172,9 @@ impl Peer {
 
     fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Notification>) {
         let (sender, notification) = mpsc::unbounded_channel();
-        let asked = Arc::default();
-        let reply = Arc::new(Mutex::new(accepts(json!({}))));
-        (Person { revision, asked, reply, notification: sender }, notification)
+        let messages = Arc::default();
+        let reply = Arc::new(Mutex::new(accept_content(json!({}))));
+        (Person { revision, messages, reply, notification: sender }, notification)
     }
 
     fn of(
@@ -215,8 +216,8 @@ impl Peer {
         *self.running.service().reply.lock().unwrap() = reply;
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.running.service().asked.lock().unwrap().clone()
+    fn messages(&self) -> Vec<String> {
+        self.running.service().messages.lock().unwrap().clone()
     }
 
     /// Waits for the next notification that `fits`.
@@ -340,9 +341,9 @@ async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str)
     tokio::select! {
         done = peer.running.call_tool(params) => panic!("{done:?}"),
         // Dropping a call cancels it.
-        () = until(|| !marker.pids().is_empty()) => {}
+        () = wait_until_holds(|| !marker.pids().is_empty()) => {}
     }
-    until(|| marker.pids().is_empty()).await;
+    wait_until_holds(|| marker.pids().is_empty()).await;
     assert!(text(&peer.call("files_read", readme).await).contains(Workspace::README));
     peer.leave().await;
 }
@@ -358,15 +359,19 @@ async fn check_confirmation(peer: &Peer, workspace: &Workspace, transport: &str)
     let (result, made) = touch("yes").await;
     if peer.revision < FORMS_SINCE {
         // Without forms there can be no confirmation, so nothing is run.
-        assert!(result.is_error == Some(true) && !made && peer.asked().is_empty(), "{result:?}");
+        assert!(result.is_error == Some(true) && !made && peer.messages().is_empty(), "{result:?}");
         return;
     }
     assert!(result.is_error != Some(true) && made, "{result:?}");
-    assert!(matches!(&peer.asked()[..], [asked] if asked.contains("yes-")), "{:?}", peer.asked());
+    assert!(
+        matches!(&peer.messages()[..], [message] if message.contains("yes-")),
+        "{:?}",
+        peer.messages()
+    );
     peer.set_reply(ElicitResult::new(ElicitationAction::Decline));
     let (result, made) = touch("no").await;
     assert!(result.is_error == Some(true) && !made, "{result:?}");
-    assert_eq!(peer.asked().len(), 2);
+    assert_eq!(peer.messages().len(), 2);
 }
 
 async fn check_example(mut peer: Peer) {
@@ -374,8 +379,8 @@ async fn check_example(mut peer: Peer) {
     let kind = |result: &CallToolResult| {
         serde_json::to_value(&result.content[0]).unwrap()["type"].as_str().unwrap().to_owned()
     };
-    let sound = peer.call("test_audio_content", json!({})).await;
-    assert_eq!(kind(&sound) == "audio", peer.revision >= SOUND_SINCE, "{sound:?}");
+    let valid = peer.call("test_audio_content", json!({})).await;
+    assert_eq!(kind(&valid) == "audio", peer.revision >= SOUND_SINCE, "{valid:?}");
 
     peer.call("test_tool_with_progress", json!({})).await;
     for progress in [0.0, 50.0, 100.0] {
@@ -406,15 +411,15 @@ async fn check_example(mut peer: Peer) {
     let result = peer.call("test_input_required_result_list_roots", json!({})).await;
     assert!(text(&result).contains(ROOT), "{result:?}");
 
-    peer.set_reply(accepts(json!({ "username": "ada", "email": "ada@example.com" })));
+    peer.set_reply(accept_content(json!({ "username": "ada", "email": "ada@example.com" })));
     let result = peer.call("test_elicitation", json!({ "message": "Who?" })).await;
     if peer.revision < FORMS_SINCE {
-        assert!(result.is_error == Some(true) && peer.asked().is_empty(), "{result:?}");
+        assert!(result.is_error == Some(true) && peer.messages().is_empty(), "{result:?}");
     } else {
         assert!(text(&result).contains("ada@example.com"), "{result:?}");
-        peer.set_reply(accepts(json!({ "name": "Ada", "color": "red" })));
+        peer.set_reply(accept_content(json!({ "name": "Ada", "color": "red" })));
         let result = peer.call("test_input_required_result_multi_round", json!({})).await;
-        assert_eq!((text(&result).as_str(), peer.asked().len()), ("Ada likes red", 3));
+        assert_eq!((text(&result).as_str(), peer.messages().len()), ("Ada likes red", 3));
         let result = peer.call("test_input_required_result_multiple_inputs", json!({})).await;
         assert_eq!(text(&result), "Answered: client_roots, greeting, user_name");
     }
@@ -460,7 +465,7 @@ fn version(revision: &str) -> ProtocolVersion {
     of(json!(revision))
 }
 
-fn accepts(content: Value) -> ElicitResult {
+fn accept_content(content: Value) -> ElicitResult {
     ElicitResult::new(ElicitationAction::Accept).with_content(content)
 }
 
@@ -488,7 +493,7 @@ fn code<T: std::fmt::Debug>(refused: Result<T, ServiceError>) -> i32 {
     }
 }
 
-async fn until(holds: impl Fn() -> bool) {
+async fn wait_until_holds(holds: impl Fn() -> bool) {
     let wait = async {
         while !holds() {
             sleep(Duration::from_millis(5)).await;

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{code, of_mcp, uri};
+use super::{code, mcp_key, uri};
 use crate::support::{
     Client, Connection, Launch, MODERN, NOTHING, Post, Served, Stdio, Wire, Workspace, call,
     modern, over_both, over_both_tuned,
@@ -67,7 +67,7 @@ impl<'c> Subscriptions<'c> {
 
 /// The id of the subscription that a message belongs to.
 fn subscription_id(message: &Value) -> Value {
-    let key = of_mcp("subscriptionId");
+    let key = mcp_key("subscriptionId");
     let carrier =
         if message.get("result").is_some() { &message["result"] } else { &message["params"] };
     carrier["_meta"][&key].clone()
@@ -181,11 +181,11 @@ fn su4_a_server_that_stops_ends_every_subscription() {
             assert_eq!(last["id"], id, "{last}");
             assert_eq!(last["result"]["resultType"], "complete", "{last}");
             assert_eq!(subscription_id(&last), id, "{last}");
-            let server = &last["result"]["_meta"][of_mcp("serverInfo")];
+            let server = &last["result"]["_meta"][mcp_key("serverInfo")];
             assert_eq!(server["name"], "toolgate", "B13: {last}");
         }
         if let (true, Subscriptions::Stdio(stdio)) = (over_stdio, subscriptions) {
-            let rest = stdio.rest();
+            let rest = stdio.read_rest();
             for id in [json!(1), json!("b")] {
                 let cancelled = |message: &&Value| {
                     message["method"] == "notifications/cancelled"
@@ -205,7 +205,7 @@ fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
         let call = json!({
             "name": "exec_run",
             "arguments": { "command": script, "shell": true },
-            "_meta": { "progressToken": "p", of_mcp("logLevel"): "debug" },
+            "_meta": { "progressToken": "p", mcp_key("logLevel"): "debug" },
         });
         let mut subscriptions = Subscriptions::of(client);
         subscriptions.listen("s", json!({ "promptsListChanged": true, "toolsListChanged": true }));
@@ -267,7 +267,7 @@ fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
     workspace.put("README.md", "changed");
     assert_eq!(subscription_id(&stdio.receive()), "b");
     stdio.close_input();
-    let rest = stdio.rest();
+    let rest = stdio.read_rest();
     assert!(
         rest.iter().all(|message| subscription_id(message) != "a" && message["id"] != "a"),
         "{rest:?}"
@@ -333,7 +333,7 @@ fn c1_the_server_sends_cancellations_only_to_end_subscriptions() {
     assert!(answer["result"].is_object(), "{answer}");
     stdio.send(&call(2, "files_list", json!({})));
     stdio.close_input();
-    let rest = stdio.rest();
+    let rest = stdio.read_rest();
     assert!(rest.iter().all(|message| message.get("method").is_none()), "{rest:?}");
     assert_ne!(rest, NOTHING);
 }
