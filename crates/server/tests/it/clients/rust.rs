@@ -76,7 +76,7 @@ impl ClientHandler for Person {
     fn get_info(&self) -> ClientConfig {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "rust-driver", "version": "1" });
-        ClientConfig::new(of(capabilities), of(client))
+        ClientConfig::new(from_json(capabilities), from_json(client))
             .with_protocol_version(version(self.revision))
     }
 
@@ -159,7 +159,7 @@ impl Peer {
         let transport = TokioChildProcess::new(command).unwrap();
         let (person, notification) = Self::person(revision);
         let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
-        Self::of(running, notification, revision)
+        Self::new(running, notification, revision)
     }
 
     /// Connects to the server at `url`.
@@ -167,7 +167,7 @@ impl Peer {
         let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
         let (person, notification) = Self::person(revision);
         let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
-        Self::of(running, notification, revision)
+        Self::new(running, notification, revision)
     }
 
     fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Notification>) {
@@ -177,7 +177,7 @@ impl Peer {
         (Person { revision, messages, reply, notification: sender }, notification)
     }
 
-    fn of(
+    fn new(
         running: RunningService<RoleClient, Person>,
         notification: mpsc::UnboundedReceiver<Notification>,
         revision: &'static str,
@@ -197,18 +197,18 @@ impl Peer {
         tool: &'static str,
         arguments: Value,
     ) -> Result<CallToolResult, ServiceError> {
-        let params = CallToolRequestParams::new(tool).with_arguments(of(arguments));
+        let params = CallToolRequestParams::new(tool).with_arguments(from_json(arguments));
         timeout(PATIENCE, self.running.call_tool(params)).await.expect("the call is answered")
     }
 
     async fn read(&self, uri: &str) -> Result<ResourceContents, ServiceError> {
-        let params: ReadResourceRequestParams = of(json!({ "uri": uri }));
+        let params: ReadResourceRequestParams = from_json(json!({ "uri": uri }));
         Ok(self.running.read_resource(params).await?.contents.remove(0))
     }
 
     /// The messages of a prompt as JSON.
     async fn prompt(&self, name: &str, arguments: Value) -> Result<String, ServiceError> {
-        let params = GetPromptRequestParams::new(name).with_arguments(of(arguments));
+        let params = GetPromptRequestParams::new(name).with_arguments(from_json(arguments));
         Ok(serde_json::to_string(&self.running.get_prompt(params).await?.messages).unwrap())
     }
 
@@ -308,12 +308,12 @@ async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str)
         assert_eq!(update.params.uri, uri);
         subscription.cancel().await.unwrap();
     } else {
-        let params: SubscribeRequestParams = of(json!({ "uri": uri }));
+        let params: SubscribeRequestParams = from_json(json!({ "uri": uri }));
         peer.running.subscribe(params).await.unwrap();
         workspace.put(&watched, "after it");
         peer.next_notification(|notification| *notification == Notification::Updated(uri.clone()))
             .await;
-        let params: UnsubscribeRequestParams = of(json!({ "uri": uri }));
+        let params: UnsubscribeRequestParams = from_json(json!({ "uri": uri }));
         peer.running.unsubscribe(params).await.unwrap();
     }
     assert_eq!(text_in(&peer.read(&uri).await.unwrap()), "after it");
@@ -337,7 +337,7 @@ async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str)
     }
 
     let marker = Marker::new();
-    let params = CallToolRequestParams::new("exec_run").with_arguments(of(sleeps(&marker)));
+    let params = CallToolRequestParams::new("exec_run").with_arguments(from_json(sleeps(&marker)));
     tokio::select! {
         done = peer.running.call_tool(params) => panic!("{done:?}"),
         // Dropping a call cancels it.
@@ -393,9 +393,9 @@ async fn check_example(mut peer: Peer) {
     // In the stateless revision each request has its own level.
     let mut params = CallToolRequestParams::new("test_tool_with_logging");
     if peer.revision == MODERN {
-        params.meta = Some(of(json!({ LOG_LEVEL: "info" })));
+        params.meta = Some(from_json(json!({ LOG_LEVEL: "info" })));
     } else {
-        let level: SetLevelRequestParams = of(json!({ "level": "info" }));
+        let level: SetLevelRequestParams = from_json(json!({ "level": "info" }));
         peer.running.set_level(level).await.unwrap();
     }
     peer.running.call_tool(params).await.unwrap();
@@ -462,7 +462,7 @@ fn lifecycle(revision: &str) -> ClientLifecycleMode {
 }
 
 fn version(revision: &str) -> ProtocolVersion {
-    of(json!(revision))
+    from_json(json!(revision))
 }
 
 fn accept_content(content: Value) -> ElicitResult {
@@ -470,7 +470,7 @@ fn accept_content(content: Value) -> ElicitResult {
 }
 
 /// Deserializes a type of the SDK that has no constructor.
-fn of<T: DeserializeOwned>(json: Value) -> T {
+fn from_json<T: DeserializeOwned>(json: Value) -> T {
     serde_json::from_value(json).unwrap()
 }
 

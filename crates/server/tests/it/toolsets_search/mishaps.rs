@@ -27,7 +27,7 @@ fn signal(client: &Client, signal: Signal) {
 struct FullDisk(PathBuf);
 
 impl FullDisk {
-    fn of(folder: &Path) -> Self {
+    fn new(folder: &Path) -> Self {
         let at = folder.join("words/meta.json.new");
         fs::create_dir(&at).unwrap();
         Self(at)
@@ -111,7 +111,7 @@ fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     search(&mut client, json!({ "query": "zebra" }));
-    let full_disk = FullDisk::of(&index(&cache));
+    let full_disk = FullDisk::new(&index(&cache));
     workspace.put("b.rs", "fn okapi() {}\n");
     let all = search(&mut client, json!({ "query": "zebra okapi" }));
     assert_eq!((paths(&all), &all["index"]["complete"]), (vec!["a.rs"], &json!(false)));
@@ -144,7 +144,7 @@ fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let documents =
         json!([{ "id": "two", "text": "a kudu" }, { "id": "three", "text": "a bongo" }]);
     let change = json!({ "namespace": "notes", "documents": documents, "remove": ["one"] });
-    let full_disk = FullDisk::of(&index(&cache));
+    let full_disk = FullDisk::new(&index(&cache));
     refusal(&client.call("search_upsert", change.clone()));
     drop(full_disk);
     let check = |client: &mut Client, animals: &[(&str, bool)]| {
