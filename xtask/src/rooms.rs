@@ -11,7 +11,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::shell::checkout;
 
-/// Returns a sentence for each use of a room that is declared later.
+/// Returns a message for each use of a room that is declared later.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     let mut crates: Vec<_> = std::fs::read_dir(checkout().join("crates"))?

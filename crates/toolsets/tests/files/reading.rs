@@ -11,7 +11,7 @@ use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
-fn small() -> Space {
+fn small_space() -> Space {
     Space::with(&FileSettings {
         answer_bytes: 100,
         answer_bytes_max: 1000,
@@ -163,7 +163,7 @@ async fn a_byte_range_that_cuts_a_character_is_refused() {
 
 #[tokio::test]
 async fn a_long_file_is_cut_at_a_line_and_can_be_continued() {
-    let space = small();
+    let space = small_space();
     let content: String = (0..100).map(|at| format!("line {at:04}\n")).collect();
     space.put("f", &content);
     let read = space.ok("files.read", json!({ "path": "f" })).await;
@@ -181,7 +181,7 @@ async fn a_long_file_is_cut_at_a_line_and_can_be_continued() {
 
 #[tokio::test]
 async fn a_long_line_is_cut_at_a_character_and_can_be_continued() {
-    let space = small();
+    let space = small_space();
     let content = "€".repeat(1000) + "\nend";
     space.put("f", &content);
     let read = space.ok("files.read", json!({ "path": "f" })).await;

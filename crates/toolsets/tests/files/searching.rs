@@ -177,8 +177,8 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
     for at in 0..7 {
         space.put(&format!("d{at}/f"), "hit\nmiss\nhit\nhit\n");
     }
-    let whole = lines(&space, json!({ "text": "hit" })).await;
-    assert_eq!(whole.len(), 21);
+    let full = lines(&space, json!({ "text": "hit" })).await;
+    assert_eq!(full.len(), 21);
     for limit in [1, 2, 4, 20, 21] {
         let mut seen = Vec::new();
         let mut cursor = Value::Null;
@@ -192,7 +192,7 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
                 break;
             }
         }
-        assert_eq!(seen, whole, "{limit}");
+        assert_eq!(seen, full, "{limit}");
     }
     let first = space.ok("files.search", json!({ "glob": "f", "limit": 3 })).await;
     let rest = space.ok("files.search", json!({ "glob": "f", "cursor": first["cursor"] })).await;

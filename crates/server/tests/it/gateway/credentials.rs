@@ -20,7 +20,7 @@ impl HeaderEcho {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/heard.py")).arg(port.to_string());
-        let (server, _) = Beside::begin(command.arg(elsewhere), "Uvicorn running");
+        let (server, _) = Beside::start_job(command.arg(elsewhere), "Uvicorn running");
         let at = format!("http://127.0.0.1:{port}");
         let url = format!("{at}/mcp");
         let away = format!("{at}/away");

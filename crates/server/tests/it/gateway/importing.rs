@@ -9,9 +9,9 @@ use super::{checkout, launch, text};
 use crate::support::{Client, MODERN, Workspace, binary, path};
 
 /// Runs `toolgate import servers WORDS` in `workspace`, with the home folder `.home`.
-fn import(workspace: &Workspace, words: &[&str]) -> Output {
+fn import(workspace: &Workspace, args: &[&str]) -> Output {
     let mut command = Command::new(binary());
-    command.args(["import", "servers"]).args(words).current_dir(workspace.root()).env_clear();
+    command.args(["import", "servers"]).args(args).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", workspace.path(".home"));
     command.output().unwrap()
 }

@@ -78,17 +78,17 @@ impl Authorization {
 
     /// Waits until it has issued so many tokens for `grant`.
     fn has_given(&self, grant: &str, tokens: usize) {
-        wait_until(&format!("{tokens} tokens are issued"), || self.gave(grant) == tokens);
+        wait_until(&format!("{tokens} tokens are issued"), || self.issued_count(grant) == tokens);
     }
 
     /// Returns the number of tokens that it has issued for `grant`.
-    fn gave(&self, grant: &str) -> usize {
+    fn issued_count(&self, grant: &str) -> usize {
         let begins = format!("grant.success {grant} ");
         self.lines.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
     }
 
     /// Requests a token of the service itself for `resource`.
-    fn granted(&self, resource: &str) -> String {
+    fn request_token(&self, resource: &str) -> String {
         use base64::Engine as _;
         let credentials = base64::engine::general_purpose::STANDARD;
         let credentials = credentials.encode("service:the-secret-of-the-service");
@@ -142,7 +142,7 @@ impl Protected {
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
-        let (server, _) = Beside::begin(&mut command, "Uvicorn running");
+        let (server, _) = Beside::start_job(&mut command, "Uvicorn running");
         let url = format!("http://127.0.0.1:{port}/mcp");
         listens(&url);
         Self { authorization, url, _server: server }
@@ -156,18 +156,18 @@ impl Protected {
 }
 
 /// Returns the command `toolgate WORDS` for `workspace`, with the state folder `state`.
-fn toolgate(workspace: &Workspace, state: &TempDir, words: &[&str]) -> Command {
+fn toolgate(workspace: &Workspace, state: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.args(words).current_dir(workspace.root()).env_clear();
+    command.args(args).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", state.path()).env("XDG_STATE_HOME", state.path());
     trust_config(&mut command, workspace.root());
     command
 }
 
 #[track_caller]
-fn ends(ran: &Output, code: i32) -> String {
-    assert_eq!(ran.status.code(), Some(code), "{ran:?}");
-    String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr)
+fn check_exit(result: &Output, code: i32) -> String {
+    assert_eq!(result.status.code(), Some(code), "{result:?}");
+    String::from_utf8_lossy(&result.stdout).into_owned() + &String::from_utf8_lossy(&result.stderr)
 }
 
 /// Signs Ada in to the upstream. Returns the output.
@@ -179,7 +179,7 @@ fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut page).unwrap();
     let last = Authorization::browse(page.trim());
     assert!(last.text().contains("Return to the terminal"), "{last:?}");
-    ends(&child.wait_with_output().unwrap(), 0)
+    check_exit(&child.wait_with_output().unwrap(), 0)
 }
 
 const SERVICE: &str = "client_id = \"service\"\nclient_secret = \"${SERVICE_SECRET}\"\n";
@@ -193,7 +193,7 @@ fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
     let protected = Protected::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::http(launch(&workspace).remembering(&state), "2025-06-18");
+    let mut client = Client::http(launch(&workspace).with_state(&state), "2025-06-18");
     assert!(!names(&mut client).contains(&"prot_whoami".to_owned()));
     let log = client.server().log();
     assert!(log.contains("toolgate login prot"), "{log}");
@@ -220,9 +220,9 @@ fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
     assert!(!everything.contains(token), "{everything}");
 
     let signed_out = toolgate(&workspace, &state, &["logout", "prot"]).output().unwrap();
-    assert!(ends(&signed_out, 0).contains("signed out of `prot`"), "{signed_out:?}");
+    assert!(check_exit(&signed_out, 0).contains("signed out of `prot`"), "{signed_out:?}");
     let called = toolgate(&workspace, &state, &["call", "prot_whoami"]).output().unwrap();
-    assert!(ends(&called, 1).contains("toolgate login prot"), "{called:?}");
+    assert!(check_exit(&called, 1).contains("toolgate login prot"), "{called:?}");
     // A running server drops the token, too.
     wait_until("it is signed out", || {
         client.call("prot_whoami", json!({})).to_string().contains("toolgate login prot")
@@ -240,11 +240,11 @@ fn an_expiring_token_is_renewed_before_it_is_refused() {
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     sign_in(&workspace, &state);
-    let mut client = Client::stdio(launch(&workspace).remembering(&state), "2025-06-18");
+    let mut client = Client::stdio(launch(&workspace).with_state(&state), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
-    let before = protected.authorization.gave("refresh_token");
+    let before = protected.authorization.issued_count("refresh_token");
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
-    let renewed = || protected.authorization.gave("refresh_token") > before;
+    let renewed = || protected.authorization.issued_count("refresh_token") > before;
     wait_until("it is renewed", renewed);
 }
 
@@ -289,7 +289,7 @@ fn a_client_authenticates_with_a_signing_key() {
         authorization.has_given("client_credentials", at + 1);
         let doctor = |key: &str, code| {
             let mut command = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]);
-            ends(&command.env("KEY", key).env("KEY_ID", "first").output().unwrap(), code)
+            check_exit(&command.env("KEY", key).env("KEY_ID", "first").output().unwrap(), code)
         };
         let output = doctor(&other.authorization.key(id), 1);
         assert!(output.contains("invalid_client"), "{output}");
@@ -314,7 +314,7 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
         let post = Post::mcp(&call(1, tool, json!({})));
         served.send(&post.with("Authorization", &format!("Bearer {secret}"))).message()
     };
-    let ada = authorization.granted(AUDIENCE);
+    let ada = authorization.request_token(AUDIENCE);
     wait_until("its tools are known", || {
         let list = Post::mcp(&crate::support::modern(1, "tools/list", json!({})));
         let list = served.send(&list.with("Authorization", &format!("Bearer {ada}"))).message();
@@ -326,7 +326,7 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
     called("prot_whoami", &ada);
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 1);
     // Another token may allow less and is exchanged separately.
-    let again = authorization.granted(AUDIENCE);
+    let again = authorization.request_token(AUDIENCE);
     called("prot_whoami", &again);
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 2);
     let refused = called("prot_whoami", "carol-key");
@@ -343,14 +343,17 @@ fn a_secret_is_not_sent_to_an_authorization_server_that_only_the_upstream_names(
     let state = TempDir::new().unwrap();
     let doctor = |workspace: &Workspace, code| {
         let mut command = toolgate(workspace, &state, &["doctor", "oauth", "prot"]);
-        ends(&command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(), code)
+        check_exit(
+            &command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(),
+            code,
+        )
     };
     let output = doctor(&none, 2);
     assert!(output.contains("`oauth.issuer`"), "{output}");
     let other = format!("{begins}{SERVICE}issuer = \"https://login.example\"\n");
     let output = doctor(&protected.workspace(&other), 1);
     assert!(output.contains("does not name the authorization server"), "{output}");
-    assert_eq!(protected.authorization.gave("client_credentials"), 0);
+    assert_eq!(protected.authorization.issued_count("client_credentials"), 0);
 }
 
 #[test]
@@ -361,7 +364,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     let doctor = |workspace: &Workspace| {
         toolgate(workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap()
     };
-    let output = ends(&doctor(&workspace), 1);
+    let output = check_exit(&doctor(&workspace), 1);
     let lines: Vec<_> = output.lines().collect();
     let begins = [
         "ok      upstream: `http://127.0.0.1:",
@@ -372,7 +375,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     assert_eq!(lines.len(), begins.len(), "{output}");
     assert!(lines.iter().zip(begins).all(|(line, begins)| line.starts_with(begins)), "{output}");
     sign_in(&workspace, &state);
-    let output = ends(&doctor(&workspace), 0);
+    let output = check_exit(&doctor(&workspace), 0);
     assert!(output.contains("ok      token: valid for "), "{output}");
     assert!(output.trim_end().ends_with("(tools: 2)"), "{output}");
 
@@ -380,7 +383,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     let other = protected.url.replace("127.0.0.1", "localhost");
     let other =
         Workspace::new().file("toolgate.toml", format!("[upstream.prot]\nurl = {other:?}\n"));
-    let output = ends(&doctor(&other), 1);
+    let output = check_exit(&doctor(&other), 1);
     assert!(
         output.contains("FAILED  resource metadata: ") && output.contains("instead of"),
         "{output}"

@@ -30,7 +30,7 @@ fn with_program(program: &str, settings: &str) -> Workspace {
 }
 
 /// Starts an upstream with `settings`. Returns its own report of where it runs.
-fn started(settings: &str) -> (Workspace, String) {
+fn start_upstream(settings: &str) -> (Workspace, String) {
     let settings = format!("[upstream.sh]\ncommand = [\"./tools/server\"]\n{settings}\n");
     let workspace = Workspace::new().file("tools/server", SERVER).file("toolgate.toml", settings);
     let program = workspace.path("tools/server");
@@ -44,7 +44,7 @@ fn started(settings: &str) -> (Workspace, String) {
 #[test]
 fn a_program_of_the_workspace_starts_in_an_empty_folder_with_and_without_a_sandbox() {
     for sandbox in ["off", "read-only", "workspace", "network"] {
-        let (workspace, report) = started(&format!("sandbox = {sandbox:?}"));
+        let (workspace, report) = start_upstream(&format!("sandbox = {sandbox:?}"));
         let (at, count) = report.split_once(' ').unwrap();
         assert_eq!(count, "0", "{sandbox}: {report}");
         assert!(!at.starts_with(workspace.root().to_str().unwrap()), "{sandbox}: {report}");
@@ -54,7 +54,8 @@ fn a_program_of_the_workspace_starts_in_an_empty_folder_with_and_without_a_sandb
 #[test]
 fn a_program_path_is_relative_to_the_workspace_wherever_it_starts() {
     for sandbox in ["off", "workspace"] {
-        let (workspace, report) = started(&format!("cwd = \"tools\"\nsandbox = {sandbox:?}"));
+        let (workspace, report) =
+            start_upstream(&format!("cwd = \"tools\"\nsandbox = {sandbox:?}"));
         let tools = workspace.path("tools").canonicalize().unwrap();
         assert_eq!(report, format!("{} 1", tools.display()), "{sandbox}");
     }

@@ -220,12 +220,12 @@ fn the_answer_to_a_head_request_has_no_body() {
 #[test]
 fn a_get_of_mcp_without_streams_returns_zyras_description() {
     let served = served();
-    let whole = served.get("/v1/mcp").json();
-    assert_eq!(whole["mcp_version"], "0.1");
+    let full = served.get("/v1/mcp").json();
+    assert_eq!(full["mcp_version"], "0.1");
     for accept in ["application/json", "*/*", ""] {
         for verb in ["GET", "OPTIONS"] {
             let response = served.send(&Post::bare(verb, "/mcp").with("accept", accept));
-            assert_eq!(response.json(), whole, "{verb} {accept}");
+            assert_eq!(response.json(), full, "{verb} {accept}");
         }
     }
 }
@@ -301,7 +301,7 @@ fn the_headers_of_a_stateless_request_must_match_its_body() {
         post.clone().without("mcp-name"),
         post.clone().with("mcp-name", "files_write"),
         post.clone().with("mcp-name", "FILES_READ"),
-        post.clone().and("mcp-name", "files_read"),
+        post.clone().with_additional("mcp-name", "files_read"),
         post.clone().with("mcp-name", "=?base64?!!!?="),
         post.clone().with("mcp-name", "files_réad"),
     ];

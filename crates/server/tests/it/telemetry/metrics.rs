@@ -86,7 +86,7 @@ fn gauges_show_the_current_number_and_the_limit() {
     let socket = served.socket("/v1/ws/mcp");
     let mut running = served.connect();
     running.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
-    marker.started();
+    marker.wait_until_running();
     wait_until("both programs run", || {
         metrics(&served).value("toolgate_calls_running{pool=\"programs\"}") == 2.0
     });

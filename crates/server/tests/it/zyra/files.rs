@@ -6,11 +6,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Served, Workspace, go};
+use crate::support::{Launch, Served, Workspace, let_continue};
 
 fn finished_job(workspace: &Workspace, tool: &str) -> (Served, String) {
     let served = Launch::over(workspace).served();
-    let id = served.begin(tool, json!({}));
+    let id = served.start_job(tool, json!({}));
     served.job_in("succeeded", &id);
     (served, id)
 }
@@ -93,9 +93,9 @@ print(json.dumps({name: z.read(name).hex() for name in sorted(z.namelist())}))";
 #[test]
 fn s4_45_the_download_of_a_job_without_files_is_its_output() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     let served = Launch::over(&workspace).served();
-    let id = served.begin("work-wait", json!({ "name": "a" }));
+    let id = served.start_job("work-wait", json!({ "name": "a" }));
     served.job_in("succeeded", &id);
     let file = served.get(&format!("/jobs/{id}/download"));
     assert_eq!((file.status, file.text()), (200, "began\nwent\n".to_owned()));
@@ -139,9 +139,9 @@ fn s4_45_only_the_files_of_a_job_are_downloaded() {
 fn s4_45_a_failed_or_running_job_has_no_download() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    let id = served.begin("tell-steps", json!({ "name": "a", "code": "1" }));
+    let id = served.start_job("tell-steps", json!({ "name": "a", "code": "1" }));
     assert_eq!(served.get(&format!("/jobs/{id}/download")).status, 404);
-    go(&workspace);
+    let_continue(&workspace);
     served.job_in("failed", &id);
     for target in ["download", "download?zip=1", "download?file=a"] {
         let refused = served.get(&format!("/jobs/{id}/{target}"));

@@ -1,91 +1,98 @@
-//! The set as one file, so that it is there in a moment the second time.
+//! Stores the set in one file, so that it loads quickly the next time.
 
 use std::path::Path;
 
 use super::{Lang, Package, Query, Unit};
 
-/// What was kept; `None` where there is nothing or it is cut off.
+/// Reads a stored set. Returns `None` if the file is missing or truncated.
 pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
     let bytes = std::fs::read(path).ok()?;
     let mut rest = bytes.as_slice();
-    let packages = many(&mut rest, |rest| {
-        let name = text(rest)?;
-        let lang = if number(rest)? == 0 { Lang::Rust } else { Lang::Python };
-        let units = many(rest, |rest| {
+    let packages = read_list(&mut rest, |rest| {
+        let name = read_text(rest)?;
+        let lang = if read_number(rest)? == 0 { Lang::Rust } else { Lang::Python };
+        let units = read_list(rest, |rest| {
             Some(Unit {
-                name: text(rest)?,
-                within: text(rest)?,
-                path: text(rest)?,
-                head: text(rest)?,
-                body: text(rest)?,
+                name: read_text(rest)?,
+                within: read_text(rest)?,
+                path: read_text(rest)?,
+                head: read_text(rest)?,
+                body: read_text(rest)?,
             })
         })?;
-        Some(Package { name, lang, units, queries: many(rest, query)?, pairs: many(rest, query)? })
+        Some(Package {
+            name,
+            lang,
+            units,
+            queries: read_list(rest, read_query)?,
+            pairs: read_list(rest, read_query)?,
+        })
     })?;
     rest.is_empty().then_some(packages)
 }
 
+/// Stores a set.
 pub(super) fn write(path: &Path, packages: &[Package]) -> anyhow::Result<()> {
-    let mut to = Vec::new();
-    put(&mut to, packages.len())?;
+    let mut bytes = Vec::new();
+    put_number(&mut bytes, packages.len())?;
     for package in packages {
-        put_text(&mut to, &package.name)?;
-        put(&mut to, package.lang as usize)?;
-        put(&mut to, package.units.len())?;
+        put_text(&mut bytes, &package.name)?;
+        put_number(&mut bytes, package.lang as usize)?;
+        put_number(&mut bytes, package.units.len())?;
         for unit in &package.units {
             for part in [&unit.name, &unit.within, &unit.path, &unit.head, &unit.body] {
-                put_text(&mut to, part)?;
+                put_text(&mut bytes, part)?;
             }
         }
         for queries in [&package.queries, &package.pairs] {
-            put(&mut to, queries.len())?;
+            put_number(&mut bytes, queries.len())?;
             for query in queries {
-                put_text(&mut to, &query.text)?;
-                put(&mut to, query.unit)?;
-                to.extend(query.overlap.to_le_bytes());
+                put_text(&mut bytes, &query.text)?;
+                put_number(&mut bytes, query.unit)?;
+                bytes.extend(query.overlap.to_le_bytes());
             }
         }
     }
-    // Another run may write it, too: whoever is last has the same.
-    let half = path.with_extension(format!("{}.half", std::process::id()));
-    std::fs::write(&half, to)?;
-    Ok(std::fs::rename(&half, path)?)
+    // Another run may write the same file at the same time. Both have the same content.
+    let unfinished = path.with_extension(format!("{}.half", std::process::id()));
+    std::fs::write(&unfinished, bytes)?;
+    Ok(std::fs::rename(&unfinished, path)?)
 }
 
-fn put(to: &mut Vec<u8>, number: usize) -> anyhow::Result<()> {
-    to.extend(u32::try_from(number)?.to_le_bytes());
+fn put_number(bytes: &mut Vec<u8>, number: usize) -> anyhow::Result<()> {
+    bytes.extend(u32::try_from(number)?.to_le_bytes());
     Ok(())
 }
 
-fn put_text(to: &mut Vec<u8>, text: &str) -> anyhow::Result<()> {
-    put(to, text.len())?;
-    to.extend(text.as_bytes());
+fn put_text(bytes: &mut Vec<u8>, text: &str) -> anyhow::Result<()> {
+    put_number(bytes, text.len())?;
+    bytes.extend(text.as_bytes());
     Ok(())
 }
 
-fn number(rest: &mut &[u8]) -> Option<usize> {
+fn read_number(rest: &mut &[u8]) -> Option<usize> {
     let (bytes, after) = rest.split_first_chunk::<4>()?;
     *rest = after;
     usize::try_from(u32::from_le_bytes(*bytes)).ok()
 }
 
-fn text(rest: &mut &[u8]) -> Option<String> {
-    let bytes = number(rest)?;
+fn read_text(rest: &mut &[u8]) -> Option<String> {
+    let bytes = read_number(rest)?;
     let (text, after) = rest.split_at_checked(bytes)?;
     *rest = after;
     std::str::from_utf8(text).ok().map(str::to_owned)
 }
 
-fn query(rest: &mut &[u8]) -> Option<Query> {
-    let text = text(rest)?;
-    let unit = number(rest)?;
+fn read_query(rest: &mut &[u8]) -> Option<Query> {
+    let text = read_text(rest)?;
+    let unit = read_number(rest)?;
     let (overlap, after) = rest.split_first_chunk::<4>()?;
     *rest = after;
     Some(Query { text, unit, overlap: f32::from_le_bytes(*overlap) })
 }
 
-fn many<T>(rest: &mut &[u8], each: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
-    (0..number(rest)?).map(|_| each(rest)).collect()
+fn read_list<T>(rest: &mut &[u8], each: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    (0..read_number(rest)?).map(|_| each(rest)).collect()
 }
 
 #[cfg(test)]
@@ -93,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_read_again_and_what_was_cut_off_is_not() {
+    fn a_stored_set_is_read_again_and_a_truncated_file_is_not() {
         let unit = |name: &str| Unit {
             name: name.to_owned(),
             within: "Pot".to_owned(),

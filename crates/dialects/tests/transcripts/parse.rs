@@ -1,4 +1,4 @@
-//! What the words of a transcript mean: events, outcomes, tools.
+//! Parses the lines of a host in a transcript: events, outcomes, tools.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{FrameRefusal, RequestKey};
 
-use crate::shelf::read_answer;
+use crate::parse_answers::read_answer;
 
-/// `progress DONE [of TOTAL] [TEXT]`, `log LEVEL TEXT` or `chunk STREAM TEXT`.
+/// Parses `progress DONE [of TOTAL] [TEXT]`, `log LEVEL TEXT`, `chunk STREAM TEXT` or `release`.
 pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
     let (first, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     Some(match kind {
@@ -34,7 +34,7 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
         "log" => {
             CallEvent::log(serde_json::from_value(first.into()).expect("a level"), read_text(rest))
         }
-        "let_go" => CallEvent::ReleaseConnection,
+        "release" => CallEvent::ReleaseConnection,
         "chunk" => {
             let stream =
                 if first == "stderr" { OutputStream::Stderr } else { OutputStream::Stdout };
@@ -44,9 +44,9 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
     })
 }
 
-/// `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT`, `error REASON FIELDS`,
-/// `job JOB`, `jobs JOB | JOB… [then more]`, `artefact BYTES TYPE NAME`, or what [`read_answer`]
-/// reads.
+/// Parses an outcome: `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT`,
+/// `error REASON FIELDS`, `job JOB`, `jobs JOB | JOB… [then more]`, `artefact BYTES TYPE NAME`, or
+/// a line of [`read_answer`].
 pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<HostAnswer, CallError> {
     if let Some(answer) = read_answer(kind, rest) {
         return Ok(answer);
@@ -66,11 +66,11 @@ pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<HostAnswer, CallErr
         "output" => Ok(HostAnswer::Output(read_output(rest, CallEnding::Done))),
         "failed" => Ok(HostAnswer::Output(read_output(rest, CallEnding::ProgramFailed))),
         "error" => Err(read_error(rest)),
-        _ => panic!("a host does not say `{kind}`"),
+        _ => panic!("a line of a host cannot start with `{kind}`"),
     }
 }
 
-/// `STATE [FIELDS] [OUTCOME]`: its fields as JSON where they matter, and what came of it.
+/// Parses a job: `STATE [FIELDS] [OUTCOME]`. The fields are JSON and have defaults.
 pub(crate) fn read_job(text: &str) -> JobSnapshot {
     let (state, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (fields, outcome) = if rest.starts_with('{') {
@@ -84,11 +84,11 @@ pub(crate) fn read_job(text: &str) -> JobSnapshot {
         let (kind, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
         read_outcome(kind, rest).map(|answer| match answer {
             HostAnswer::Output(output) => output,
-            _ => panic!("a job does not come to `{outcome}`"),
+            _ => panic!("`{outcome}` is not an outcome of a job"),
         })
     });
-    let text = |name: &str, or: &str| fields[name].as_str().unwrap_or(or).to_owned();
-    let count = |name: &str, or: u64| fields[name].as_u64().unwrap_or(or);
+    let text = |name: &str, default: &str| fields[name].as_str().unwrap_or(default).to_owned();
+    let count = |name: &str, default: u64| fields[name].as_u64().unwrap_or(default);
     let created = text("created", "2026-01-02T03:04:05Z");
     JobSnapshot {
         id: fields["id"].as_str().map_or(JobId::from_bits(1), |id| id.parse().expect("a job's id")),
@@ -111,6 +111,7 @@ pub(crate) fn read_job(text: &str) -> JobSnapshot {
     }
 }
 
+/// Parses a page of jobs.
 fn read_jobs(text: &str) -> JobPage {
     let (jobs, more) = match text.strip_suffix("then more") {
         Some(jobs) => (jobs.trim_end(), true),
@@ -121,22 +122,23 @@ fn read_jobs(text: &str) -> JobPage {
     JobPage { jobs, next }
 }
 
+/// Parses `BYTES TYPE NAME` as a file without content.
 fn read_artefact(text: &str) -> OpenArtefact {
-    let mut words = text.splitn(3, ' ');
-    let mut word = || words.next().expect("how long it is, what it is, and its name");
-    let bytes = word();
-    let media_type = word().to_owned();
-    let name = read_text(word());
-    #[allow(clippy::disallowed_methods, reason = "what is in it is nobody's business here")]
+    let mut fields = text.splitn(3, ' ');
+    let mut next_field = || fields.next().expect("a length, a media type and a name");
+    let bytes = next_field();
+    let media_type = next_field().to_owned();
+    let name = read_text(next_field());
+    #[allow(clippy::disallowed_methods, reason = "the content of the file does not matter")]
     let handle = Arc::new(File::open("/dev/null").expect("nothing"));
     let bytes = bytes.parse().expect("a length");
     OpenArtefact { name, file: OpenFile { handle, bytes, media_type, guard: None } }
 }
 
-/// `queued`, `started ATTEMPT`, `progress FRACTION [TEXT]`, `output STREAM TEXT`, `log LEVEL TEXT`,
-/// `artefact FIELDS` or `finished STATE`, all with `@SEQ` before them where it matters; or
-/// `ended JOB`.
-pub(crate) fn read_watched(text: &str) -> JobStreamItem {
+/// Parses an event of a job: `queued`, `started ATTEMPT`, `progress FRACTION [TEXT]`, `output
+/// STREAM TEXT`, `log LEVEL TEXT`, `artefact FIELDS`, `questions COUNT` or `finished STATE`, with
+/// an optional `@SEQ` before it. Also parses `ended JOB`.
+pub(crate) fn read_job_item(text: &str) -> JobStreamItem {
     if let Some(job) = text.strip_prefix("ended ") {
         return JobStreamItem::Ended(Box::new(read_job(job)));
     }
@@ -146,11 +148,11 @@ pub(crate) fn read_watched(text: &str) -> JobStreamItem {
     };
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (first, more) = rest.split_once(' ').unwrap_or((rest, ""));
-    let what = match kind {
+    let event = match kind {
         "queued" => JobEventKind::Queued,
-        "started" => JobEventKind::Started { attempt: first.parse().expect("which attempt") },
+        "started" => JobEventKind::Started { attempt: first.parse().expect("an attempt") },
         "progress" => JobEventKind::Progress {
-            fraction: first.parse().expect("how far"),
+            fraction: first.parse().expect("a fraction"),
             message: (!more.is_empty()).then(|| read_text(more)),
         },
         "output" => JobEventKind::Output {
@@ -162,17 +164,18 @@ pub(crate) fn read_watched(text: &str) -> JobStreamItem {
             message: read_text(more),
         },
         "artefact" => JobEventKind::Artefact(serde_json::from_str(rest).expect("an artefact")),
-        "asks" => JobEventKind::Asks { open: first.parse().expect("how many questions are open") },
+        "questions" => JobEventKind::Asks { open: first.parse().expect("a number of questions") },
         "finished" => {
             let state: JobState = serde_json::from_value(first.into()).expect("a state");
             JobEventKind::Finished { state }
         }
-        _ => panic!("nothing of a job is told as `{kind}`"),
+        _ => panic!("`{kind}` is not an event of a job"),
     };
     let at = "2026-01-02T03:04:06Z".parse().expect("a time");
-    JobStreamItem::Event(Arc::new(JobEvent { seq, at, kind: what }))
+    JobStreamItem::Event(Arc::new(JobEvent { seq, at, kind: event }))
 }
 
+/// Parses `VALUE TEXT [NOTE]`.
 pub(crate) fn read_output(text: &str, ending: CallEnding) -> ToolOutput {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let mut next = || values.next().map(|value: Result<Value, _>| value.expect("JSON"));
@@ -182,6 +185,7 @@ pub(crate) fn read_output(text: &str, ending: CallEnding) -> ToolOutput {
     ToolOutput::new(value, ResultText { body, note }, ending)
 }
 
+/// Parses `ID… [then more]` as a page of tools.
 pub(crate) fn read_page(text: &str) -> ToolPage {
     let (names, more) = match text.strip_suffix(" then more") {
         Some(names) => (names, true),
@@ -192,6 +196,7 @@ pub(crate) fn read_page(text: &str) -> ToolPage {
     ToolPage { tools, next }
 }
 
+/// Parses `REASON FIELDS`.
 pub(crate) fn read_error(text: &str) -> CallError {
     let (reason, fields) = text.split_once(' ').unwrap_or((text, "{}"));
     let fields: Value = serde_json::from_str(fields).expect("an error's fields");
@@ -239,14 +244,14 @@ pub(crate) fn read_error(text: &str) -> CallError {
             data: fields.get("data").cloned(),
         },
         "invalid_output" => CallError::InvalidOutput { problems: problems() },
-        _ => panic!("no error is named `{reason}`"),
+        _ => panic!("unknown error `{reason}`"),
     }
 }
 
-/// `too_large BYTES`, `busy TEXT`, `repeated KEY`, `unauthorized KEY` (`-` is none) or
-/// `throttled SECONDS`.
-pub(crate) fn read_refused(text: &str) -> FrameRefusal {
-    match text.split_once(' ').expect("why, and what") {
+/// Parses a refusal: `too_large BYTES`, `busy TEXT`, `repeated KEY`, `unauthorized KEY` (`-` is
+/// none) or `throttled SECONDS`.
+pub(crate) fn read_refusal(text: &str) -> FrameRefusal {
+    match text.split_once(' ').expect("a reason and a value") {
         ("too_large", limit) => FrameRefusal::TooLarge { limit: limit.parse().expect("bytes") },
         ("busy", message) => FrameRefusal::Busy { message: read_text(message) },
         ("repeated", key) => FrameRefusal::DuplicateId { key: RequestKey(key.to_owned()) },
@@ -255,18 +260,19 @@ pub(crate) fn read_refused(text: &str) -> FrameRefusal {
             let seconds = seconds.parse().expect("seconds");
             FrameRefusal::Throttled { retry_after: Duration::from_secs(seconds) }
         }
-        (why, _) => panic!("a server does not refuse because `{why}`"),
+        (why, _) => panic!("`{why}` is not a reason of a refusal"),
     }
 }
 
+/// Parses a JSON string.
 pub(crate) fn read_text(text: &str) -> String {
     serde_json::from_str(text).expect("a JSON string")
 }
 
 /// A tool that is only listed.
-struct Listed(ToolSpec);
+struct ListedTool(ToolSpec);
 
-impl AnyTool for Listed {
+impl AnyTool for ListedTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -276,11 +282,11 @@ impl AnyTool for Listed {
         _: &'a ToolContext,
         _: Value,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        Box::pin(async { Err(ToolError::not_allowed("it is only listed")) })
+        Box::pin(async { Err(ToolError::not_allowed("this tool is only listed")) })
     }
 }
 
-/// The tools that transcripts name.
+/// Returns the tool `id` of the transcripts.
 pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
     let path = json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
     let text = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });
@@ -302,11 +308,11 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
             json!({ "type": "object", "properties": { "file_or_url": { "type": "string" } }, "required": ["file_or_url"] }),
             None,
         ),
-        // Another server's, which promises no structure.
+        // A tool of an upstream, which has no output schema.
         "docs.search.recent" => {
             ("Search docs", Effects::Reads, false, json!({ "type": "object" }), None)
         }
-        // It has an icon, and its argument stands in a header too.
+        // A tool with an icon, whose argument is also sent in a header.
         "show.icon" => (
             "Show",
             Effects::Reads,
@@ -317,7 +323,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         "jobs.start" | "exec.build" => {
             (id, Effects::Runs, false, json!({ "type": "object" }), None)
         }
-        // Its result is a list.
+        // A tool whose result is a list.
         "files.names" => (
             "Names",
             Effects::Reads,
@@ -325,7 +331,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
             json!({ "type": "object", "additionalProperties": false }),
             Some(json!({ "type": "array", "items": { "type": "string" } })),
         ),
-        // One of its arguments may be anything.
+        // A tool with an argument of any type.
         "assets.check" => (
             "Check asset",
             Effects::Reads,
@@ -333,9 +339,9 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
             json!({ "type": "object", "properties": { "asset": true, "strict": { "type": "boolean" } } }),
             Some(json!({ "type": "object", "properties": { "found": true } })),
         ),
-        _ => panic!("no tool of these transcripts is named `{id}`"),
+        _ => panic!("unknown tool `{id}` in a transcript"),
     };
-    Arc::new(Listed(ToolSpec {
+    Arc::new(ListedTool(ToolSpec {
         idempotent,
         input_schema: input_schema.into(),
         output_schema: output_schema.map(LazySchema::from),

@@ -1,4 +1,4 @@
-//! Requests nobody wrote: whatever comes, Mira's dialect reads it and answers as its wire does.
+//! Random requests: Mira's dialect reads any input and answers in its contract's form.
 
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use toolgate_contract::{
 };
 use toolgate_dialects::FrameReading;
 
-use crate::chance::json_value;
-use crate::stage::dialect;
-use crate::words::{read_job, read_page};
+use crate::parse::{read_job, read_page};
+use crate::random::json_value;
+use crate::replay::dialect;
 
 const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 
@@ -21,12 +21,12 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         http in any::<bool>(),
     ) {
-        tell(http, bytes)?;
+        check_frame(http, bytes)?;
     }
 
     #[test]
     fn reading_messages_never_panics(message in message(), http in any::<bool>()) {
-        tell(http, message.to_string().into_bytes())?;
+        check_frame(http, message.to_string().into_bytes())?;
     }
 
     #[test]
@@ -36,21 +36,21 @@ proptest! {
             "params": { "path": "a", "command": "a", "query": "a" },
         });
         let mut mira = dialect("mira").start_conversation(&Caller::local());
-        // What they do not have is refused before.
+        // A call with parameters that the method lacks is refused before.
         for params in [json!({ "path": "a" }), json!({ "command": "a" }), json!({ "query": "a" })] {
             let mut request = request.clone();
             request["params"] = params;
             if let FrameReading::Request(ask) = mira.read(&MessageFrame::from_line(request.to_string())) {
                 let ending = if failed { CallEnding::ProgramFailed } else { CallEnding::Done };
                 let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
-                written(&ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer"))?;
+                check_reply(&ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer"))?;
             }
         }
     }
 }
 
-/// Reads a frame and answers whatever it asks.
-fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
+/// Reads a frame and answers its request.
+fn check_frame(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
     let path = "/".to_owned();
     let query = String::new();
     let headers = HeaderMap::new();
@@ -62,13 +62,16 @@ fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
         .start_conversation(&Caller::local())
         .read(&MessageFrame { head, body: body.into() })
     {
-        FrameReading::Reply(reply) => written(&reply),
+        FrameReading::Reply(reply) => check_reply(&reply),
         FrameReading::Request(ask) => {
             let chunk =
                 CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
-            if let Some(said) = ask.encoder.encode_event(&chunk) {
-                prop_assert!(!http && ask.encoder.encodes_events(), "nobody listens");
-                prop_assert!(serde_json::from_slice::<Value>(&said).is_ok());
+            if let Some(message) = ask.encoder.encode_event(&chunk) {
+                prop_assert!(
+                    !http && ask.encoder.encodes_events(),
+                    "the client receives no events"
+                );
+                prop_assert!(serde_json::from_slice::<Value>(&message).is_ok());
             }
             let output = ToolOutput::new(
                 json!([ODD]),
@@ -83,16 +86,18 @@ fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
                 Err(CallError::Conflict { message: ODD.into(), details: json!([1]) }),
                 Err(CallError::InvalidInput { problems: Vec::new() }),
             ] {
-                written(&ask.encoder.encode_reply(outcome).expect("every request is answered"))?;
+                check_reply(
+                    &ask.encoder.encode_reply(outcome).expect("every request is answered"),
+                )?;
             }
             Ok(())
         }
-        _ => Err(TestCaseError::fail("it reads nothing else")),
+        _ => Err(TestCaseError::fail("the reading is neither a reply nor a request")),
     }
 }
 
-/// Checks that a reply is one that a client of Mira's understands.
-fn written(reply: &Reply) -> Result<(), TestCaseError> {
+/// Checks that a client of Mira's understands a reply.
+fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     match &reply.body {
         ReplyBody::Empty => prop_assert_eq!(reply.status, 204),
         ReplyBody::Json(bytes) => {
@@ -109,7 +114,7 @@ fn written(reply: &Reply) -> Result<(), TestCaseError> {
                 }
             }
         }
-        ReplyBody::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
+        ReplyBody::File(_) => return Err(TestCaseError::fail("this contract has no files")),
     }
     Ok(())
 }
@@ -123,8 +128,9 @@ fn message() -> impl Strategy<Value = Value> {
     );
     fields.prop_map(|(version, id, method, params)| {
         let fields = [("jsonrpc", version), ("id", id), ("method", method), ("params", params)];
-        let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        Value::Object(there.collect())
+        let present =
+            fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(present.collect())
     })
 }
 

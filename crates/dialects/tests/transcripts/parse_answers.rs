@@ -1,4 +1,4 @@
-//! What the words of a transcript mean that are of resources, prompts, skills and questions.
+//! Parses the answers of a host about resources, prompts, skills and questions.
 
 use std::sync::Arc;
 
@@ -12,15 +12,16 @@ use toolgate_contract::{
     WatchGuard,
 };
 
-/// `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents [CONTENTS…]`,
-/// `folder [RESOURCE…] [then more]`, `watched URI`, `prompts [PROMPT…] [then more]`,
+/// Parses `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents
+/// [CONTENTS…]`, `folder [RESOURCE…] [then more]`, `watched URI`, `prompts [PROMPT…] [then more]`,
 /// `prompt TEXT`, `completion TOTAL [VALUE…]`, `skills [SKILL…] [then more]`, `skill SKILL`,
-/// `asks STATE QUESTIONS` or `shown [CONTENT…]`, all in JSON.
+/// `questions STATE QUESTIONS` or `content [CONTENT…]`, all in JSON. Returns `None` for another
+/// kind.
 pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
     Some(match kind {
         "resources" => {
-            let (resources, more) = listed(rest);
-            let resources: Vec<ResourceSpec> = read(resources);
+            let (resources, more) = split_page(rest);
+            let resources: Vec<ResourceSpec> = parse_json(resources);
             let next = more.map(|more| ResourceCursor {
                 source: more.strip_prefix("more of ").expect("then more of SOURCE").to_owned(),
                 uri: last(&resources, |last| &last.uri),
@@ -28,44 +29,48 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
             HostAnswer::Resources(ResourcePage { resources, next })
         }
         "templates" => {
-            HostAnswer::Templates(read::<Vec<Value>>(rest).iter().map(template).collect())
+            HostAnswer::Templates(parse_json::<Vec<Value>>(rest).iter().map(template).collect())
         }
-        "contents" => HostAnswer::Contents(read(rest)),
+        "contents" => HostAnswer::Contents(parse_json(rest)),
         "folder" => {
-            let (resources, more) = listed(rest);
-            let resources: Vec<ResourceSpec> = read(resources);
+            let (resources, more) = split_page(rest);
+            let resources: Vec<ResourceSpec> = parse_json(resources);
             let next = more.map(|_| last(&resources, |last| &last.uri));
             HostAnswer::Folder(resources, next)
         }
         "watched" => HostAnswer::Watched { uri: rest.to_owned(), hold: WatchGuard::none() },
         "prompts" => {
-            let (prompts, more) = listed(rest);
-            let prompts: Vec<_> = read::<Vec<Value>>(prompts).iter().map(prompt_spec).collect();
+            let (prompts, more) = split_page(rest);
+            let prompts: Vec<_> =
+                parse_json::<Vec<Value>>(prompts).iter().map(prompt_spec).collect();
             let next = more.map(|_| last(&prompts, |last| &last.name));
-            let listed = |spec| Arc::new(Listed(spec)) as Arc<dyn AnyPrompt>;
+            let into_prompt = |spec| Arc::new(ListedPrompt(spec)) as Arc<dyn AnyPrompt>;
             HostAnswer::Prompts(PromptPage {
-                prompts: prompts.into_iter().map(listed).collect(),
+                prompts: prompts.into_iter().map(into_prompt).collect(),
                 next,
             })
         }
-        "prompt" => HostAnswer::Prompt(prompt_text(&read(rest))),
+        "prompt" => HostAnswer::Prompt(prompt_text(&parse_json(rest))),
         "completion" => {
             let (total, values) = rest.split_once(' ').expect("completion TOTAL [VALUE…]");
-            HostAnswer::Completion(Completion { values: read(values), total: read(total) })
+            HostAnswer::Completion(Completion {
+                values: parse_json(values),
+                total: parse_json(total),
+            })
         }
         "skills" => {
-            let (skills, more) = listed(rest);
-            let skills: Vec<_> = read::<Vec<Value>>(skills).iter().map(skill).collect();
+            let (skills, more) = split_page(rest);
+            let skills: Vec<_> = parse_json::<Vec<Value>>(skills).iter().map(skill).collect();
             let next = more.map(|_| last(&skills, |last| &last.uri));
             HostAnswer::Skills(SkillPage { skills, next })
         }
-        "skill" => HostAnswer::Skill(Box::new(skill(&read(rest)))),
-        "asks" => {
-            let (state, questions) = rest.split_once(' ').expect("asks STATE QUESTIONS");
-            HostAnswer::Questions { questions: read(questions), state: state.to_owned() }
+        "skill" => HostAnswer::Skill(Box::new(skill(&parse_json(rest)))),
+        "questions" => {
+            let (state, questions) = rest.split_once(' ').expect("questions STATE QUESTIONS");
+            HostAnswer::Questions { questions: parse_json(questions), state: state.to_owned() }
         }
-        "shown" => {
-            let content: Vec<ContentBlock> = read(rest);
+        "content" => {
+            let content: Vec<ContentBlock> = parse_json(rest);
             let output = ToolOutput::new(Value::Null, ResultText::default(), CallEnding::Done);
             HostAnswer::Output(ToolOutput { structured: false, content, ..output })
         }
@@ -73,7 +78,7 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
     })
 }
 
-/// `tools`, `prompts`, `resources` or the URI of a resource.
+/// Parses a change: `tools`, `prompts`, `resources` or the URI of a resource.
 pub(crate) fn read_change(text: &str) -> ServerChange {
     match text {
         "tools" => ServerChange::Tools,
@@ -83,43 +88,47 @@ pub(crate) fn read_change(text: &str) -> ServerChange {
     }
 }
 
-/// Some of `tools`, `prompts` and `resources`, and what is like `resource:URI` and `job:ID`.
-pub(crate) fn read_interest(text: &str) -> ChangeFilter {
-    let mut interest = ChangeFilter::default();
+/// Parses a filter of changes: any of `tools`, `prompts`, `resources`, `resource:URI` and `job:ID`.
+pub(crate) fn read_filter(text: &str) -> ChangeFilter {
+    let mut filter = ChangeFilter::default();
     for word in text.split_whitespace() {
         match word.split_once(':') {
-            Some(("resource", uri)) => drop(interest.uris.insert(uri.to_owned())),
-            Some(("job", id)) => drop(interest.jobs.insert(id.to_owned())),
-            _ if word == "tools" => interest.tools = true,
-            _ if word == "prompts" => interest.prompts = true,
-            _ if word == "resources" => interest.resources = true,
-            _ => panic!("nobody is interested in `{word}`"),
+            Some(("resource", uri)) => drop(filter.uris.insert(uri.to_owned())),
+            Some(("job", id)) => drop(filter.jobs.insert(id.to_owned())),
+            _ if word == "tools" => filter.tools = true,
+            _ if word == "prompts" => filter.prompts = true,
+            _ if word == "resources" => filter.resources = true,
+            _ => panic!("`{word}` is not a kind of change"),
         }
     }
-    interest
+    filter
 }
 
-/// A list and what stands after its `then`.
-fn listed(text: &str) -> (&str, Option<&str>) {
+/// Splits a list from the text after its `then`.
+fn split_page(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once("] then ") {
         Some((list, more)) => (&text[..=list.len()], Some(more)),
         None => (text, None),
     }
 }
 
+/// Returns the cursor after the last item of a page.
 fn last<T>(all: &[T], by: impl Fn(&T) -> &String) -> String {
     by(all.last().expect("one that the next page is after")).clone()
 }
 
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> T {
+/// Parses JSON, and panics on an error.
+pub(crate) fn parse_json<T: DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap_or_else(|err| panic!("`{text}`: {err}"))
 }
 
+/// Returns a text member, and panics if it is missing.
 fn member(value: &Value, name: &str) -> String {
-    maybe(value, name).unwrap_or_else(|| panic!("{value} has no `{name}`"))
+    optional_member(value, name).unwrap_or_else(|| panic!("{value} has no `{name}`"))
 }
 
-fn maybe(value: &Value, name: &str) -> Option<String> {
+/// Returns a text member, if it is present.
+fn optional_member(value: &Value, name: &str) -> Option<String> {
     value.get(name).map(|text| text.as_str().expect("a text").to_owned())
 }
 
@@ -132,9 +141,9 @@ fn template(value: &Value) -> ResourceTemplate {
     ResourceTemplate {
         uri: member(value, "uri"),
         name: member(value, "name"),
-        title: maybe(value, "title"),
-        description: maybe(value, "about"),
-        media_type: maybe(value, "media_type"),
+        title: optional_member(value, "title"),
+        description: optional_member(value, "about"),
+        media_type: optional_member(value, "media_type"),
         icons: icons(value),
         ..ResourceTemplate::default()
     }
@@ -143,15 +152,15 @@ fn template(value: &Value) -> ResourceTemplate {
 fn prompt_spec(value: &Value) -> PromptSpec {
     let argument = |value: &Value| PromptArgument {
         name: member(value, "name"),
-        title: maybe(value, "title"),
-        description: maybe(value, "about"),
+        title: optional_member(value, "title"),
+        description: optional_member(value, "about"),
         required: value["required"] == true,
     };
     let arguments = value["arguments"].as_array();
     PromptSpec {
         name: member(value, "name"),
-        title: maybe(value, "title"),
-        description: maybe(value, "about"),
+        title: optional_member(value, "title"),
+        description: optional_member(value, "about"),
         arguments: arguments.into_iter().flatten().map(argument).collect(),
         icons: icons(value),
     }
@@ -164,7 +173,7 @@ fn prompt_text(value: &Value) -> PromptText {
     };
     let messages = value["messages"].as_array().expect("messages");
     PromptText {
-        description: maybe(value, "about"),
+        description: optional_member(value, "about"),
         messages: messages.iter().map(message).collect(),
     }
 }
@@ -186,9 +195,9 @@ fn skill(value: &Value) -> Skill {
 }
 
 /// A prompt that is only listed.
-struct Listed(PromptSpec);
+struct ListedPrompt(PromptSpec);
 
-impl AnyPrompt for Listed {
+impl AnyPrompt for ListedPrompt {
     fn spec(&self) -> &PromptSpec {
         &self.0
     }
@@ -198,7 +207,7 @@ impl AnyPrompt for Listed {
         _: &'a ToolContext,
         _: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
-        Box::pin(async { Err(ToolError::not_allowed("it is only listed")) })
+        Box::pin(async { Err(ToolError::not_allowed("this prompt is only listed")) })
     }
 
     fn complete<'a>(

@@ -1,4 +1,4 @@
-//! Frames nobody wrote: whatever comes, the dialect reads it and answers in JSON.
+//! Random frames: MCP's dialect reads any input and answers in JSON.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
@@ -13,31 +13,31 @@ use toolgate_dialects::{
     ChangeEncoder, ClientResponse, Dialect, FrameReading, JobEventEncoder, PendingRequest,
 };
 
-use crate::stage::mcp;
-use crate::words::{read_job, read_outcome, read_page, read_watched};
+use crate::parse::{read_job, read_job_item, read_outcome, read_page};
+use crate::replay::mcp;
 
 proptest! {
     #[test]
     fn reading_bytes_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
-        surroundings in surroundings(),
+        context in contexts(),
     ) {
-        tell(surroundings, bytes)?;
+        check_frame(context, bytes)?;
     }
 
     #[test]
-    fn reading_json_never_panics(value in json_value(), surroundings in surroundings()) {
-        tell(surroundings, value.to_string().into_bytes())?;
+    fn reading_json_never_panics(value in json_value(), context in contexts()) {
+        check_frame(context, value.to_string().into_bytes())?;
     }
 
     #[test]
-    fn reading_messages_never_panics(message in message(), surroundings in surroundings()) {
-        tell(surroundings, message.to_string().into_bytes())?;
+    fn reading_messages_never_panics(message in message(), context in contexts()) {
+        check_frame(context, message.to_string().into_bytes())?;
     }
 }
 
-/// Reads `body` in a conversation and answers whatever it asks.
-fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseError> {
+/// Reads `body` in a conversation and answers its requests.
+fn check_frame((session, headers): FrameContext, body: Vec<u8>) -> Result<(), TestCaseError> {
     let mcp = mcp();
     let mut conversation = mcp.start_conversation(&Caller::local());
     if let Some(revision) = session {
@@ -54,13 +54,13 @@ fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseE
         None => FrameHead::Line,
     };
     let reading = conversation.read(&MessageFrame { head, body: body.into() });
-    sound(reading)
+    check_reading(reading)
 }
 
-/// Whether everything that can come of `reading` is one line of JSON.
-fn sound(reading: FrameReading) -> Result<(), TestCaseError> {
+/// Checks that every possible answer to `reading` is one line of JSON.
+fn check_reading(reading: FrameReading) -> Result<(), TestCaseError> {
     let replies = match reading {
-        FrameReading::Batch(items) => return items.into_iter().try_for_each(sound),
+        FrameReading::Batch(items) => return items.into_iter().try_for_each(check_reading),
         FrameReading::Reply(reply)
         | FrameReading::OpenSession(reply)
         | FrameReading::CloseSession(reply) => vec![reply],
@@ -68,16 +68,16 @@ fn sound(reading: FrameReading) -> Result<(), TestCaseError> {
         | FrameReading::Unwatch { reply, .. }
         | FrameReading::Response { reply, .. } => vec![reply],
         FrameReading::OpenNotifications { .. } => Vec::new(),
-        FrameReading::Subscribe(listening) => {
-            let told = listened(&listening.filter, &*listening.encoder);
-            told.into_iter().map(Reply::json).collect()
+        FrameReading::Subscribe(subscription) => {
+            let messages = all_changes(&subscription.filter, &*subscription.encoder);
+            messages.into_iter().map(Reply::json).collect()
         }
         FrameReading::Replies(replies) => replies,
-        FrameReading::Watch(watching) => {
-            let told = jobs().into_iter().flat_map(|job| watched(&*watching.encoder, job));
-            told.map(Reply::json).collect()
+        FrameReading::Watch(watch) => {
+            let messages = jobs().into_iter().flat_map(|job| all_job_events(&*watch.encoder, job));
+            messages.map(Reply::json).collect()
         }
-        FrameReading::Request(ask) => said_to(&ask),
+        FrameReading::Request(ask) => all_replies(&ask),
     };
     for reply in replies {
         if let ReplyBody::Json(bytes) = reply.body {
@@ -90,8 +90,8 @@ fn sound(reading: FrameReading) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// All that a dialect says to what a host may say, sensible or not.
-fn said_to(ask: &PendingRequest) -> Vec<Reply> {
+/// Returns every reply of a dialect to answers of a host, sensible or not.
+fn all_replies(ask: &PendingRequest) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0\u{1f600}";
     let output = ToolOutput::new(json!([odd]), ResultText::from_body(odd), CallEnding::Done);
     let progress = CallEvent::Progress { done: 0.5, total: None, message: Some(odd.into()) };
@@ -101,10 +101,10 @@ fn said_to(ask: &PendingRequest) -> Vec<Reply> {
     let page = JobPage { jobs: jobs(), next: Some(JobId::from_bits(7)) };
     outcomes.push(Ok(HostAnswer::Jobs(page)));
     outcomes.extend(jobs().into_iter().map(|job| Ok(HostAnswer::Job(Box::new(job)))));
-    let read = |(kind, rest)| read_outcome(kind, rest);
-    outcomes.extend(ANSWERS.into_iter().map(read));
+    let parse_outcome = |(kind, rest)| read_outcome(kind, rest);
+    outcomes.extend(ANSWERS.into_iter().map(parse_outcome));
     outcomes.extend(ERRORS.into_iter().map(|rest| read_outcome("error", rest)));
-    let follow = |job| ask.encoder.job_encoder(&job).map(|watch| watched(&*watch, job));
+    let follow = |job| ask.encoder.job_encoder(&job).map(|watch| all_job_events(&*watch, job));
     let followed = jobs().into_iter().filter_map(follow).flatten();
     let events = [progress, line, CallEvent::ReleaseConnection].into_iter();
     let events = events.filter_map(|event| ask.encoder.encode_event(&event));
@@ -117,9 +117,9 @@ fn said_to(ask: &PendingRequest) -> Vec<Reply> {
         ask.encoder.encode_question(odd, odd, &question)
     };
     let questions = QUESTIONS.into_iter().filter_map(question);
-    let said = events.chain(followed).chain(questions).map(Reply::json).collect::<Vec<_>>();
+    let messages = events.chain(followed).chain(questions).map(Reply::json).collect::<Vec<_>>();
     let answers = outcomes.into_iter().filter_map(|outcome| ask.encoder.encode_reply(outcome));
-    said.into_iter().chain(answers).collect()
+    messages.into_iter().chain(answers).collect()
 }
 
 const ANSWERS: [(&str, &str); 12] = [
@@ -133,9 +133,9 @@ const ANSWERS: [(&str, &str); 12] = [
     ("completion", r#"2 ["a\nb"]"#),
     ("skills", r#"[{"uri":"skill://a/SKILL.md","front_matter":{"name":"a\nb"}}] then more"#),
     ("skill", r#"{"uri":"skill://a/SKILL.md","front_matter":{},"files":[]}"#),
-    ("asks", r#"a\nb {"a\nb":{"form":{"message":"a\nb","schema":{}}},"b":"roots"}"#),
+    ("questions", r#"a\nb {"a\nb":{"form":{"message":"a\nb","schema":{}}},"b":"roots"}"#),
     (
-        "shown",
+        "content",
         r#"[{"shown":{"text":"a\nb"}},{"shown":{"audio":{"media_type":"a/b","data":"AA=="}}}]"#,
     ),
 ];
@@ -156,26 +156,26 @@ const QUESTIONS: [&str; 4] = [
     r#""roots""#,
 ];
 
-/// All that is told to whoever listens for `interest`.
-fn listened(interest: &ChangeFilter, ticket: &dyn ChangeEncoder) -> Vec<Bytes> {
+/// Returns every message to a subscriber with `filter`.
+fn all_changes(filter: &ChangeFilter, encoder: &dyn ChangeEncoder) -> Vec<Bytes> {
     let changes = [
         ServerChange::Tools,
         ServerChange::Prompts,
         ServerChange::Resources,
         ServerChange::Resource("a".into()),
     ];
-    let changed = changes.iter().filter_map(|change| ticket.encode_change(change));
-    let jobs = jobs().into_iter().filter_map(|job| ticket.encode_job(&job));
-    ticket
-        .encode_start(interest)
+    let changed = changes.iter().filter_map(|change| encoder.encode_change(change));
+    let jobs = jobs().into_iter().filter_map(|job| encoder.encode_job(&job));
+    encoder
+        .encode_start(filter)
         .into_iter()
         .chain(changed)
         .chain(jobs)
-        .chain(ticket.encode_end())
+        .chain(encoder.encode_end())
         .collect()
 }
 
-/// A job in every state, with something odd in each.
+/// Returns a job in every state, each with unusual text.
 fn jobs() -> Vec<JobSnapshot> {
     [
         r#"queued {}"#,
@@ -192,20 +192,20 @@ fn jobs() -> Vec<JobSnapshot> {
     .into()
 }
 
-/// All that is told of `job`.
-fn watched(watch: &dyn JobEventEncoder, job: JobSnapshot) -> Vec<Bytes> {
+/// Returns every message about `job`.
+fn all_job_events(watch: &dyn JobEventEncoder, job: JobSnapshot) -> Vec<Bytes> {
     let events = ["queued", "started 1", r#"progress 0.5 "a\nb""#, r#"log alert "a\nb""#];
-    let told = events.map(|event| watch.encode_item(&read_watched(event)));
-    let begin = watch.encode_start(Some(&job));
+    let items = events.map(|event| watch.encode_item(&read_job_item(event)));
+    let start = watch.encode_start(Some(&job));
     let snapshot = watch.encode_snapshot(Some(&job));
     let ended = watch.encode_item(&JobStreamItem::Ended(Box::new(job)));
-    [begin, snapshot, watch.encode_keep_alive(), ended].into_iter().chain(told).flatten().collect()
+    [start, snapshot, watch.encode_keep_alive(), ended].into_iter().chain(items).flatten().collect()
 }
 
-/// The revision agreed before, if any, and the headers beside, if any.
-type Surroundings = (Option<&'static str>, Option<HeaderMap>);
+/// The revision of the session, if any, and the headers of the frame, if any.
+type FrameContext = (Option<&'static str>, Option<HeaderMap>);
 
-fn surroundings() -> impl Strategy<Value = Surroundings> {
+fn contexts() -> impl Strategy<Value = FrameContext> {
     let session = prop_oneof![
         Just(None),
         Just(Some("2024-11-05")),
@@ -239,6 +239,7 @@ fn surroundings() -> impl Strategy<Value = Surroundings> {
     (session, proptest::option::of(headers))
 }
 
+/// Generates JSON values.
 pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -257,7 +258,7 @@ pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Something that has much of a message of MCP.
+/// Generates values that resemble messages of MCP.
 fn message() -> impl Strategy<Value = Value> {
     let method = prop_oneof![
         Just(json!("initialize")),

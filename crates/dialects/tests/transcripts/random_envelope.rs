@@ -1,5 +1,4 @@
-//! Requests nobody wrote: whatever comes, the envelope's dialect reads it and answers in an
-//! envelope.
+//! Random requests: the envelope's dialect reads any input and answers in an envelope.
 
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
@@ -7,9 +6,9 @@ use serde_json::{Value, json};
 use toolgate_contract::{CallError, Caller, FrameHead, HostRequest, MessageFrame, ReplyBody};
 use toolgate_dialects::FrameReading;
 
-use crate::chance::json_value;
-use crate::stage::dialect;
-use crate::telling::sealed;
+use crate::format::build_envelope;
+use crate::random::json_value;
+use crate::replay::dialect;
 
 const STATUSES: [u16; 6] = [200, 400, 401, 404, 500, 502];
 
@@ -21,13 +20,13 @@ proptest! {
         query in "([a-z]{1,3}=[a-z%]{0,3}&?){0,3}",
         body in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        over_http(method, path, query, body)?;
+        check_http(method, path, query, body)?;
     }
 
     #[test]
     fn the_answer_to_any_body_has_an_envelope(body in json_value()) {
         let path = "/mcp/tool/mcp.tool:files.read".to_owned();
-        over_http(Method::POST, path, String::new(), body.to_string().into_bytes())?;
+        check_http(Method::POST, path, String::new(), body.to_string().into_bytes())?;
     }
 
     #[test]
@@ -39,18 +38,18 @@ proptest! {
         id in json_value(),
     ) {
         let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        on_a_line(message.to_string().into_bytes())?;
+        check_line(message.to_string().into_bytes())?;
     }
 
     #[test]
     fn the_answer_to_any_bytes_on_a_line_has_an_envelope(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        on_a_line(bytes)?;
+        check_line(bytes)?;
     }
 }
 
-fn over_http(
+fn check_http(
     method: Method,
     path: String,
     query: String,
@@ -58,9 +57,9 @@ fn over_http(
 ) -> Result<(), TestCaseError> {
     let is_health = path == "/healthz";
     let head = FrameHead::Http { method, path, query, headers: HeaderMap::new() };
-    let (status, envelope) = match answered(&MessageFrame { head, body: body.into() })? {
+    let (status, envelope) = match answer_of(&MessageFrame { head, body: body.into() })? {
         Some(answer) => answer,
-        None => return Err(TestCaseError::fail("HTTP owes an answer")),
+        None => return Err(TestCaseError::fail("a request over HTTP has no answer")),
     };
     prop_assert!(STATUSES.contains(&status), "{}", status);
     prop_assert!(is_health || envelope["meta"]["transport"] == "http", "{}", envelope);
@@ -68,8 +67,8 @@ fn over_http(
     Ok(())
 }
 
-fn on_a_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
-    let Some((_, message)) = answered(&MessageFrame::from_line(bytes))? else { return Ok(()) };
+fn check_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
+    let Some((_, message)) = answer_of(&MessageFrame::from_line(bytes))? else { return Ok(()) };
     let envelope = match message.get("result") {
         Some(envelope) => envelope,
         None => {
@@ -82,8 +81,8 @@ fn on_a_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the frame is answered with, by a host that refuses every call.
-fn answered(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError> {
+/// Returns the status and body of the answer to a frame, by a host that refuses every call.
+fn answer_of(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError> {
     let reply = match dialect("envelope").start_conversation(&Caller::local()).read(frame) {
         FrameReading::Reply(reply) => reply,
         FrameReading::Request(ask) => {
@@ -91,11 +90,11 @@ fn answered(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError>
                 HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. } => why,
                 _ => CallError::NotFound { message: "nothing is here".to_owned() },
             };
-            let via = ask.origin.ok_or_else(|| TestCaseError::fail("it came by no way"))?;
-            let reply = ask.encoder.encode_envelope(&sealed(*via, Err(why)));
-            reply.ok_or_else(|| TestCaseError::fail("it has no envelope"))?
+            let via = ask.origin.ok_or_else(|| TestCaseError::fail("the request has no origin"))?;
+            let reply = ask.encoder.encode_envelope(&build_envelope(*via, Err(why)));
+            reply.ok_or_else(|| TestCaseError::fail("the request has no envelope"))?
         }
-        _ => return Err(TestCaseError::fail("it is neither an answer nor an ask")),
+        _ => return Err(TestCaseError::fail("the reading is neither a reply nor a request")),
     };
     match reply.body {
         ReplyBody::Empty => Ok(None),
@@ -103,6 +102,6 @@ fn answered(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError>
             let value = serde_json::from_slice(&bytes);
             Ok(Some((reply.status, value.map_err(|err| TestCaseError::fail(err.to_string()))?)))
         }
-        ReplyBody::File(_) => Err(TestCaseError::fail("it is a file")),
+        ReplyBody::File(_) => Err(TestCaseError::fail("the reply is a file")),
     }
 }

@@ -1,5 +1,4 @@
-//! Requests nobody wrote: whatever comes, the workstation's dialect reads it and answers in the
-//! contract's own words.
+//! Random requests: the workstation's dialect reads any input and answers in its contract's form.
 
 use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
@@ -10,22 +9,22 @@ use toolgate_contract::{
 };
 use toolgate_dialects::FrameReading;
 
-use crate::chance::json_value;
-use crate::stage::dialect;
-use crate::words::{read_job, read_page};
+use crate::parse::{read_job, read_page};
+use crate::random::json_value;
+use crate::replay::dialect;
 
 const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 
-/// Who sends a message, and how.
+/// The sender of a message, and its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     /// A client of the contract, on a line.
     Line,
-    /// The same, over HTTP.
+    /// A client of the contract, over HTTP.
     Http,
-    /// A client of MCP, which says so in a header.
+    /// A client of MCP over HTTP, which sends a header of MCP.
     Mcp,
-    /// One that said so by a handshake, on lines.
+    /// A client of MCP on lines, which sent a handshake.
     Opened,
 }
 
@@ -35,17 +34,17 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         sender in sender(),
     ) {
-        tell(sender, bytes)?;
+        check_frame(sender, bytes)?;
     }
 
     #[test]
     fn reading_json_never_panics(value in json_value(), sender in sender()) {
-        tell(sender, value.to_string().into_bytes())?;
+        check_frame(sender, value.to_string().into_bytes())?;
     }
 
     #[test]
     fn reading_messages_never_panics(message in message(), sender in sender()) {
-        tell(sender, message.to_string().into_bytes())?;
+        check_frame(sender, message.to_string().into_bytes())?;
     }
 
     #[test]
@@ -56,12 +55,12 @@ proptest! {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         for ending in [CallEnding::Done, CallEnding::ProgramFailed] {
             let FrameReading::Request(ask) = read(sender, call.to_string().into_bytes()) else {
-                return Err(TestCaseError::fail("a call is asked, whatever becomes of it"));
+                return Err(TestCaseError::fail("a call is not a request"));
             };
             let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
             let reply = ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer");
-            written(&reply)?;
-            let ReplyBody::Json(bytes) = &reply.body else { unreachable!("it is written") };
+            check_reply(&reply)?;
+            let ReplyBody::Json(bytes) = &reply.body else { unreachable!("every answer is JSON") };
             let message: Value = serde_json::from_slice(bytes).expect("a message is JSON");
             let Some(result) = message.get("result") else { continue };
             // A string for the contract's clients, and a list of blocks for MCP's.
@@ -76,7 +75,7 @@ proptest! {
     }
 }
 
-/// What is read of a message.
+/// Returns the reading of a message.
 fn read(sender: Sender, body: Vec<u8>) -> FrameReading {
     let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
@@ -90,7 +89,7 @@ fn read(sender: Sender, body: Vec<u8>) -> FrameReading {
             let opened = workstation.read(&MessageFrame::from_line(hello));
             assert!(
                 matches!(opened, FrameReading::OpenSession(_)),
-                "it begins as a conversation of MCP"
+                "the handshake does not open a session"
             );
         }
     }
@@ -105,18 +104,18 @@ fn read(sender: Sender, body: Vec<u8>) -> FrameReading {
     workstation.read(&MessageFrame { head, body: body.into() })
 }
 
-/// Reads a message and answers whatever it asks.
-fn tell(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
+/// Reads a message and answers its request.
+fn check_frame(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
     match read(sender, body) {
         FrameReading::Reply(reply)
         | FrameReading::OpenSession(reply)
-        | FrameReading::Cancel { reply, .. } => written(&reply),
+        | FrameReading::Cancel { reply, .. } => check_reply(&reply),
         FrameReading::Request(ask) => {
             let chunk =
                 CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
             prop_assert!(
                 ask.encoder.encode_event(&chunk).is_none(),
-                "there is one answer on this wire"
+                "this contract has only one answer"
             );
             let output = ToolOutput::new(
                 json!([ODD]),
@@ -137,23 +136,25 @@ fn tell(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
                     unavailable: None,
                 }),
             ] {
-                written(&ask.encoder.encode_reply(outcome).expect("every request is answered"))?;
+                check_reply(
+                    &ask.encoder.encode_reply(outcome).expect("every request is answered"),
+                )?;
             }
             Ok(())
         }
-        _ => Err(TestCaseError::fail("it reads nothing else")),
+        _ => Err(TestCaseError::fail("the reading is neither a reply nor a request")),
     }
 }
 
-/// Checks that a reply is one of the contract's.
-fn written(reply: &Reply) -> Result<(), TestCaseError> {
+/// Checks that a reply has the contract's form.
+fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     let bytes = match &reply.body {
         ReplyBody::Empty => {
             prop_assert_eq!(reply.status, 202);
             return Ok(());
         }
         ReplyBody::Json(bytes) => bytes,
-        ReplyBody::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
+        ReplyBody::File(_) => return Err(TestCaseError::fail("this contract has no files")),
     };
     prop_assert_eq!(reply.status, 200);
     prop_assert!(!bytes.contains(&b'\n'), "an answer is a line");
@@ -166,15 +167,15 @@ fn written(reply: &Reply) -> Result<(), TestCaseError> {
         return Ok(());
     };
     prop_assert!(message.get("result").is_none(), "{}", message);
-    let words = match error["code"].as_i64() {
+    let expected = match error["code"].as_i64() {
         Some(-32700) => "Parse error",
         Some(-32600) => "Invalid Request",
         Some(-32601) => "Method not found",
         Some(-32602) => "Invalid params",
         Some(-32603) => "Internal error",
-        other => return Err(TestCaseError::fail(format!("{other:?} is no code: {message}"))),
+        other => return Err(TestCaseError::fail(format!("unknown code {other:?}: {message}"))),
     };
-    prop_assert_eq!(&error["message"], words);
+    prop_assert_eq!(&error["message"], expected);
     let data = &error["data"];
     prop_assert!(data["reason"].is_string() && data["detail"].is_string(), "{}", message);
     Ok(())
@@ -206,8 +207,9 @@ fn message() -> impl Strategy<Value = Value> {
             ("params", params),
             ("result", result),
         ];
-        let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        Value::Object(there.collect())
+        let present =
+            fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(present.collect())
     })
 }
 

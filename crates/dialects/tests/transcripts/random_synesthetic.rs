@@ -1,4 +1,4 @@
-//! Lines nobody wrote: whatever comes, Synesthetic's dialect reads it and answers as its wire does.
+//! Random lines: Synesthetic's dialect reads any input and answers in its contract's form.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use toolgate_contract::{
 };
 use toolgate_dialects::FrameReading;
 
-use crate::chance::json_value;
-use crate::stage::dialect;
+use crate::random::json_value;
+use crate::replay::dialect;
 
 proptest! {
     #[test]
     fn reading_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        tell(&bytes)?;
+        check_line(&bytes)?;
     }
 
     #[test]
@@ -22,7 +22,7 @@ proptest! {
         id in json_value(), method in method(), params in json_value(), output in json_value(),
     ) {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        for reply in tell_with(line.to_string().as_bytes(), &output)? {
+        for reply in replies_to(line.to_string().as_bytes(), &output)? {
             let ReplyBody::Json(bytes) = reply.body else { panic!("a request is answered") };
             let answer: Value = serde_json::from_slice(&bytes).expect("JSON");
             let compact = answer.to_string();
@@ -38,28 +38,28 @@ proptest! {
     #[test]
     fn an_id_is_copied_without_parsing(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,30})?") {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"method\":\"nothing\"}}");
-        for reply in tell_with(line.as_bytes(), &Value::Null)? {
+        for reply in replies_to(line.as_bytes(), &Value::Null)? {
             let ReplyBody::Json(bytes) = reply.body else { panic!("a request is answered") };
-            let wanted = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"result\"");
-            prop_assert!(bytes.starts_with(wanted.as_bytes()), "{bytes:?}");
+            let expected = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"result\"");
+            prop_assert!(bytes.starts_with(expected.as_bytes()), "{bytes:?}");
         }
     }
 }
 
-fn tell(line: &[u8]) -> Result<(), TestCaseError> {
-    tell_with(line, &json!({ "ok": true })).map(drop)
+fn check_line(line: &[u8]) -> Result<(), TestCaseError> {
+    replies_to(line, &json!({ "ok": true })).map(drop)
 }
 
-/// All that is said to `line`, whether its tool gives `output` or fails.
-fn tell_with(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
+/// Returns the replies to `line`, one if its tool returns `output` and one if it fails.
+fn replies_to(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
     let frame = MessageFrame::from_line(line.to_vec());
     match dialect("synesthetic").start_conversation(&Caller::local()).read(&frame) {
         FrameReading::Reply(reply) => Ok(vec![reply]),
         FrameReading::Request(ask) => {
-            let is_ours = matches!(&ask.request, HostRequest::CallTool { tool, .. } if tool.starts_with("assets."));
-            prop_assert!(is_ours && !ask.encoder.encodes_events());
+            let is_asset_call = matches!(&ask.request, HostRequest::CallTool { tool, .. } if tool.starts_with("assets."));
+            prop_assert!(is_asset_call && !ask.encoder.encodes_events());
             let output =
-                ToolOutput::new(output.clone(), ResultText::from_body("said"), CallEnding::Done);
+                ToolOutput::new(output.clone(), ResultText::from_body("text"), CallEnding::Done);
             let failed = CallError::NotFound { message: "a\nb".to_owned() };
             let outcomes = [Ok(HostAnswer::Output(output)), Err(failed)];
             Ok(outcomes
@@ -77,7 +77,7 @@ fn tell_with(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
         | FrameReading::OpenNotifications { .. }
         | FrameReading::Unwatch { .. }
         | FrameReading::Response { .. } => {
-            Err(TestCaseError::fail("this wire has a request and an answer, and nothing else"))
+            Err(TestCaseError::fail("this contract only has requests and answers"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests nobody wrote: whatever comes, Zyra's dialect reads it and answers as its wire does.
+//! Random requests: Zyra's dialect reads any input and answers in its contract's form.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{FrameReading, JobEventEncoder, SocketUpgrade};
 
-use crate::chance::json_value;
-use crate::stage::dialect;
-use crate::words::{read_job, read_outcome, read_page};
+use crate::parse::{read_job, read_outcome, read_page};
+use crate::random::json_value;
+use crate::replay::dialect;
 
 const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 const ID: &str = "00000000000000000000000000000001";
@@ -26,13 +26,13 @@ proptest! {
         query in query(),
         body in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        tell(Some((method, path, query)), body)?;
+        check_frame(Some((method, path, query)), body)?;
     }
 
     #[test]
     fn reading_messages_never_panics(message in message(), http in any::<bool>()) {
         let head = http.then(|| (Method::POST, "/v1/mcp".to_owned(), String::new()));
-        tell(head, message.to_string().into_bytes())?;
+        check_frame(head, message.to_string().into_bytes())?;
     }
 
     #[test]
@@ -40,12 +40,12 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         http in any::<bool>(),
     ) {
-        tell(http.then(|| (Method::POST, "/v1/mcp".to_owned(), String::new())), bytes)?;
+        check_frame(http.then(|| (Method::POST, "/v1/mcp".to_owned(), String::new())), bytes)?;
     }
 }
 
-/// Reads a frame and answers whatever it asks.
-fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), TestCaseError> {
+/// Reads a frame and answers its request.
+fn check_frame(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), TestCaseError> {
     let zyra = dialect("zyra");
     let head = match head {
         Some((method, path, query)) => {
@@ -55,19 +55,19 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
     };
     match zyra.upgrade(&head) {
         Ok(SocketUpgrade::Converse | SocketUpgrade::Close(..)) => {}
-        Ok(SocketUpgrade::Watch(watching)) => watched(&*watching.encoder)?,
-        Err(reply) => written(&reply)?,
+        Ok(SocketUpgrade::Watch(watching)) => check_job_events(&*watching.encoder)?,
+        Err(reply) => check_reply(&reply)?,
     }
     let line = matches!(head, FrameHead::Line);
     match zyra.start_conversation(&Caller::local()).read(&MessageFrame { head, body: body.into() })
     {
-        FrameReading::Reply(reply) => written(&reply),
+        FrameReading::Reply(reply) => check_reply(&reply),
         FrameReading::Replies(replies) => {
-            prop_assert!(line, "only a connection takes two answers");
-            replies.iter().try_for_each(written)
+            prop_assert!(line, "only a connection can have two answers");
+            replies.iter().try_for_each(check_reply)
         }
-        FrameReading::Cancel { reply, .. } => written(&reply),
-        FrameReading::Watch(watching) => watched(&*watching.encoder),
+        FrameReading::Cancel { reply, .. } => check_reply(&reply),
+        FrameReading::Watch(watching) => check_job_events(&*watching.encoder),
         FrameReading::Request(ask) => {
             let output = ToolOutput::new(
                 json!([ODD]),
@@ -88,9 +88,9 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
             );
             for outcome in outcomes {
                 let reply = ask.encoder.encode_reply(outcome);
-                written(&reply.expect("every request is answered"))?;
+                check_reply(&reply.expect("every request is answered"))?;
             }
-            ask.encoder.job_encoder(&job).map_or(Ok(()), |ticket| watched(&*ticket))
+            ask.encoder.job_encoder(&job).map_or(Ok(()), |encoder| check_job_events(&*encoder))
         }
         FrameReading::Batch(_)
         | FrameReading::OpenSession(_)
@@ -99,39 +99,39 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
         | FrameReading::OpenNotifications { .. }
         | FrameReading::Unwatch { .. }
         | FrameReading::Response { .. } => {
-            Err(TestCaseError::fail("this wire has no batches, no sessions and no changes"))
+            Err(TestCaseError::fail("this contract has no batches, sessions or changes"))
         }
     }
 }
 
-/// Whether all that is told of a job is JSON on a line.
-fn watched(ticket: &dyn JobEventEncoder) -> Result<(), TestCaseError> {
+/// Checks that every message about a job is JSON on one line.
+fn check_job_events(encoder: &dyn JobEventEncoder) -> Result<(), TestCaseError> {
     let job = read_job("canceled error canceled");
-    let mut told = vec![
-        ticket.encode_start(None),
-        ticket.encode_start(Some(&job)),
-        ticket.encode_keep_alive(),
+    let mut messages = vec![
+        encoder.encode_start(None),
+        encoder.encode_start(Some(&job)),
+        encoder.encode_keep_alive(),
     ];
-    told.extend([ticket.encode_snapshot(None), ticket.encode_snapshot(Some(&job))]);
+    messages.extend([encoder.encode_snapshot(None), encoder.encode_snapshot(Some(&job))]);
     let at = job.created;
-    for what in [
+    for event in [
         JobEventKind::Queued,
         JobEventKind::Progress { fraction: 0.5, message: Some(ODD.into()) },
         JobEventKind::Output { stream: OutputStream::Stderr, text: ODD.into() },
         JobEventKind::Finished { state: job.state },
     ] {
-        told.push(ticket.encode_item(&JobStreamItem::Event(Arc::new(JobEvent {
+        messages.push(encoder.encode_item(&JobStreamItem::Event(Arc::new(JobEvent {
             seq: 1,
             at,
-            kind: what,
+            kind: event,
         }))));
     }
-    told.push(ticket.encode_item(&JobStreamItem::Ended(Box::new(job))));
-    told.into_iter().flatten().try_for_each(|bytes| written(&Reply::json(bytes)))
+    messages.push(encoder.encode_item(&JobStreamItem::Ended(Box::new(job))));
+    messages.into_iter().flatten().try_for_each(|bytes| check_reply(&Reply::json(bytes)))
 }
 
-/// Whether `reply` can go out: its headers are headers and its body is JSON on a line.
-fn written(reply: &Reply) -> Result<(), TestCaseError> {
+/// Checks that `reply` can be sent: its headers are valid and its body is JSON on one line.
+fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     prop_assert!(http::StatusCode::from_u16(reply.status).is_ok());
     for (name, value) in &reply.headers {
         prop_assert!(http::HeaderName::try_from(*name).is_ok());
@@ -191,7 +191,7 @@ fn query() -> impl Strategy<Value = String> {
     })
 }
 
-/// Something that has much of a message of Zyra.
+/// Generates values that resemble messages of Zyra.
 fn message() -> impl Strategy<Value = Value> {
     let method = prop_oneof![
         Just(json!("initialize")),

@@ -1,4 +1,4 @@
-//! Tools that ask whoever called, and tell what they were answered.
+//! Tools that send questions to the client, and return the answers.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,8 +8,9 @@ use toolgate_contract::{
     ContentOnly, Effects, NoInput, PersonChoice, SamplingRequest, Tool, ToolContext, ToolError,
 };
 
-pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
-    offer
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    builder
         .tool(Samples)
         .tool(NeedsModel)
         .tool(Elicits)
@@ -18,8 +19,8 @@ pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
         .tool(Enums)
 }
 
-/// What a person did with a form, as the protocol calls it, and what they filled in.
-fn in_words(choice: PersonChoice) -> (&'static str, Value) {
+/// Returns the name of a choice in the protocol, and the content of the form.
+fn action_and_content(choice: PersonChoice) -> (&'static str, Value) {
     match choice {
         PersonChoice::Accepted(content) => ("accept", Value::Object(content)),
         PersonChoice::Declined => ("decline", json!({})),
@@ -31,20 +32,20 @@ struct Samples;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Prompted {
-    /// What the model is asked.
+struct SampleInput {
+    /// Prompt for the model.
     prompt: String,
 }
 
 impl Tool for Samples {
     const NAME: &'static str = "test_sampling";
     const TITLE: &'static str = "Sampling";
-    const DESCRIPTION: &'static str = "Has the client's model answer.";
+    const DESCRIPTION: &'static str = "Sends a prompt to the client's model.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Prompted;
+    type Input = SampleInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Prompted) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: SampleInput) -> Result<ContentOnly, ToolError> {
         let sampled =
             ctx.ask_model("answer", SamplingRequest::from_text(input.prompt, 100)).await?;
         Ok(ContentOnly::text(format!("LLM response: {}", sampled.text)))
@@ -56,7 +57,7 @@ struct NeedsModel;
 impl Tool for NeedsModel {
     const NAME: &'static str = "test_missing_capability";
     const TITLE: &'static str = "Missing capability";
-    const DESCRIPTION: &'static str = "Works only for clients whose model can be asked.";
+    const DESCRIPTION: &'static str = "Only works for clients that support sampling.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -71,20 +72,20 @@ struct Elicits;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    /// What the person is asked.
+struct ElicitInput {
+    /// Question for the person.
     message: String,
 }
 
 impl Tool for Elicits {
     const NAME: &'static str = "test_elicitation";
     const TITLE: &'static str = "Elicitation";
-    const DESCRIPTION: &'static str = "Has a person fill in a form.";
+    const DESCRIPTION: &'static str = "Asks a person to fill in a form.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Asked;
+    type Input = ElicitInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Asked) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: ElicitInput) -> Result<ContentOnly, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -93,7 +94,8 @@ impl Tool for Elicits {
             },
             "required": ["username", "email"],
         });
-        let (action, content) = in_words(ctx.ask_form("user", input.message, schema).await?);
+        let (action, content) =
+            action_and_content(ctx.ask_form("user", input.message, schema).await?);
         Ok(ContentOnly::text(format!("User response: action={action}, content={content}")))
     }
 }
@@ -103,7 +105,7 @@ struct ElicitsOnStream;
 impl Tool for ElicitsOnStream {
     const NAME: &'static str = "test_streaming_elicitation";
     const TITLE: &'static str = "Streaming elicitation";
-    const DESCRIPTION: &'static str = "Has a person say yes.";
+    const DESCRIPTION: &'static str = "Asks a person for a confirmation.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -114,7 +116,7 @@ impl Tool for ElicitsOnStream {
             "properties": { "ok": { "type": "boolean" } },
             "required": ["ok"],
         });
-        let (action, _) = in_words(ctx.ask_form("ok", "Shall it go on?", schema).await?);
+        let (action, _) = action_and_content(ctx.ask_form("ok", "Continue?", schema).await?);
         Ok(ContentOnly::text(format!("The person chose to {action}")))
     }
 }
@@ -124,7 +126,7 @@ struct Defaults;
 impl Tool for Defaults {
     const NAME: &'static str = "test_elicitation_sep1034_defaults";
     const TITLE: &'static str = "Form with defaults";
-    const DESCRIPTION: &'static str = "Has a person fill in a form that is filled in already.";
+    const DESCRIPTION: &'static str = "Asks a person to fill in a form with default values.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -142,11 +144,11 @@ impl Tool for Defaults {
                     "enum": ["active", "inactive", "pending"],
                     "default": "active",
                 },
-                "verified": { "type": "boolean", "description": "Whether it is so", "default": true },
+                "verified": { "type": "boolean", "description": "Verified", "default": true },
             },
             "required": [],
         });
-        completed(ctx, "Please review the form that is filled in with defaults", schema).await
+        ask_and_report(ctx, "Please review the default values of this form", schema).await
     }
 }
 
@@ -155,7 +157,7 @@ struct Enums;
 impl Tool for Enums {
     const NAME: &'static str = "test_elicitation_sep1330_enums";
     const TITLE: &'static str = "Form with choices";
-    const DESCRIPTION: &'static str = "Has a person choose, in every way there is.";
+    const DESCRIPTION: &'static str = "Asks a person to choose, with every kind of choice.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -166,12 +168,12 @@ impl Tool for Enums {
             "properties": {
                 "untitledSingle": {
                     "type": "string",
-                    "description": "One of some",
+                    "description": "One choice",
                     "enum": ["option1", "option2", "option3"],
                 },
                 "titledSingle": {
                     "type": "string",
-                    "description": "One of some that have titles",
+                    "description": "One choice with titles",
                     "oneOf": [
                         { "const": "value1", "title": "First Option" },
                         { "const": "value2", "title": "Second Option" },
@@ -180,20 +182,20 @@ impl Tool for Enums {
                 },
                 "legacyEnum": {
                     "type": "string",
-                    "description": "One of some with titles, as it was written once",
+                    "description": "One choice with titles, in the older form",
                     "enum": ["opt1", "opt2", "opt3"],
                     "enumNames": ["Option One", "Option Two", "Option Three"],
                 },
                 "untitledMulti": {
                     "type": "array",
-                    "description": "Several of some",
+                    "description": "Several choices",
                     "minItems": 1,
                     "maxItems": 3,
                     "items": { "type": "string", "enum": ["option1", "option2", "option3"] },
                 },
                 "titledMulti": {
                     "type": "array",
-                    "description": "Several of some that have titles",
+                    "description": "Several choices with titles",
                     "minItems": 1,
                     "maxItems": 3,
                     "items": {
@@ -207,15 +209,16 @@ impl Tool for Enums {
             },
             "required": [],
         });
-        completed(ctx, "Please choose", schema).await
+        ask_and_report(ctx, "Please choose", schema).await
     }
 }
 
-async fn completed(
+/// Shows a form and returns the person's choice as text.
+async fn ask_and_report(
     ctx: &ToolContext,
     message: &str,
     schema: Value,
 ) -> Result<ContentOnly, ToolError> {
-    let (action, content) = in_words(ctx.ask_form("form", message, schema).await?);
+    let (action, content) = action_and_content(ctx.ask_form("form", message, schema).await?);
     Ok(ContentOnly::text(format!("Elicitation completed: action={action}, content={content}")))
 }
