@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{Done, Line};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, binary, path, wait_long_for};
-use crate::toolsets_search::{found, large, paths};
+use crate::toolsets_search::{large, paths, search};
 
 /// Runs `toolgate index` for `workspace`, with the index in `cache`.
 fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> Done {
@@ -58,7 +58,7 @@ fn an_index_is_built_before_the_first_server_and_used_by_it() {
     assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
-    let all = found(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
+    let all = search(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
     assert_eq!((paths(&all), &all["index"]["files"]), (vec!["b.rs"], &Value::from(3)));
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::real::{Beside, free_port, listens, node, tool};
+use super::real::{Beside, free_port, node, tool, wait_until_listening};
 use super::{checkout, launch, names, text};
 use crate::support::{
     Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path,
@@ -144,7 +144,7 @@ impl Protected {
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
         let (server, _) = Beside::start_job(&mut command, "Uvicorn running");
         let url = format!("http://127.0.0.1:{port}/mcp");
-        listens(&url);
+        wait_until_listening(&url);
         Self { authorization, url, _server: server }
     }
 

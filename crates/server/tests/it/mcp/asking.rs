@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities, sessions};
 use crate::support::{
-    Client, Launch, MODERN, REVISIONS, Wire, Workspace, accepted, converse, over_both_tuned,
+    Client, Launch, MODERN, REVISIONS, Wire, Workspace, converse, job_params, over_both_tuned,
     refusal, structured,
 };
 
@@ -326,7 +326,7 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
     let served = with_confirmations(Launch::over(&workspace)).served();
     for params in [
         json!({ "name": "files_write", "arguments": write }),
-        accepted("files_write", write.clone()),
+        job_params("files_write", write.clone()),
     ] {
         let answer = served.rpc("tools/call", params).json();
         if let Some(id) = answer["result"]["job_id"].as_str() {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, alone, over_all};
+use super::client::{Mira, MiraServer, dedicated_address, over_all};
 use crate::support::{Connection, Launch, Post, Workspace, binary};
 
 #[track_caller]
@@ -185,7 +185,7 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     let any = shown.replace(":3001", ":0");
     workspace.put("toolgate.toml", any);
     let served = Launch::over(&workspace).served();
-    let root = alone(&served);
+    let root = dedicated_address(&served);
     assert_ne!(root.port(), served.addr.port());
     let endpoint = format!("http://localhost:{}", root.port());
     assert_eq!(
