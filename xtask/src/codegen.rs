@@ -9,11 +9,13 @@ use anyhow::{Context, bail};
 use crate::shell::{build, checkout, output};
 
 /// Each page of `docs/reference` and the words that print it.
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 7] = [
     ("config.md", "config"),
     ("config.schema.json", "config-schema"),
     ("tools.md", "tools"),
     ("metrics.md", "metrics"),
+    ("errors.md", "errors"),
+    ("events.md", "events"),
     ("cli.md", "cli"),
 ];
 
