@@ -1,6 +1,7 @@
 //! Writes `docs/reference/` and the code in ARCHITECTURE.md from the source, or lists stale pages.
 
 mod code_blocks;
+mod messages;
 
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,7 @@ pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
         pages
             .push(Page { path: folder.join(name), text: output(&toolgate, &["reference", page])? });
     }
+    pages.push(Page { path: folder.join("messages.md"), text: messages::page()? });
     let stale: Vec<_> = pages.iter().filter(|page| !page.is_current()).collect();
     if check && !stale.is_empty() {
         let names: Vec<_> = stale.iter().map(|page| name_of(&page.path)).collect();
