@@ -84,7 +84,7 @@ pub struct JobSnapshot {
 }
 
 /// A file that a job produced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct JobArtefact {
     /// The name, unique among the job's files and without `/`.
     pub name: String,
@@ -93,6 +93,7 @@ pub struct JobArtefact {
     /// The length in bytes.
     pub bytes: u64,
     /// The time of the last write.
+    #[schemars(with = "String")]
     pub modified: Timestamp,
     /// The media type, e.g. `image/png`.
     pub media_type: String,
@@ -110,7 +111,7 @@ pub struct JobEvent {
 }
 
 /// The kinds of job events.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobEventKind {
     /// The job was stored.

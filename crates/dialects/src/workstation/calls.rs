@@ -283,7 +283,8 @@ impl AnswerEncoder for WorkstationEncoder {
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Err(error) => self.refusal(error),
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 self.failure(&failure(INTERNAL_ERROR, "failed", why))
             }
         })
@@ -350,7 +351,8 @@ impl AnswerEncoder for SummaryEncoder {
                 Reply::json(to_json(&json!({ "tools": tool_summaries(&tools) })))
             }
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 Reply::json(to_json(&json!({ "error": why }))).with_status(500)
             }
             Err(error) => {

@@ -314,7 +314,8 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(HostAnswer::Job(job)) => self.accepted(&job),
             Err(error) => self.refusal(&error),
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 self.failure(&RpcFailure::new(INTERNAL_ERROR, why))
             }
         })

@@ -164,7 +164,11 @@ impl AnswerEncoder for RestEncoder {
             (AnswerView::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
             (AnswerView::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
-            (_, Ok(_)) => error_reply(500, "the answer does not match the request"),
+            (_, Ok(_)) => {
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
+                error_reply(500, why)
+            }
         })
     }
 

@@ -65,7 +65,10 @@ impl ArtefactFiles {
                     room -= artefact.bytes;
                     kept.push(artefact);
                 }
-                Err(err) => lost.push(format!("`{}` could not be kept: {err}", file.path)),
+                Err(err) => lost.push(format!(
+                    "the file `{}` that the job left could not be kept: {err}",
+                    file.path
+                )),
             }
         }
         kept.sort_by(|a, b| a.name.cmp(&b.name));

@@ -69,7 +69,7 @@ pub(super) struct JobView {
     progress: f64,
     /// The last status message.
     message: Option<String>,
-    /// Time of acceptance.
+    /// Time at which the job was accepted.
     created: String,
     /// Time of the last start.
     started: Option<String>,

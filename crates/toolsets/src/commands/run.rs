@@ -103,8 +103,9 @@ impl CommandTool {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
         let ending = result.outcome.ending(&self.declared.success);
-        let value = serde_json::to_value(&result)
-            .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
+        let value = serde_json::to_value(&result).map_err(|err| {
+            ToolError::with_cause("the command's result cannot be written as JSON", err)
+        })?;
         Ok(ToolOutput::new(value, text, ending))
     }
 

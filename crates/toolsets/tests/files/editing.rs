@@ -300,13 +300,13 @@ async fn partly_matching_text_is_shown_where_it_differs() {
         expect_refusal(file, json!([{ "old": "    one();\n    2();\n", "new": "" }])).await;
     assert!(
         message.contains(
-            r#"the same up to line 3, where the file has "    two();" and old has "    2();""#
+            r#"matches it up to line 3, where the file has "    two();" and old has "    2();""#
         ),
         "{message}"
     );
     let (_, message) =
         expect_refusal(file, json!([{ "old": "    zero();\n    three();\n}", "new": "" }])).await;
-    assert!(message.contains("the same after line 3"), "{message}");
+    assert!(message.contains("matches it after line 3"), "{message}");
     let edits =
         json!([{ "old": "one();", "new": "brand_new();" }, { "old": "brand_new();", "new": "x" }]);
     let (pointer, message) = expect_refusal(file, edits).await;

@@ -118,8 +118,7 @@ impl RequestHandler {
             return text_response(StatusCode::OK, "ok\n");
         }
         if !self.application.serves(path) {
-            let paths = self.application.paths().join(", ");
-            let why = format!("nothing is served at {path}; the paths are {paths}\n");
+            let why = unknown_path_text(path, &self.application.paths());
             return text_response(StatusCode::NOT_FOUND, &why);
         }
         let websocket = match WebSocketRequest::from_request(&request) {
@@ -327,8 +326,13 @@ fn head(parts: Parts) -> FrameHead {
     FrameHead::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
+/// Returns the text of the response for a path that is not among the served `paths`.
+pub(super) fn unknown_path_text(path: &str, paths: &[&str]) -> String {
+    format!("nothing is served at {path}; the paths are {}\n", paths.join(", "))
+}
+
 /// Rejects a POST body that is not uncompressed JSON.
-fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason> {
+pub(super) fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason> {
     if method != Method::POST {
         return None;
     }

@@ -210,7 +210,7 @@ impl IncomingMessages {
             }
             MessageKind::Answer(None) => shared.in_flight.remove_all(),
             MessageKind::Other => {
-                tracing::debug!("ignoring a message of more than {bytes_max} bytes");
+                tracing::debug!("ignoring a message of an upstream of more than {bytes_max} bytes");
                 Vec::new()
             }
         };
@@ -237,7 +237,9 @@ impl IncomingMessages {
             Err(why) => {
                 // Text that a server prints to its standard output is ignored.
                 let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
-                tracing::debug!("ignoring output that is not a message ({why}): {shown}");
+                tracing::debug!(
+                    "ignoring output of an upstream that is not a message ({why}): {shown}"
+                );
                 return;
             }
         };
