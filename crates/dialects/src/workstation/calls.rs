@@ -95,7 +95,8 @@ fn read_fields(
         None => return Err(RpcFailure::invalid_request("`method` is missing")),
     };
     let params = match fields.remove("params") {
-        None => Map::new(),
+        // Some clients write null for no parameters.
+        None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),

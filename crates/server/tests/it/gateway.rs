@@ -270,6 +270,24 @@ fn a_schema_is_validated_by_its_own_draft() {
 }
 
 #[test]
+fn a_structured_result_without_text_reaches_clients_of_every_revision_as_text() {
+    let workspace = with_odd("");
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN] {
+        let mut client = Client::stdio(launch(&workspace), revision);
+        for value in [json!({ "rows": [] }), json!([{ "a": 1 }]), json!("words"), json!(7)] {
+            for content in [json!([]), json!(null), json!([{ "type": "text", "text": "" }])] {
+                let result = json!({ "content": content, "structuredContent": value });
+                let answer = client.call("odd_say", result);
+                assert_eq!(text(&answer), value.to_string(), "{revision}: {answer}");
+                let structured = &answer["result"]["structuredContent"];
+                let is_sent = revision == MODERN || (revision > "2025-06" && value.is_object());
+                assert_eq!(*structured == value, is_sent, "{revision}: {answer}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_result_without_the_promised_structured_content_is_refused() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
