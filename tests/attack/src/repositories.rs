@@ -1,14 +1,14 @@
-//! Repositories with something wrong about them.
+//! Git repositories that attack their reader.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use super::play::Play;
+use super::attempt::Attempt;
 use super::server::sh;
 
-/// A repository with a commit, a changed file, a new file and a second branch.
-pub(super) fn repository(folder: &Path) -> anyhow::Result<()> {
+/// Makes a repository with two commits, a changed file and a second branch.
+fn make_repository(folder: &Path) -> anyhow::Result<()> {
     fs::write(folder.join("a.txt"), "first\n")?;
     let commit = "git -c user.name=t -c user.email=t@example.invalid commit -q";
     sh(
@@ -23,48 +23,49 @@ pub(super) fn repository(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The repository that a case of git is about.
-pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
-    let ws = play.stage.ws.clone();
-    let evil = play.stage.evil.clone();
-    if play.case.id == "G24" {
-        return repository(&play.stage.parent);
+/// Prepares the repository of a case.
+pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
+    let ws = attempt.folders.ws.clone();
+    let evil = attempt.folders.evil.clone();
+    if attempt.case.id == "G24" {
+        return make_repository(&attempt.folders.parent);
     }
-    repository(&ws)?;
+    make_repository(&ws)?;
     let touch = format!("touch {}/w", evil.display());
-    let trap = trap(&ws, &touch)?;
-    let config = |name: &str, value: &str| sh(&ws, &format!("git config {name} '{value}'"));
-    let attribute = |line: &str| fs::write(ws.join(".gitattributes"), format!("*.txt {line}\n"));
-    match play.case.id.as_str() {
-        "G01" => _ = config("core.fsmonitor", &trap)?,
-        "G02" => _ = config("diff.external", &trap)?,
+    let trap = write_trap(&ws, &touch)?;
+    let set_config = |name: &str, value: &str| sh(&ws, &format!("git config {name} '{value}'"));
+    let set_attribute =
+        |line: &str| fs::write(ws.join(".gitattributes"), format!("*.txt {line}\n"));
+    match attempt.case.id.as_str() {
+        "G01" => _ = set_config("core.fsmonitor", &trap)?,
+        "G02" => _ = set_config("diff.external", &trap)?,
         "G04" => {
-            config("filter.x.clean", &trap)?;
-            config("filter.x.smudge", &trap)?;
-            config("filter.x.process", &trap)?;
-            attribute("filter=x")?;
+            set_config("filter.x.clean", &trap)?;
+            set_config("filter.x.smudge", &trap)?;
+            set_config("filter.x.process", &trap)?;
+            set_attribute("filter=x")?;
         }
         "G05" => {
-            config("diff.x.textconv", &trap)?;
-            attribute("diff=x")?;
+            set_config("diff.x.textconv", &trap)?;
+            set_attribute("diff=x")?;
         }
         "G06" => {
-            config("diff.x.command", &trap)?;
-            attribute("diff=x")?;
+            set_config("diff.x.command", &trap)?;
+            set_attribute("diff=x")?;
         }
         "G09" => {
-            config("gpg.program", &trap)?;
-            config("log.showSignature", "true")?;
-            config("commit.gpgSign", "true")?;
+            set_config("gpg.program", &trap)?;
+            set_config("log.showSignature", "true")?;
+            set_config("commit.gpgSign", "true")?;
         }
         "G11" => {
             let file = evil.join("included");
             fs::write(
                 &file,
-                format!("[core]\n\tfsmonitor = {trap}\n[x]\n\ty = {}\n", play.stage.canary),
+                format!("[core]\n\tfsmonitor = {trap}\n[x]\n\ty = {}\n", attempt.folders.canary),
             )?;
-            config("include.path", &file.display().to_string())?;
-            config("includeIf.gitdir:**.path", &file.display().to_string())?;
+            set_config("include.path", &file.display().to_string())?;
+            set_config("includeIf.gitdir:**.path", &file.display().to_string())?;
         }
         "G14" => _ = sh(&ws, "cp .git/refs/heads/main '.git/refs/heads/--output=w'")?,
         "G21" => {
@@ -89,19 +90,19 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
                 &evil,
                 "git init -q . && git add secret s.py && git -c user.name=t -c user.email=t@x commit -q -m initial",
             )?;
-            let canary = play.stage.canary.clone();
+            let canary = attempt.folders.canary.clone();
             sh(
                 &evil,
                 &format!(
                     "git -c user.name={canary} -c user.email=t@x commit -q --allow-empty -m '{canary}' && git branch {canary}"
                 ),
             )?;
-            play.launch.env("GIT_DIR", evil.join(".git").display().to_string());
-            play.launch.env("GIT_WORK_TREE", evil.display().to_string());
-            play.launch.env("GIT_CONFIG_COUNT", "1");
-            play.launch.env("GIT_CONFIG_KEY_0", "core.fsmonitor");
-            play.launch.env("GIT_CONFIG_VALUE_0", trap.clone());
-            play.launch.env("GIT_SSH_COMMAND", trap);
+            attempt.launch.env("GIT_DIR", evil.join(".git").display().to_string());
+            attempt.launch.env("GIT_WORK_TREE", evil.display().to_string());
+            attempt.launch.env("GIT_CONFIG_COUNT", "1");
+            attempt.launch.env("GIT_CONFIG_KEY_0", "core.fsmonitor");
+            attempt.launch.env("GIT_CONFIG_VALUE_0", trap.clone());
+            attempt.launch.env("GIT_SSH_COMMAND", trap);
         }
         "G31" => {
             for hook in ["pre-commit", "commit-msg", "post-commit", "prepare-commit-msg"] {
@@ -116,7 +117,7 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
             fs::write(ws.join("big.txt"), "small\n")?;
             sh(&ws, "git add big.txt && git commit -q -m big")?;
             fs::write(ws.join("big.txt"), line.repeat(100 * 1_000_000 / line.len()))?;
-            if play.form.label == "git.show" {
+            if attempt.variant.label == "git.show" {
                 sh(&ws, "git commit -q -a -m bigger")?;
             }
         }
@@ -130,7 +131,7 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    let sprung_by = match play.case.id.as_str() {
+    let trigger = match attempt.case.id.as_str() {
         "G01" => "git status",
         "G02" | "G04" | "G06" => "git diff",
         "G05" => "git blame a.txt",
@@ -138,26 +139,29 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
         "G31" => "git commit -q -m x",
         _ => return Ok(()),
     };
-    springs(play, sprung_by)
+    check_trap(attempt, trigger)
 }
 
-/// Sees that the trap is one: plain git springs it, in a copy.
-fn springs(play: &mut Play, by: &str) -> anyhow::Result<()> {
-    let copy = play.stage.base.join("copy");
-    let line =
-        format!("cp -a {} {} && cd {1} && {by} || true", play.stage.ws.display(), copy.display());
-    sh(&play.stage.base, &line)?;
-    let trace = play.stage.evil.join("w");
+/// Checks that plain git runs the trap in a copy of the repository. Otherwise, the case proves nothing.
+fn check_trap(attempt: &mut Attempt, trigger: &str) -> anyhow::Result<()> {
+    let copy = attempt.folders.base.join("copy");
+    let line = format!(
+        "cp -a {} {} && cd {1} && {trigger} || true",
+        attempt.folders.ws.display(),
+        copy.display()
+    );
+    sh(&attempt.folders.base, &line)?;
+    let trace = attempt.folders.evil.join("w");
     if fs::remove_file(&trace).is_err() {
-        play.wrong.push(format!("the harness: `{by}` does not spring the trap"));
+        attempt.failures.push(format!("the harness: `{trigger}` does not run the trap"));
     }
     fs::remove_dir_all(copy)?;
     Ok(())
 }
 
-/// A program that leaves a trace where it must not, and says so where it may.
-fn trap(ws: &Path, touch: &str) -> anyhow::Result<String> {
-    // Beside the repository's own files, which a checkout would remove.
+/// Writes a program that runs `touch`, and returns its path.
+fn write_trap(ws: &Path, touch: &str) -> anyhow::Result<String> {
+    // A checkout would remove it from the work tree.
     let file = ws.join(".git/trap.sh");
     fs::write(&file, format!("#!/bin/sh\n{touch}\ncat 2>/dev/null\n"))?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;

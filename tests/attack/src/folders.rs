@@ -1,4 +1,4 @@
-//! Where one attack happens: a folder to be served, its neighbour that nobody may see, and a home.
+//! The folders of one attempt: the workspace, a neighbor that nobody may see or touch, and a home.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,28 +9,30 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// The folders of one attack.
+/// The folders of one attempt.
 #[derive(Debug)]
-pub(super) struct Stage {
-    /// All of it.
+pub(super) struct AttackFolders {
+    /// The folder that contains all others.
     pub(super) base: PathBuf,
-    /// What holds the workspace and its neighbour.
+    /// The parent of the workspace and of its neighbor.
     pub(super) parent: PathBuf,
+    /// The workspace, `{WS}` in cases.
     pub(super) ws: PathBuf,
+    /// The neighbor of the workspace, `{EVIL}` in cases.
     pub(super) evil: PathBuf,
     pub(super) home: PathBuf,
-    /// What stands in files outside the workspace, and nowhere else.
+    /// A random text that only files outside the workspace contain.
     pub(super) canary: String,
-    /// What stands in the server's environment, and nowhere else.
+    /// A random text that only the server's environment contains.
     pub(super) env_canary: String,
 }
 
-/// How a folder is, to the last bit that can be told.
+/// The content and metadata of all files of a folder.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Tree(BTreeMap<PathBuf, Entry>);
+pub(super) struct FolderSnapshot(BTreeMap<PathBuf, EntryState>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct EntryState {
     mode: u32,
     links: u64,
     mtime: (i64, i64),
@@ -39,29 +41,29 @@ struct Entry {
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Stage {
-    pub(super) fn set(base: PathBuf) -> anyhow::Result<Self> {
+impl AttackFolders {
+    pub(super) fn create(base: PathBuf) -> anyhow::Result<Self> {
         let parent = base.join("p");
-        let stage = Self {
+        let folders = Self {
             ws: parent.join("ws"),
             evil: parent.join("ws_evil"),
             home: base.join("home"),
-            canary: format!("canary-{}", random(16)?),
-            env_canary: format!("envcanary-{}", random(16)?),
+            canary: format!("canary-{}", random_hex(16)?),
+            env_canary: format!("envcanary-{}", random_hex(16)?),
             parent,
             base,
         };
-        fs::create_dir_all(&stage.ws)?;
-        fs::create_dir_all(&stage.evil)?;
-        fs::create_dir_all(stage.home.join("envelopes"))?;
-        fs::write(stage.evil.join("secret"), &stage.canary)?;
-        fs::write(stage.evil.join("victim"), "as it was\n")?;
-        fs::write(stage.evil.join("s.py"), format!("canary = '{}'\n", stage.canary))?;
-        fs::write(stage.ws.join("ok.txt"), "ok\n")?;
-        Ok(stage)
+        fs::create_dir_all(&folders.ws)?;
+        fs::create_dir_all(&folders.evil)?;
+        fs::create_dir_all(folders.home.join("envelopes"))?;
+        fs::write(folders.evil.join("secret"), &folders.canary)?;
+        fs::write(folders.evil.join("victim"), "as it was\n")?;
+        fs::write(folders.evil.join("s.py"), format!("canary = '{}'\n", folders.canary))?;
+        fs::write(folders.ws.join("ok.txt"), "ok\n")?;
+        Ok(folders)
     }
 
-    /// `text` with the names of this stage in it.
+    /// Replaces the placeholders in `text`.
     pub(super) fn fill(&self, text: &str) -> String {
         text.replace("{WS}", &self.ws.to_string_lossy())
             .replace("{EVIL}", &self.evil.to_string_lossy())
@@ -69,8 +71,8 @@ impl Stage {
             .replace("{CANARY}", &self.canary)
     }
 
-    /// What lies beside the workspace and its neighbour.
-    pub(super) fn names(&self) -> anyhow::Result<Vec<String>> {
+    /// Returns the names of the workspace, its neighbor, and whatever else is beside them.
+    pub(super) fn sibling_names(&self) -> anyhow::Result<Vec<String>> {
         let mut names: Vec<String> = fs::read_dir(&self.parent)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect::<anyhow::Result<_>>()?;
@@ -79,8 +81,8 @@ impl Stage {
     }
 }
 
-impl Tree {
-    pub(super) fn of(folder: &Path) -> anyhow::Result<Self> {
+impl FolderSnapshot {
+    pub(super) fn take(folder: &Path) -> anyhow::Result<Self> {
         let mut entries = BTreeMap::new();
         let mut folders = vec![folder.to_owned()];
         while let Some(next) = folders.pop() {
@@ -97,9 +99,9 @@ impl Tree {
                     folders.push(entry?.path());
                 }
             }
-            let entry = Entry {
+            let entry = EntryState {
                 mode: meta.permissions().mode(),
-                // A folder's links are its folders, which are entries themselves.
+                // A folder has one link more for each folder in it, and those are entries, too.
                 links: if meta.is_dir() { 0 } else { meta.nlink() },
                 mtime: (meta.mtime(), meta.mtime_nsec()),
                 owner: (meta.uid(), meta.gid()),
@@ -111,24 +113,24 @@ impl Tree {
         Ok(Self(entries))
     }
 
-    /// Does not look at how many links `file` has: one of them is the attack's own.
-    pub(super) fn leaving_links_of(mut self, file: &Path) -> Self {
+    /// Forgets how many hard links `file` has, because the attack itself adds one.
+    pub(super) fn ignoring_links_of(mut self, file: &Path) -> Self {
         if let Some(entry) = self.0.get_mut(file) {
             entry.links = 0;
         }
         self
     }
 
-    /// What is otherwise in `after`, in a line; nothing if it is the same.
-    pub(super) fn changed(&self, after: &Self) -> Option<String> {
+    /// Returns the differences between this snapshot and `after` in one line, if there are any.
+    pub(super) fn difference(&self, after: &Self) -> Option<String> {
         let mut changes = String::new();
         for (path, before) in &self.0 {
             let name = path.display();
             match after.0.get(path) {
-                None => _ = write!(changes, "{name} is gone; "),
+                None => _ = write!(changes, "{name} is missing; "),
                 Some(now) if now == before => {}
                 Some(now) => {
-                    let mut what = Vec::new();
+                    let mut parts = Vec::new();
                     for (word, same) in [
                         ("content", now.content == before.content),
                         ("mode", now.mode == before.mode),
@@ -138,10 +140,10 @@ impl Tree {
                         ("xattrs", now.xattrs == before.xattrs),
                     ] {
                         if !same {
-                            what.push(word);
+                            parts.push(word);
                         }
                     }
-                    _ = write!(changes, "{name} has another {}; ", what.join(", "));
+                    _ = write!(changes, "{name} has a different {}; ", parts.join(", "));
                 }
             }
         }
@@ -154,7 +156,7 @@ impl Tree {
 
 fn xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut names = vec![0_u8; 4096];
-    // A file system without them has none.
+    // A file system may not support them.
     let Ok(length) = rustix::fs::llistxattr(path, &mut names) else { return Vec::new() };
     let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
     names
@@ -167,8 +169,8 @@ fn xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// So many random bytes, in hexadecimal.
-pub(super) fn random(bytes: usize) -> anyhow::Result<String> {
+/// Returns `bytes` random bytes in hexadecimal.
+pub(super) fn random_hex(bytes: usize) -> anyhow::Result<String> {
     let mut all = vec![0; bytes];
     fs::File::open("/dev/urandom")?.read_exact(&mut all)?;
     Ok(all.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -1,61 +1,66 @@
-//! What must hold after every case, whatever it was.
+//! Conditions that must hold after every attempt at any case.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::play::Play;
-use super::server::audit;
+use super::attempt::Attempt;
+use super::server::audit_log;
 
-/// How long what was started may take to be gone.
-const GONE: Duration = Duration::from_secs(1);
+/// The time that processes may take to end after the server.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Looks at all of them but two: that it answers and that it says nothing else are seen while
-/// it runs.
-pub(super) fn look(play: &mut Play) -> anyhow::Result<()> {
-    canaries(play);
-    outside(play)?;
-    survivors(play);
+/// Checks the invariants that hold after the server has stopped. Two others are checked before: that
+/// it still answers, and that its standard output has only messages.
+pub(super) fn check_after_exit(attempt: &mut Attempt) -> anyhow::Result<()> {
+    check_canaries(attempt);
+    check_outside(attempt)?;
+    check_processes(attempt);
     Ok(())
 }
 
-/// Neither canary may be in what was said, logged or recorded.
-fn canaries(play: &mut Play) {
+/// Checks that neither canary is in an answer, a log or a record.
+fn check_canaries(attempt: &mut Attempt) {
     let mut places: Vec<(String, Vec<u8>)> =
-        vec![("what was answered or logged".to_owned(), std::mem::take(&mut play.heard))];
-    places.push(("the audit log".to_owned(), fs::read(audit(&play.stage)).unwrap_or_default()));
-    for file in files(&play.stage.home.join("envelopes")) {
+        vec![("an answer or the log".to_owned(), std::mem::take(&mut attempt.received))];
+    places.push((
+        "the audit log".to_owned(),
+        fs::read(audit_log(&attempt.folders)).unwrap_or_default(),
+    ));
+    for file in files(&attempt.folders.home.join("envelopes")) {
         places.push((format!("{}", file.display()), fs::read(&file).unwrap_or_default()));
     }
-    for (name, canary) in
-        [("the canary", &play.stage.canary), ("the environment's canary", &play.stage.env_canary)]
-    {
-        for shape in shapes(canary) {
+    for (name, canary) in [
+        ("the canary", &attempt.folders.canary),
+        ("the environment's canary", &attempt.folders.env_canary),
+    ] {
+        for encoding in encodings(canary) {
             for (place, bytes) in &places {
-                if contains(bytes, &shape) {
-                    play.wrong.push(format!("{name} is in {place}"));
+                if contains(bytes, &encoding) {
+                    attempt.failures.push(format!("{name} is in {place}"));
                 }
             }
         }
     }
-    play.wrong.dedup();
+    attempt.failures.dedup();
 }
 
-/// A text as it may be written: as it is, escaped, and in base64 wherever it begins.
-fn shapes(text: &str) -> Vec<Vec<u8>> {
+/// Returns `text` as it may appear in output: plain, escaped, in hexadecimal, and in base64 at each of
+/// three offsets.
+fn encodings(text: &str) -> Vec<Vec<u8>> {
     let escaped: String = text.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let mut shapes = vec![text.as_bytes().to_vec(), escaped.into_bytes(), hex.into_bytes()];
+    let mut encodings = vec![text.as_bytes().to_vec(), escaped.into_bytes(), hex.into_bytes()];
     for before in 0..3 {
         let padded = [vec![0; before], text.as_bytes().to_vec()].concat();
         let encoded = base64(&padded);
-        // What is certain whatever stands around it: whole groups, without the first and last.
+        // The first and last group also depend on the bytes around the text.
         let from = if before == 0 { 0 } else { 4 };
         let to = encoded.len() - 4;
-        shapes.push(encoded[from..to].to_vec());
+        encodings.push(encoded[from..to].to_vec());
     }
-    shapes
+    encodings
 }
 
 fn base64(bytes: &[u8]) -> Vec<u8> {
@@ -86,47 +91,41 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What lies outside the workspace is as it was.
-fn outside(play: &mut Play) -> anyhow::Result<()> {
-    let Some((before, names)) = play.outside.take() else { return Ok(()) };
-    if let Some(changed) = before.changed(&play.outside_now()?) {
-        play.wrong.push(format!("outside: {changed}"));
+/// Checks that nothing outside the workspace changed.
+fn check_outside(attempt: &mut Attempt) -> anyhow::Result<()> {
+    let Some((before, names)) = attempt.outside_before.take() else { return Ok(()) };
+    if let Some(changed) = before.difference(&attempt.outside_snapshot()?) {
+        attempt.failures.push(format!("outside: {changed}"));
     }
-    let now = play.stage.names()?;
+    let now = attempt.folders.sibling_names()?;
     if now != names {
-        play.wrong.push(format!("beside the workspace there is {now:?}, there was {names:?}"));
+        attempt.failures.push(format!("beside the workspace are {now:?}, not {names:?}"));
     }
     Ok(())
 }
 
-/// Nothing that the server started outlives it.
+/// Checks that no process outlives the server.
 ///
-/// This process is who orphans fall to, so whatever way one left its group, its parent and its
-/// environment, it is seen here.
-fn survivors(play: &mut Play) {
-    let begun = Instant::now();
+/// This process adopts orphans, so it finds one that left its group and its parent, too.
+fn check_processes(attempt: &mut Attempt) {
+    let started = Instant::now();
     loop {
-        let left = left();
+        let left = descendants(std::process::id());
         if left.is_empty() {
             return;
         }
-        if begun.elapsed() > GONE {
-            let named: Vec<String> =
-                left.iter().map(|(pid, what)| format!("{pid} {what}")).collect();
-            play.wrong.push(format!("left running: {}", named.join("; ")));
-            end(&left);
+        if started.elapsed() > END_TIMEOUT {
+            let lines: Vec<String> =
+                left.iter().map(|(pid, line)| format!("{pid} {line}")).collect();
+            attempt.failures.push(format!("left running: {}", lines.join("; ")));
+            kill_all(&left);
             return;
         }
         sleep(Duration::from_millis(5));
     }
 }
 
-/// The processes that are left of this play, and what they are.
-pub(super) fn left() -> Vec<(i32, String)> {
-    descendants(std::process::id())
-}
-
-/// Every living process beneath `pid`.
+/// Returns the id and the command line of every living descendant of `pid`.
 pub(super) fn descendants(pid: u32) -> Vec<(i32, String)> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -170,8 +169,8 @@ fn reap(pid: i32) {
     }
 }
 
-fn end(left: &[(i32, String)]) {
-    for (pid, _) in left {
+fn kill_all(processes: &[(i32, String)]) {
+    for (pid, _) in processes {
         if let Some(pid) = rustix::process::Pid::from_raw(*pid) {
             _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
@@ -188,11 +187,11 @@ mod tests {
         for before in ["", "a", "ab", "abc"] {
             let text = format!("{before}{canary}, and more");
             let encoded = base64(text.as_bytes());
-            assert!(shapes(canary).iter().any(|shape| contains(&encoded, shape)), "{before}");
+            assert!(encodings(canary).iter().any(|it| contains(&encoded, it)), "{before}");
         }
-        for said in [canary.to_owned(), "\\u0063anary".replace("\\u0063", "c") + &canary[6..]] {
-            assert!(shapes(canary).iter().any(|shape| contains(said.as_bytes(), shape)));
+        for text in [canary.to_owned(), "\\u0063anary".replace("\\u0063", "c") + &canary[6..]] {
+            assert!(encodings(canary).iter().any(|it| contains(text.as_bytes(), it)));
         }
-        assert!(!shapes(canary).iter().any(|shape| contains(b"canary-012345678", shape)));
+        assert!(!encodings(canary).iter().any(|it| contains(b"canary-012345678", it)));
     }
 }

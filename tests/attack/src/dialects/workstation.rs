@@ -1,19 +1,22 @@
-//! The workstation: nineteen tools in its own words, and the others as `toolset/verb`.
+//! The workstation: its contract has names and arguments for some tools. Others are `toolset/verb`.
 
 use serde_json::{Map, Value, json};
 
-use super::{Asked, Ids, Said, Spelled, Spoken, only, refused, rpc};
+use super::{
+    DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, members_if_known,
+    rpc_request,
+};
 
-/// A client of the workstation's.
+/// The client side of the workstation.
 #[derive(Default)]
-pub(super) struct Workstation(Ids);
+pub(super) struct WorkstationCodec(RequestIds);
 
 const PATH: &str = "/workstation";
 
-/// The catalog's tool, its name here, and its arguments: theirs, then ours.
-type Row = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+/// A tool of the catalog, its name in the contract, and its arguments: ours, then the contract's.
+type ContractTool = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-const CONTRACTED: [Row; 17] = [
+const CONTRACT_TOOLS: [ContractTool; 17] = [
     ("files.read", "filesystem/read", &[("path", "path")]),
     ("files.write", "filesystem/write", &[("path", "path"), ("content", "content")]),
     ("files.list", "filesystem/list", &[("path", "path")]),
@@ -33,9 +36,10 @@ const CONTRACTED: [Row; 17] = [
     ("ci.diagnostics", "ci/diagnostics", &[]),
 ];
 
-impl Spoken for Workstation {
-    fn spell(&self, tool: &str, input: &Value) -> Option<Spelled> {
-        let Some((_, name, arguments)) = CONTRACTED.iter().find(|(own, _, _)| *own == tool) else {
+impl DialectCodec for WorkstationCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+        let Some((_, name, arguments)) = CONTRACT_TOOLS.iter().find(|(ours, _, _)| *ours == tool)
+        else {
             let name = tool.replace('.', "/");
             let name = match name.strip_prefix("files/") {
                 Some(verb) => format!("filesystem/{verb}"),
@@ -43,53 +47,54 @@ impl Spoken for Workstation {
             };
             return Some((name, input.clone()));
         };
-        // A file is written whatever is there: that nothing is replaced cannot be asked for.
+        // The contract always replaces a file.
         if tool == "files.write" && input["overwrite"] != true {
             return None;
         }
         let mut input = input.clone();
-        // What the contract always does need not, and cannot, be said.
+        // The contract has no arguments for these, and always acts as if they were set.
         for (key, always) in [("overwrite", true), ("parents", true)] {
             if input[key] == always {
                 input.as_object_mut()?.shift_remove(key);
             }
         }
-        let given = only(&input, &arguments.iter().map(|(ours, _)| *ours).collect::<Vec<_>>())?;
-        let mut spelled = Map::new();
+        let given =
+            members_if_known(&input, &arguments.iter().map(|(ours, _)| *ours).collect::<Vec<_>>())?;
+        let mut renamed = Map::new();
         for (key, value) in given {
-            let theirs = arguments.iter().find(|(ours, _)| *ours == key)?.1;
-            let value = match (theirs, value) {
+            let contract_key = arguments.iter().find(|(ours, _)| *ours == key)?.1;
+            let value = match (contract_key, value) {
                 ("files", Value::Array(mut paths)) if paths.len() == 1 => paths.remove(0),
                 ("files", _) => return None,
                 (_, value) => value,
             };
-            spelled.insert(theirs.to_owned(), value);
+            renamed.insert(contract_key.to_owned(), value);
         }
-        Some(((*name).to_owned(), Value::Object(spelled)))
+        Some(((*name).to_owned(), Value::Object(renamed)))
     }
 
-    fn call(&mut self, name: &str, input: &Value) -> Asked {
-        rpc(&mut self.0, PATH, "tools/call", &json!({ "name": name, "arguments": input }))
+    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
+        rpc_request(&mut self.0, PATH, "tools/call", &json!({ "name": name, "arguments": input }))
     }
 
-    fn list(&mut self, _cursor: Option<&str>) -> Option<Asked> {
-        Some(rpc(&mut self.0, PATH, "tools/list", &json!({})))
+    fn list_request(&mut self, _cursor: Option<&str>) -> Option<WireRequest> {
+        Some(rpc_request(&mut self.0, PATH, "tools/list", &json!({})))
     }
 
-    fn ping(&mut self) -> Asked {
-        rpc(&mut self.0, PATH, "ping", &json!({}))
+    fn ping_request(&mut self) -> WireRequest {
+        rpc_request(&mut self.0, PATH, "ping", &json!({}))
     }
 
-    fn rpc(&mut self, method: &str, params: &Value) -> Asked {
-        rpc(&mut self.0, PATH, method, params)
+    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+        rpc_request(&mut self.0, PATH, method, params)
     }
 
-    fn decode(&self, message: &Value) -> Said {
-        if let Some(said) = refused(message) {
-            return said;
+    fn decode(&self, message: &Value) -> Response {
+        if let Some(response) = decode_rpc_error(message) {
+            return response;
         }
         let result = &message["result"];
         let text = result["content"].as_str().unwrap_or_default().to_owned();
-        Said { text, data: result.clone(), ..Said::default() }
+        Response { text, data: result.clone(), ..Response::default() }
     }
 }

@@ -1,4 +1,4 @@
-//! Listeners of every kind that nobody may reach, and what they heard.
+//! Sockets that no program of the server may reach. They record every connection and datagram.
 
 use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
@@ -6,49 +6,49 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-/// All that listen.
+/// The open listeners of an attempt.
 #[derive(Default)]
-pub(super) struct Ears(Vec<Ear>);
+pub(super) struct Listeners(Vec<Listener>);
 
-enum Ear {
+enum Listener {
     Udp(UdpSocket),
     Tcp(TcpListener),
     Unix { name: String, listener: UnixListener, file: Option<PathBuf> },
 }
 
-impl Ears {
-    /// A port of UDP.
-    pub(super) fn udp(&mut self) -> anyhow::Result<u16> {
+impl Listeners {
+    /// Listens for UDP on a free port of the loopback address, and returns the port.
+    pub(super) fn listen_udp(&mut self) -> anyhow::Result<u16> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_nonblocking(true)?;
         let port = socket.local_addr()?.port();
-        self.0.push(Ear::Udp(socket));
+        self.0.push(Listener::Udp(socket));
         Ok(port)
     }
 
-    /// A port of TCP.
-    pub(super) fn tcp(&mut self) -> anyhow::Result<u16> {
+    /// Listens for TCP on a free port of the loopback address, and returns the port.
+    pub(super) fn listen_tcp(&mut self) -> anyhow::Result<u16> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        self.0.push(Ear::Tcp(listener));
+        self.0.push(Listener::Tcp(listener));
         Ok(port)
     }
 
-    /// A socket in the file system.
-    pub(super) fn unix(&mut self, file: &Path) -> anyhow::Result<()> {
+    /// Listens on a Unix socket in the file system.
+    pub(super) fn listen_unix(&mut self, file: &Path) -> anyhow::Result<()> {
         let listener = UnixListener::bind(file)?;
         listener.set_nonblocking(true)?;
         let name = file.display().to_string();
-        self.0.push(Ear::Unix { name, listener, file: Some(file.to_owned()) });
+        self.0.push(Listener::Unix { name, listener, file: Some(file.to_owned()) });
         Ok(())
     }
 
-    /// An abstract socket.
-    pub(super) fn nameless(&mut self, name: &str) -> anyhow::Result<()> {
+    /// Listens on an abstract Unix socket.
+    pub(super) fn listen_abstract(&mut self, name: &str) -> anyhow::Result<()> {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
         listener.set_nonblocking(true)?;
-        self.0.push(Ear::Unix { name: format!("@{name}"), listener, file: None });
+        self.0.push(Listener::Unix { name: format!("@{name}"), listener, file: None });
         Ok(())
     }
 
@@ -56,27 +56,27 @@ impl Ears {
         self.0.is_empty()
     }
 
-    /// What they have heard since they were last asked, a line each.
-    pub(super) fn heard(&mut self) -> Vec<String> {
+    /// Returns the events since the last call, one line each.
+    pub(super) fn take_events(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         for ear in &self.0 {
             let mut bytes = [0; 4096];
             match ear {
-                Ear::Udp(socket) => {
+                Listener::Udp(socket) => {
                     while let Ok(length) = socket.recv(&mut bytes) {
-                        all.push(format!("the UDP listener heard {length} bytes"));
+                        all.push(format!("the UDP listener received {length} bytes"));
                     }
                 }
-                Ear::Tcp(listener) => {
+                Listener::Tcp(listener) => {
                     while let Ok((mut stream, _)) = listener.accept() {
                         _ = stream.set_nonblocking(true);
                         let length = stream.read(&mut bytes).unwrap_or(0);
-                        all.push(format!("the TCP listener was connected to, {length} bytes"));
+                        all.push(format!("the TCP listener has a connection with {length} bytes"));
                     }
                 }
-                Ear::Unix { name, listener, .. } => {
+                Listener::Unix { name, listener, .. } => {
                     while listener.accept().is_ok() {
-                        all.push(format!("the socket {name} was connected to"));
+                        all.push(format!("the socket {name} has a connection"));
                     }
                 }
             }
@@ -85,7 +85,7 @@ impl Ears {
     }
 }
 
-impl Drop for Ear {
+impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix { file: Some(file), .. } = self {
             _ = std::fs::remove_file(file);
