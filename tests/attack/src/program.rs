@@ -7,7 +7,7 @@ use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use toolgate_test_support::{copy_of_this, toolgate_beside};
+use toolgate_test_support::{copy_current_exe, sibling_toolgate};
 
 use super::attempt::Verdict;
 use super::attempt_process::{ATTEMPT_COMMAND, RunEnvironment, run_in_this_process};
@@ -94,7 +94,7 @@ fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
     let cases = options.selected_cases()?;
     let binary = match &options.binary {
         Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
-        None => toolgate_beside(&std::env::current_exe()?)?,
+        None => sibling_toolgate(&std::env::current_exe()?)?,
     };
     let started = Instant::now();
     let mut environment = RunEnvironment::new(PathBuf::new(), binary, options.keep)?;
@@ -104,7 +104,7 @@ fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
         .with_context(|| environment.toolgate.display().to_string())?;
     environment.toolgate = copied_toolgate;
     environment.attack = environment.base.join("attack");
-    copy_of_this(&environment.attack)?;
+    copy_current_exe(&environment.attack)?;
     let broken = run_cases(options, &cases, &environment);
     if options.keep {
         eprintln!("the folders of all attempts are in {}", environment.base.display());

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use toolgate_test_support::toolgate_beside;
+use toolgate_test_support::sibling_toolgate;
 
 use rng::SeededRng;
 use server::RunFolder;
@@ -85,7 +85,7 @@ impl ChaosOptions {
     }
 
     fn server(&self) -> anyhow::Result<PathBuf> {
-        self.server.clone().map_or_else(|| toolgate_beside(&std::env::current_exe()?), Ok)
+        self.server.clone().map_or_else(|| sibling_toolgate(&std::env::current_exe()?), Ok)
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use toolgate_test_support::copy_of_this;
+use toolgate_test_support::copy_current_exe;
 
 use super::job_program::{JOB_COMMAND, JobKind, SEED_VARIABLE};
 
@@ -48,7 +48,7 @@ impl RunFolder {
         fs::create_dir_all(run.folder.join("servers"))?;
         fs::copy(toolgate, &run.toolgate).with_context(|| toolgate.display().to_string())?;
         let program = run.folder.join("job");
-        copy_of_this(&program)?;
+        copy_current_exe(&program)?;
         for kind in JobKind::ALL {
             File::create(run.log(kind))?;
         }
