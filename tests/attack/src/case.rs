@@ -116,6 +116,16 @@ fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<Case> {
     })
 }
 
+impl Case {
+    /// Returns the name of the case's test: the id and the title, as words in lower case.
+    pub(super) fn test_name(&self) -> String {
+        let text = format!("{} {}", self.id, self.title).to_ascii_lowercase();
+        let words =
+            text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join("_")
+    }
+}
+
 impl Assertion {
     /// Parses an entry of `asserts`. An unknown one is an error.
     pub(super) fn parse(word: &str) -> anyhow::Result<Self> {
@@ -221,5 +231,12 @@ mod tests {
     #[test]
     fn python_literals_are_parsed_byte_for_byte() {
         assert_eq!(parse_python_bytes(r"b'a\r\n\xef\\'").expect("sound"), b"a\r\n\xef\\");
+    }
+
+    #[test]
+    fn a_test_name_has_the_id_and_the_words_of_the_title() {
+        let line = r#"{"id":"F04","title":"An absolute path (to /etc) is refused.","setup":[],"input":{},"asserts":[]}"#;
+        let case = parse_line(line, false).expect("a case");
+        assert_eq!(case.test_name(), "f04_an_absolute_path_to_etc_is_refused");
     }
 }

@@ -11,6 +11,7 @@
 )]
 
 mod program;
+mod case_test;
 mod case;
 mod plan;
 mod variants;
@@ -41,4 +42,5 @@ mod oracle;
 #[cfg(test)]
 mod oracle_tests;
 
+pub use case_test::{CaseTest, TestOutcome};
 pub use program::run_program;
