@@ -49,14 +49,6 @@ Parts of the test, which also run alone:
                        run the tests that show the requirements of the five contracts, print which
                        hold and write docs/reference/contracts.md. --list prints which requirements
                        have tests, --last uses the results of the last test run
-  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
-                       attack the server as callers, files and programs would, in every dialect and
-                       over every transport, and print one line for each case. ID may be the start
-                       of one. --bin attacks an existing binary, --verbose prints each attempt
-  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
-                       kill the server N times (200) while jobs arrive, and check that no job is
-                       lost or runs twice and no process is left. --gateway kills the clients and
-                       upstreams of a gateway for N minutes (10) instead
   doc                  run the examples in doc comments and build the documentation
   docs                 build the site of the documentation into target/site; needs Node
   count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
@@ -66,6 +58,16 @@ Parts of the test, which also run alone:
   tidy                 check the rules no compiler knows: dependencies between crates and between
                        the modules of each crate, licenses, length of files, and the files
                        and names in ARCHITECTURE.md
+
+Programs behind some of the tests, for long runs and for a selection:
+  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
+                       attack the server as callers, files and programs would, in every dialect and
+                       over every transport, and print one line for each case. ID may be the start
+                       of one. --bin attacks an existing binary, --verbose prints each attempt
+  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
+                       kill the server N times (200) while jobs arrive, and check that no job is
+                       lost or runs twice and no process is left. --gateway kills the clients and
+                       upstreams of a gateway for N minutes (10) instead
 
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]
