@@ -105,7 +105,10 @@ impl ServerPrep {
         // Needed to suggest a similar program name in errors.
         let path = self.processes.search_path(config.exec.path.as_deref());
         let programs = path.split(':').map(PathBuf::from);
+        // Files that programs write there are kept with their jobs.
+        let written = self.processes.writable_folders();
         let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
+        let reads = reads.chain(written);
         Ok(ServerAccess { reads: reads.collect(), writes: writes.collect() })
     }
 }
