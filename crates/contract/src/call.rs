@@ -465,6 +465,14 @@ impl ToolOutput {
         text.chain(self.content.iter().map(ContentBlock::as_text)).collect::<Vec<_>>().join("\n")
     }
 
+    /// Returns true if a program wrote files beside its output, even if they could not be kept.
+    pub fn has_written_files(&self) -> bool {
+        let is_filled = |name: &str| {
+            self.value.get(name).and_then(Value::as_array).is_some_and(|files| !files.is_empty())
+        };
+        self.value.get("exit_code").is_some() && (is_filled("artefacts") || is_filled("left_out"))
+    }
+
     /// Returns the output of a program on `stream` as text; `None` if no program ran.
     pub fn program_output(&self, stream: OutputStream) -> Option<Cow<'_, str>> {
         let name = match stream {

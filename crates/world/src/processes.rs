@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,6 +172,11 @@ impl ProcessRunner {
     /// Returns the sandbox that confines programs.
     pub fn sandbox(&self) -> &Sandbox {
         &self.0.sandbox
+    }
+
+    /// Returns the folders outside the workspace that the sandbox lets programs write.
+    pub fn writable_folders(&self) -> Vec<PathBuf> {
+        self.0.sandbox.writable_folders(&self.0.environment)
     }
 
     /// Returns `true` if a program confined by `inside` sees the file at `named`.

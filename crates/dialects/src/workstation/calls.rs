@@ -59,7 +59,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RequestId::parse(value) {
+        Some(value) => match RequestId::parse_in(body, value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -67,7 +67,7 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, content_form, id.as_ref(), fields)
+    read_fields(facts, content_form, id.as_ref(), fields, body)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
@@ -80,6 +80,7 @@ fn read_fields(
     content_form: ContentForm,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
+    body: &[u8],
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -104,14 +105,15 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, content_form, id, &method, params),
-        None => Ok(read_notification(&method, &params)),
+        None => Ok(read_notification(&method, &params, body)),
     }
 }
 
 /// Reads a notification. A request without an id is not run, because nobody would see the result.
-fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading {
+fn read_notification(method: &str, params: &Map<String, Value>, body: &[u8]) -> FrameReading {
     let reply = Reply::empty(202);
-    let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
+    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let key = id.map(|id| id.key());
     match (method, key) {
         ("notifications/cancelled", Some(key)) => FrameReading::Cancel { key, reply },
         _ => FrameReading::Reply(reply),

@@ -224,7 +224,7 @@ fn manifest(job: &JobSnapshot) -> Value {
             "media_type": media_type,
         })
     };
-    let artifacts: Vec<Value> = job.artefacts.iter().map(listed).collect();
+    let artifacts: Vec<Value> = job.downloads().iter().map(listed).collect();
     json!({ "job_id": job.id.to_string(), "artifacts": artifacts })
 }
 

@@ -88,7 +88,7 @@ pub(super) struct JobView {
 /// A file that a job left.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JobFile {
-    /// Path relative to the workspace.
+    /// Path relative to the workspace, or absolute.
     path: String,
     /// Size in bytes.
     bytes: u64,

@@ -72,10 +72,10 @@ impl ServedWorkspace {
     /// # Errors
     /// When the configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
-        let ServerPrep { root, files, declared, processes } = prep;
+        let ServerPrep { root, workspace, files, declared, processes } = prep;
         let root = &*root;
         let WorkspaceTools { mut tools, mut library } =
-            workspace_tools(root, &processes, config, &files, declared)?;
+            workspace_tools(&workspace, &processes, config, &files, declared)?;
         let jobs = job_settings(root, &processes, config)?;
         let handle = JobsHandle::default();
         if jobs.is_some() {
@@ -345,37 +345,35 @@ struct WorkspaceTools {
     library: Library,
 }
 
-/// Creates every toolset of the folder `root`. A new toolset needs one line here.
+/// Creates every toolset of the workspace `root`. A new toolset needs one line here.
 fn workspace_tools(
-    root: &Path,
+    root: &Root,
     processes: &ProcessRunner,
     config: &Config,
     files: &files::FileSettings,
     declared: Vec<commands::DeclaredCommand>,
 ) -> anyhow::Result<WorkspaceTools> {
-    let root =
-        Root::open(root).with_context(|| format!("cannot serve the folder {}", root.display()))?;
-    let mut tools = files::tools(&root, files);
-    let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
+    let mut tools = files::tools(root, files);
+    let programs = exec::WorkspacePrograms::new(root, processes, &config.exec);
     tools.extend(programs.tools());
     tools.extend(git::tools(&programs, &config.git));
     tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
     let folders = search_folders(root.path(), &config.search.cache);
     let service =
-        search::SearchService::new(&root, &config.search, files, folders, &HttpFetcher::default())
+        search::SearchService::new(root, &config.search, files, folders, &HttpFetcher::default())
             .map_err(|why| anyhow!(why))?;
     tools.extend(service.iter().flat_map(search::tools));
-    tools.extend(docs::tools(&root, &config.docs, service.as_ref()));
+    tools.extend(docs::tools(root, &config.docs, service.as_ref()));
     let mut library = Library::default();
     if config.resources.files {
-        library.resources.push(files::resources(&root, files));
+        library.resources.push(files::resources(root, files));
     }
-    library.prompts = prompts::sources(&root, &config.prompts);
-    if let Some(skills) = skills::SkillLibrary::new(&root, &config.skills) {
+    library.prompts = prompts::sources(root, &config.prompts);
+    if let Some(skills) = skills::SkillLibrary::new(root, &config.skills) {
         library.resources.push(skills.clone());
         library.skills.push(skills);
     }
-    if let Some(assets) = assets::AssetSnapshot::open(&root, &config.assets)? {
+    if let Some(assets) = assets::AssetSnapshot::open(root, &config.assets)? {
         tools.extend(assets::tools(&assets, &config.assets, &HttpFetcher::default()));
         library.resources.extend(assets::AssetSource::new(&assets).map(|source| source as _));
     }

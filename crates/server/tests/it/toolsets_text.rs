@@ -30,6 +30,24 @@ fn code() -> Workspace {
         .link("loop", ".")
 }
 
+#[test]
+fn the_ignore_rules_above_a_served_folder_apply_and_are_not_shown() {
+    let repository = Workspace::new()
+        .file(".git/HEAD", "ref: refs/heads/main\n")
+        .file(".gitignore", "target/\n*.min.js\n")
+        .file("crates/one/src/lib.rs", "fn wombat() {}\n")
+        .file("crates/one/src/lib.min.js", "wombat\n")
+        .file("crates/one/target/debug/out.rs", "fn wombat() {}\n")
+        .file("crates/.gitignore", "!two.min.js\n")
+        .file("crates/one/two.min.js", "wombat\n");
+    let launch = Launch::at(&repository.path("crates/one"));
+    let mut client = Client::stdio(launch, MODERN);
+    let found = found(&mut client, json!({ "text": "wombat" }));
+    assert_eq!(paths(&found), ["src/lib.rs", "two.min.js"]);
+    let outside = client.call("files_read", json!({ "path": "../.gitignore" }));
+    assert!(!refusal(&outside).contains("min.js"), "{outside}");
+}
+
 fn paths(found: &Value) -> Vec<&str> {
     found["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
 }

@@ -250,6 +250,19 @@ async fn files_that_cannot_be_searched_are_counted_as_skipped() {
 }
 
 #[tokio::test]
+async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark() {
+    let space = Space::new();
+    for (name, mark) in [("marked", "\u{feff}"), ("plain", "")] {
+        let text = format!("{mark}first\n\u{fc}ber needle\n");
+        let units = || text.encode_utf16();
+        space.put(&format!("{name}-be"), units().flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
+        space.put(&format!("{name}-le"), units().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+    }
+    let found = lines(&space, json!({ "text": "\u{fc}ber needle" })).await;
+    assert_eq!(found, ["marked-be:2", "marked-le:2", "plain-be:2", "plain-le:2"]);
+}
+
+#[tokio::test]
 async fn an_empty_option_counts_as_missing() {
     let space = Space::new();
     space.put("a.rs", "needle\n");
