@@ -167,7 +167,7 @@ async fn a_utf_16_file_stays_utf_16_after_an_edit_by_text_or_line() {
                     "Name = \u{e9}\r\nlast = \u{1f600}\r\neNd",
                 ),
             ] {
-                assert_eq!(edited(&before, json!([edit])).await, file(after), "{edit}");
+                assert_eq!(apply_edits(&before, json!([edit])).await, file(after), "{edit}");
             }
         }
     }
@@ -182,7 +182,7 @@ async fn the_diff_of_a_utf_16_file_is_its_text() {
     assert_eq!(edit["diff"], "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n \u{feff}one\n-two\n+zwei\n");
     assert_eq!(edit["size"], space.get("f").len());
     let missing = json!([{ "old": "three", "new": "x" }]);
-    let (pointer, message) = refused(utf16be("\u{feff}one\n"), missing).await;
+    let (pointer, message) = expect_refusal(utf16be("\u{feff}one\n"), missing).await;
     assert_eq!(pointer, "/edits/0/old");
     assert!(message.starts_with("it is not in `f`"), "{message}");
 }
@@ -199,7 +199,8 @@ async fn a_file_whose_text_cannot_be_written_back_is_not_edited() {
         (b"\x7fELF\x02\0\n\0a\n", "is binary"),
         (b"\x89PNG\r\n\x1a\n\x05a\n", "is binary"),
     ] {
-        let (pointer, message) = refused(file, json!([{ "start_line": 1, "new": "x" }])).await;
+        let (pointer, message) =
+            expect_refusal(file, json!([{ "start_line": 1, "new": "x" }])).await;
         assert_eq!(pointer, "/path", "{message}");
         assert!(message.starts_with(&format!("`f` {part}")), "{message}");
     }
@@ -208,7 +209,7 @@ async fn a_file_whose_text_cannot_be_written_back_is_not_edited() {
 #[tokio::test]
 async fn exact_text_among_nul_bytes_is_edited_if_all_is_utf_8() {
     let edits = json!([{ "old": "gr\u{fc}n", "new": "rot" }]);
-    assert_eq!(edited("a\0gr\u{fc}n\0b\0", edits).await, b"a\0rot\0b\0");
+    assert_eq!(apply_edits("a\0gr\u{fc}n\0b\0", edits).await, b"a\0rot\0b\0");
 }
 
 #[tokio::test]
@@ -226,7 +227,7 @@ async fn only_ascii_is_inserted_into_a_file_of_a_guessed_encoding() {
             (json!({ "start_line": 2, "new": "\u{8a08}" }), "new"),
             (json!({ "old": "\u{8a08}", "new": "plan" }), "old"),
         ] {
-            let (pointer, message) = refused(file, json!([edit])).await;
+            let (pointer, message) = expect_refusal(file, json!([edit])).await;
             assert_eq!(pointer, format!("/edits/0/{field}"));
             assert!(message.contains(&format!("is not UTF-8 (perhaps {name})")), "{message}");
         }
@@ -235,10 +236,10 @@ async fn only_ascii_is_inserted_into_a_file_of_a_guessed_encoding() {
         for edit in
             [json!({ "old": "plan", "new": "done" }), json!({ "start_line": 2, "new": "done" })]
         {
-            assert_eq!(edited(file, json!([edit])).await, expected, "{name}");
+            assert_eq!(apply_edits(file, json!([edit])).await, expected, "{name}");
         }
         let without = json!([{ "start_line": 1, "new": "" }]);
-        assert_eq!(edited(file, without).await, b"plan\n", "{name}");
+        assert_eq!(apply_edits(file, without).await, b"plan\n", "{name}");
     }
 }
 
@@ -253,17 +254,17 @@ async fn text_that_may_begin_inside_a_character_is_not_replaced() {
         (b"na\xefve\n", "ve"),
     ] {
         let edits = json!([{ "old": old, "new": "x", "replace_all": true }]);
-        let (pointer, message) = refused(file, edits).await;
+        let (pointer, message) = expect_refusal(file, edits).await;
         assert_eq!(pointer, "/edits/0/old", "{message}");
         assert!(message.starts_with("it may begin inside a character, and `f`"), "{message}");
     }
     let file = b"\xe9t\xe9 (un plan)\n";
     assert_eq!(
-        edited(file, json!([{ "old": " (un", "new": " [un" }])).await,
+        apply_edits(file, json!([{ "old": " (un", "new": " [un" }])).await,
         b"\xe9t\xe9 [un plan)\n"
     );
     assert_eq!(
-        edited(file, json!([{ "old": "plan", "new": "but" }])).await,
+        apply_edits(file, json!([{ "old": "plan", "new": "but" }])).await,
         b"\xe9t\xe9 (un but)\n"
     );
 }
