@@ -3,7 +3,7 @@
 import sys
 
 from fastmcp import FastMCP
-from free_port import said
+from free_port import print_address
 
 server = FastMCP("echo")
 
@@ -21,7 +21,7 @@ else:
         "http",
         show_banner=False,
         log_level="critical",
-        port=said(),
+        port=print_address(),
         json_response=True,
         stateless_http=True,
     )

@@ -2,7 +2,7 @@
 
 import sys
 
-from free_port import said
+from free_port import print_address
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("echo", log_level="CRITICAL")
@@ -17,4 +17,4 @@ def echo(text: str) -> str:
 if sys.argv[1] == "stdio":
     server.run("stdio")
 else:
-    server.run("streamable-http", port=said(), json_response=True, stateless_http=True)
+    server.run("streamable-http", port=print_address(), json_response=True, stateless_http=True)

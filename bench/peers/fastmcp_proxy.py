@@ -1,6 +1,6 @@
-"""FastMCP's proxy of another server: `fastmcp_proxy.py http URL` or `fastmcp_proxy.py stdio
-COMMAND ARGUMENT...`, where one session with the upstream is held, which is the fastest; with
-`fresh` before that, what `create_proxy` does by itself: over HTTP, a new session for every call.
+"""FastMCP's proxy of another server: `fastmcp_proxy.py [fresh] http URL` or `fastmcp_proxy.py
+[fresh] stdio COMMAND ARGUMENT...`. It keeps one session with the upstream, which is the fastest.
+With `fresh`, it uses `create_proxy`, which opens a new session for every call over HTTP.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import sys
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 from fastmcp.server import create_proxy
 from fastmcp.server.providers.proxy import FastMCPProxy, ProxyClient
-from free_port import said
+from free_port import print_address
 
 
 async def serve(proxy: FastMCPProxy) -> None:
     await proxy.run_async(
-        "http", show_banner=False, log_level="critical", port=said(), json_response=True
+        "http", show_banner=False, log_level="critical", port=print_address(), json_response=True
     )
 
 
@@ -30,6 +30,6 @@ async def main(fresh: bool, kind: str, *target: str) -> None:
             await serve(FastMCPProxy(client_factory=lambda: client))
 
 
-said_to = sys.argv[1:]
-fresh = said_to[0] == "fresh"
-asyncio.run(main(fresh, *said_to[fresh:]))
+arguments = sys.argv[1:]
+fresh = arguments[0] == "fresh"
+asyncio.run(main(fresh, *arguments[fresh:]))

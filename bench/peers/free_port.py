@@ -1,10 +1,11 @@
-"""Where a server is to listen, which it says as toolgate does."""
+"""Chooses a free port for a server and prints its address as toolgate does."""
 
 import socket
 import sys
 
 
-def said() -> int:
+def print_address() -> int:
+    """Prints the address of a free port to standard error, and returns the port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

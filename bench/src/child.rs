@@ -1,4 +1,4 @@
-//! Processes under measurement, ended when they are dropped.
+//! The processes that are measured. They are stopped when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -9,31 +9,32 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long it may take to end when it is asked to.
-const END: Duration = Duration::from_secs(2);
+/// The longest time that a process may take to stop after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A process that is spoken to over its standard streams.
+/// A process with its standard streams.
 pub(crate) struct Child {
     process: std::process::Child,
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: Option<ChildStdout>,
 }
 
-/// A process that listens.
+/// A process that listens for connections.
 pub(crate) struct Server {
     pub(crate) child: Child,
-    /// Where it listens, `127.0.0.1:PORT`.
+    /// Its address, `127.0.0.1:PORT`.
     pub(crate) address: String,
 }
 
 impl Child {
+    /// Starts a process with pipes for its input and output.
     pub(crate) fn stdio(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = command(program, args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self::start(command)
     }
 
-    /// One that is not spoken to, and whose words nobody reads.
+    /// Starts a process without input, whose output is discarded.
     pub(crate) fn quiet(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = command(program, args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -47,14 +48,14 @@ impl Child {
         Ok(Self { process, input, output })
     }
 
-    /// What the process keeps in memory once it has had nothing to do for eleven seconds: what calls
-    /// need is given back after five in which there were none, and it is looked every five.
+    /// Returns the resident memory after eleven idle seconds, in MiB. The server frees the memory
+    /// of calls after five idle seconds, and checks for that every five seconds.
     pub(crate) fn idle_mib(&self) -> anyhow::Result<f64> {
         std::thread::sleep(Duration::from_secs(11));
         self.settled_mib()
     }
 
-    /// What it keeps in memory once that does not change any more.
+    /// Returns the resident memory once it no longer changes, after 2 s at most, in MiB.
     pub(crate) fn settled_mib(&self) -> anyhow::Result<f64> {
         let mut before = self.memory_mib("VmRSS:")?;
         for _ in 0..20 {
@@ -68,24 +69,26 @@ impl Child {
         Ok(before)
     }
 
-    /// How long its threads have run, in microseconds.
+    /// Returns the processor time of its current threads, in microseconds.
     pub(crate) fn cpu_micros(&self) -> anyhow::Result<f64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id()))?;
         let mut nanos = 0.0;
         for thread in threads {
-            // One may end meanwhile.
+            // A thread may end meanwhile.
             let stats = std::fs::read_to_string(thread?.path().join("schedstat"));
             let stats = stats.unwrap_or_default();
-            nanos += stats.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or(0.0);
+            nanos +=
+                stats.split(' ').next().and_then(|time| time.parse::<f64>().ok()).unwrap_or(0.0);
         }
         Ok(nanos / 1000.0)
     }
 
-    /// The most the process ever kept in memory.
+    /// Returns the largest resident memory so far, in MiB.
     pub(crate) fn peak_mib(&self) -> anyhow::Result<f64> {
         self.memory_mib("VmHWM:")
     }
 
+    /// Returns the figure `name` of `/proc/PID/status`, in MiB.
     fn memory_mib(&self, name: &str) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find(|line| line.starts_with(name)).context("no such figure")?;
@@ -95,12 +98,12 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Asks it to end first: one that is observed writes down what was seen when it does.
+    /// Sends SIGTERM before SIGKILL, because a profiled process writes its profile when it stops.
     fn drop(&mut self) {
         (self.input, self.output) = (None, None);
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
-        let until = Instant::now() + END;
-        while Instant::now() < until && matches!(self.process.try_wait(), Ok(None)) {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let _ = self.process.kill();
@@ -108,7 +111,7 @@ impl Drop for Child {
     }
 }
 
-/// Starts a server that says on standard error `… at http://ADDRESS/…` once it listens.
+/// Starts a server that prints `… at http://ADDRESS/…` to standard error once it listens.
 pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Server> {
     let mut command = command(program, args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -118,26 +121,26 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
     let line = lines.next().context("the server printed nothing")??;
     let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.with_context(|| format!("no address in `{line}`"))?.to_owned();
-    listening(child, address)
+    wait_until_listening(child, address)
 }
 
-/// The server that `child` is, once it listens at `address`.
-pub(crate) fn listening(child: Child, address: String) -> anyhow::Result<Server> {
-    let until = Instant::now() + Duration::from_secs(60);
+/// Waits up to 60 s until `child` listens at `address`.
+pub(crate) fn wait_until_listening(child: Child, address: String) -> anyhow::Result<Server> {
+    let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(&address).is_err() {
-        ensure!(Instant::now() < until, "nothing is listening at {address}");
+        ensure!(Instant::now() < deadline, "nothing is listening at {address}");
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(Server { child, address })
 }
 
-/// The program as it runs by default, but for where its records and its jobs go.
+/// Returns a command for `program` with its default settings, except for the folder of its state.
 fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));
     command.args(args).env("XDG_STATE_HOME", state).env("TOOLGATE_LOG_LEVEL", "error");
-    // A file that lies in a folder is believed only if somebody says so.
-    let mut settings = args.iter().map(|word| Path::new(word).join("toolgate.toml"));
+    // toolgate only trusts a settings file in the workspace if it is named.
+    let mut settings = args.iter().map(|arg| Path::new(arg).join("toolgate.toml"));
     if let Some(settings) = settings.find(|settings| settings.exists()) {
         command.env("TOOLGATE_CONFIG", settings);
     }

@@ -1,4 +1,4 @@
-//! Those that are measured in turn: toolgate, the floors, the servers of others.
+//! The servers that are measured in turn: toolgate, the floors, and the servers of others.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::child::{Child, Server, listening, start_server};
+use crate::child::{Child, Server, start_server, wait_until_listening};
 use crate::http::Headers;
 use crate::question::Question;
 use crate::{Run, lines, program, text};
@@ -22,7 +22,7 @@ const RUST_FILESYSTEM: &str = "rust-mcp-filesystem";
 const MCP: &str = "mcp (Python)";
 pub(crate) const FASTMCP: &str = "FastMCP";
 
-/// One that answers over its standard streams, in a session.
+/// A server that answers over its standard streams, in a session.
 pub(crate) struct Piped {
     pub(crate) name: &'static str,
     pub(crate) child: Child,
@@ -30,23 +30,23 @@ pub(crate) struct Piped {
 }
 
 impl Piped {
-    /// One that is started so and asked that.
+    /// Starts `program` and opens a session.
     pub(crate) fn start(
         name: &'static str,
         program: &Path,
         args: &[&str],
         question: Question,
     ) -> anyhow::Result<Self> {
-        let started = || {
+        let start = || {
             let mut child = Child::stdio(program, args)?;
             lines::initialize(&mut child)?;
             anyhow::Ok(Self { name, child, question })
         };
-        started().with_context(|| format!("{name}: {}", program.display()))
+        start().with_context(|| format!("{name}: {}", program.display()))
     }
 }
 
-/// One that answers over HTTP.
+/// A server that answers over HTTP.
 pub(crate) struct Served {
     pub(crate) name: &'static str,
     pub(crate) headers: Headers,
@@ -54,14 +54,14 @@ pub(crate) struct Served {
     _server: Server,
 }
 
-/// Those that say back `hello` over their standard streams.
+/// Starts the servers that echo `hello` over their standard streams.
 pub(crate) fn echoes(run: &Run) -> anyhow::Result<Vec<Piped>> {
     let floor = program("floor")?;
     let all = vec![
         Piped::start(FLOOR, &floor, &["canned"], echo("echo"))?,
         Piped::start(OURS, &program("example-echo")?, &["stdio"], echo("example_echo"))?,
     ];
-    run.beside(all, || {
+    run.with_others(all, || {
         let [node, everything] = node("server-everything")?;
         let python = python()?;
         let mcp = script("echo_mcp.py")?;
@@ -76,64 +76,64 @@ pub(crate) fn echoes(run: &Run) -> anyhow::Result<Vec<Piped>> {
     })
 }
 
-/// Those that read a file of `folder`.
+/// Starts the servers that read the file `name` of `folder`.
 pub(crate) fn readers(
     run: &Run,
     folder: &Path,
     name: &str,
     answer: &str,
 ) -> anyhow::Result<Vec<Piped>> {
-    let inside = text(folder);
+    let workspace = text(folder);
     let file = text(&folder.join(name));
     let ours =
         Question::call("files_read", &json!({ "path": name, "max_bytes": 16 << 20 }), answer);
     let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);
     let all = vec![
         Piped::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,
-        Piped::start(OURS, &program("toolgate")?, &["stdio", &inside], ours)?,
+        Piped::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
     ];
-    run.beside(all, || filesystems(&inside, &theirs))
+    run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
-/// Those that list `folder`.
+/// Starts the servers that list `folder`.
 pub(crate) fn listers(run: &Run, folder: &Path, answer: &str) -> anyhow::Result<Vec<Piped>> {
-    let inside = text(folder);
+    let workspace = text(folder);
     let ours = Question::call("files_list", &json!({ "limit": 2000 }), answer);
-    let theirs = Question::call("list_directory_with_sizes", &json!({ "path": inside }), answer);
+    let theirs = Question::call("list_directory_with_sizes", &json!({ "path": workspace }), answer);
     let all = vec![
-        Piped::start(FLOOR, &program("floor")?, &["list", &inside], ours.clone())?,
-        Piped::start(OURS, &program("toolgate")?, &["stdio", &inside], ours)?,
+        Piped::start(FLOOR, &program("floor")?, &["list", &workspace], ours.clone())?,
+        Piped::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
     ];
-    run.beside(all, || filesystems(&inside, &theirs))
+    run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
-/// Others' servers of files, which serve the folder `inside` and are asked that.
-fn filesystems(inside: &str, question: &Question) -> anyhow::Result<Vec<Piped>> {
+/// Starts the file servers of others in the workspace `workspace`, with `question` to ask them.
+fn filesystems(workspace: &str, question: &Question) -> anyhow::Result<Vec<Piped>> {
     let [node, filesystem] = node("server-filesystem")?;
     let rust = tools("rust-mcp-filesystem/bin/rust-mcp-filesystem")?;
     Ok(vec![
-        Piped::start(RUST_FILESYSTEM, &rust, &[inside], question.clone())?,
-        Piped::start(FILESYSTEM, &node, &[&text(&filesystem), inside], question.clone())?,
+        Piped::start(RUST_FILESYSTEM, &rust, &[workspace], question.clone())?,
+        Piped::start(FILESYSTEM, &node, &[&text(&filesystem), workspace], question.clone())?,
     ])
 }
 
-/// Those that say back `hello` over HTTP to whoever has opened no session.
+/// Starts the servers that echo `hello` over HTTP without a session.
 pub(crate) fn stateless_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
-    let all = vec![Served::floor()?, Served::modern(OURS, ours_http()?, "example_echo")];
-    run.beside(all, || {
+    let all = vec![Served::floor()?, Served::stateless(OURS, ours_http()?, "example_echo")];
+    run.with_others(all, || {
         Ok(vec![
             Served::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
-            Served::modern("rmcp, 2026-07-28", start_server(&rmcp()?, &["http"])?, "echo"),
+            Served::stateless("rmcp, 2026-07-28", start_server(&rmcp()?, &["http"])?, "echo"),
             Served::plain(MCP, python_server("echo_mcp.py")?, "echo"),
             Served::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
         ])
     })
 }
 
-/// Those that say back `hello` over HTTP in a session.
+/// Starts the servers that echo `hello` over HTTP in a session.
 pub(crate) fn session_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
     let ours = Served::in_session(OURS, ours_http()?, echo("example_echo"))?;
-    run.beside(vec![Served::floor()?, ours], || {
+    run.with_others(vec![Served::floor()?, ours], || {
         Ok(vec![
             Served::in_session("rmcp", start_server(&rmcp()?, &["sessions"])?, echo("echo"))?,
             Served::in_session(EVERYTHING, everything_http()?, everything_echo())?,
@@ -142,36 +142,37 @@ pub(crate) fn session_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
 }
 
 impl Served {
-    /// axum with a canned answer.
+    /// Starts axum with a canned answer.
     pub(crate) fn floor() -> anyhow::Result<Self> {
         Ok(Self::plain(FLOOR, start_server(&program("floor")?, &["http"])?, "echo"))
     }
 
-    /// One that is asked without a session in a revision that had them.
+    /// A server that is called without a session, in a revision that has sessions.
     fn plain(name: &'static str, server: Server, tool: &str) -> Self {
-        let headers = Headers::of(&server.address);
+        let headers = Headers::new(&server.address);
         Self { name, headers, question: echo(tool), _server: server }
     }
 
-    /// One that is asked in the revision that has none.
-    pub(crate) fn modern(name: &'static str, server: Server, tool: &str) -> Self {
+    /// A server that is called in the revision that has no sessions.
+    pub(crate) fn stateless(name: &'static str, server: Server, tool: &str) -> Self {
         let headers = Headers::stateless(&server.address, tool);
         let question = Question::stateless(tool, &json!({ "text": "hello" }), "hello");
         Self { name, headers, question, _server: server }
     }
 
-    /// One that is asked in a session.
+    /// Opens a session with a server.
     fn in_session(name: &'static str, server: Server, question: Question) -> anyhow::Result<Self> {
         let headers = Headers::session(&server.address).context(name)?;
         Ok(Self { name, headers, question, _server: server })
     }
 }
 
-/// toolgate with a tool that says back what it is told.
+/// Starts toolgate with a tool that returns its input.
 pub(crate) fn ours_http() -> anyhow::Result<Server> {
     start_server(&program("example-echo")?, &["http", "127.0.0.1:0"])
 }
 
+/// Returns the question that calls the tool `tool` to echo `hello`.
 pub(crate) fn echo(tool: &str) -> Question {
     Question::call(tool, &json!({ "text": "hello" }), "hello")
 }
@@ -182,12 +183,12 @@ fn everything_echo() -> Question {
 
 fn everything_http() -> anyhow::Result<Server> {
     let [node, everything] = node("server-everything")?;
-    // It listens where it is told to, and cannot be told to look for a place.
+    // It cannot choose a free port itself.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let program = format!("PORT={port}");
-    let args = [&program, &text(&node), &text(&everything), "streamableHttp"];
+    let port_variable = format!("PORT={port}");
+    let args = [&port_variable, &text(&node), &text(&everything), "streamableHttp"];
     let child = Child::quiet(Path::new("/usr/bin/env"), &args)?;
-    listening(child, format!("127.0.0.1:{port}"))
+    wait_until_listening(child, format!("127.0.0.1:{port}"))
 }
 
 fn python_server(name: &str) -> anyhow::Result<Server> {
@@ -202,13 +203,13 @@ pub(crate) fn python() -> anyhow::Result<PathBuf> {
     tools("peers/bin/python")
 }
 
-/// Node and one of MCP's own servers.
+/// Returns the paths of Node and of one of MCP's own servers.
 fn node(server: &str) -> anyhow::Result<[PathBuf; 2]> {
     let server = format!("servers/node_modules/@modelcontextprotocol/{server}/dist/index.js");
     Ok([tools("node/node_modules/.bin/node")?, tools(&server)?])
 }
 
-/// Something that setup installs.
+/// Returns the path of a file that setup installed, or an error if it is missing.
 pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     let path = checkout()?.join(".tools").join(name);
     if !path.exists() {
@@ -217,6 +218,7 @@ pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Returns the path of a script in `bench/peers`.
 pub(crate) fn script(name: &str) -> anyhow::Result<String> {
     Ok(text(&checkout()?.join("bench/peers").join(name)))
 }

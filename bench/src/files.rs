@@ -1,4 +1,4 @@
-//! What it costs to read files, to list a folder and to run a program, beside the least that a
+//! Measures reading files, listing a folder and running a program, compared with the least that a
 //! program could do.
 
 use std::fs;
@@ -11,44 +11,45 @@ use serde_json::json;
 
 use crate::contenders::{FLOOR, OURS, Piped, listers, readers};
 use crate::question::Question;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, lines, program, text};
 
-/// What is measured here is called more often than anybody does in earnest.
+/// Settings without rate limits. A benchmark calls far more often than users do.
 pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
 
-/// How many programs are run in a round.
+/// Number of programs that the floor runs in a round.
 const PROGRAMS: u64 = 100;
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let folder = folder()?;
-    let at = folder.path();
+    let path = folder.path();
     let rate = |what, all: &mut Vec<Piped>, depth, floor| {
-        let row = run.row(
+        let row = run.measure_row(
             what,
             "/s",
             all,
-            |it| it.name,
-            |it| lines::rate(&mut it.child, depth, run.time, &it.question),
+            |server| server.name,
+            |server| lines::rate(&mut server.child, depth, run.time, &server.question),
         )?;
-        anyhow::Ok(row.asked(Asked::Ratio(floor)))
+        anyhow::Ok(row.with_target(Target::RatioAtLeast(floor)))
     };
-    let mut small = readers(run, at, "one.txt", "toolgate toolgate ")?;
+    let mut small = readers(run, path, "one.txt", "toolgate toolgate ")?;
     let mut rows = vec![
         rate("files_read 1 KiB, stdio, depth 1", &mut small, 1, 0.6)?,
         rate("files_read 1 KiB, stdio, depth 32", &mut small, 32, 0.6)?,
     ];
     drop(small);
-    let mut large = readers(run, at, "large.txt", "toolgate toolgate ")?;
+    let mut large = readers(run, path, "large.txt", "toolgate toolgate ")?;
     rows.push(rate("files_read 10 MiB, stdio", &mut large, 1, 0.9)?);
     drop(large);
-    let mut many = listers(run, &at.join("many"), "f0999.txt")?;
+    let mut many = listers(run, &path.join("many"), "f0999.txt")?;
     rows.push(rate("files_list of 1,000, stdio", &mut many, 1, 0.8)?);
-    rows.push(programs(run, at)?);
+    rows.push(programs(run, path)?);
     Ok(rows)
 }
 
-/// A folder with what is read and listed, and the settings of what serves it.
+/// Creates a folder with the files to read and to list, and with the settings of its server.
 pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let many = folder.path().join("many");
@@ -65,19 +66,19 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// `true` in the sandbox, beside `true` started and waited for.
+/// Measures runs of `true` in the sandbox, compared with starting `true` and waiting for it.
 fn programs(run: &Run, folder: &Path) -> anyhow::Result<Row> {
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
     let ours = Piped::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
     let mut both = [(OURS, Some(ours)), (FLOOR, None)];
     let what = "exec_run of `true`, stdio, one by one (floor: spawn and wait)";
-    let row = run.row(
+    let row = run.measure_row(
         what,
         "/s",
         &mut both,
         |(name, _)| *name,
         |(_, ours)| {
-            let begun = Instant::now();
+            let started = Instant::now();
             match ours {
                 Some(ours) => {
                     return lines::rate(&mut ours.child, 1, run.time, &ours.question);
@@ -88,8 +89,8 @@ fn programs(run: &Run, folder: &Path) -> anyhow::Result<Row> {
                     }
                 }
             }
-            Ok(PROGRAMS as f64 / begun.elapsed().as_secs_f64())
+            Ok(PROGRAMS as f64 / started.elapsed().as_secs_f64())
         },
     )?;
-    Ok(row.asked(Asked::Ratio(0.7)))
+    Ok(row.with_target(Target::RatioAtLeast(0.7)))
 }

@@ -1,4 +1,4 @@
-//! What it costs that a call is judged, limited and recorded, and that a program is confined.
+//! Measures the cost of policy, limits and records for a call, and of the sandbox for a program.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::child::Child;
 use crate::question::Question;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, lines, median, program, text};
 
-/// All that the gate can be given to do for a call, which lets it pass.
-const WITH: &str = r#"
+/// Settings with rates and rules that all allow the measured call.
+const FULL_GATE: &str = r#"
 [[limits.rate]]
 tools = "files.*"
 calls = 1000000
@@ -37,20 +37,21 @@ effect = "allow"
 effects = ["reads"]
 "#;
 
-/// The same without.
-const WITHOUT: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
+/// Settings without rates, rules and records.
+const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
-    let programs = run.of(40, 200);
+    let programs = run.choose(40, 200);
     Ok(vec![
-        judged(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
-        judged(run, "CPU of files_read with rules, rates and records, depth 32", 32)?,
-        confined(
+        measure_gate(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
+        measure_gate(run, "CPU of files_read with rules, rates and records, depth 32", 32)?,
+        measure_sandbox(
             "exec_run of `true`, inside and outside the sandbox, workspace in memory, p50",
             Path::new("/dev/shm"),
             programs,
         )?,
-        confined(
+        measure_sandbox(
             "exec_run of `true`, inside and outside the sandbox, workspace on disk, p50",
             &std::env::temp_dir(),
             programs,
@@ -58,59 +59,62 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Microseconds of the processors a call, with all of it and without, in turn: all threads of the
-/// server, and not how long it takes two processes to wake each other.
-fn judged(run: &Run, what: &'static str, depth: usize) -> anyhow::Result<Row> {
+/// Measures the processor time of a call with a full and a bare gate, in microseconds. It counts
+/// all threads of the server, and not the time in which two processes wake each other.
+fn measure_gate(run: &Run, what: &'static str, depth: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
     let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
-    let around = std::env::temp_dir();
-    let folders = [served(&around, WITH)?, served(&around, WITHOUT)?];
-    let mut servers = [opened(folders[0].path())?, opened(folders[1].path())?];
+    let parent = std::env::temp_dir();
+    let folders = [create_workspace(&parent, FULL_GATE)?, create_workspace(&parent, BARE_GATE)?];
+    let mut servers = [start_server(folders[0].path())?, start_server(folders[1].path())?];
     let mut micros = [Vec::new(), Vec::new()];
     for _ in 0..run.rounds + 2 {
         for (server, micros) in servers.iter_mut().zip(&mut micros) {
-            let spent = server.cpu_micros()?;
-            let begun = Instant::now();
+            let before = server.cpu_micros()?;
+            let started = Instant::now();
             let rate = lines::rate(server, depth, run.time, &question)?;
-            let calls = rate * begun.elapsed().as_secs_f64();
-            micros.push((server.cpu_micros()? - spent) / calls);
+            let calls = rate * started.elapsed().as_secs_f64();
+            micros.push((server.cpu_micros()? - before) / calls);
         }
     }
     let [ours, floor] = micros.map(median);
-    Ok(Row::new(what, " µs", ours).floor(floor).asked(Asked::Over(8.0)))
+    Ok(Row::new(what, " µs", ours).with_floor(floor).with_target(Target::DifferenceAtMost(8.0)))
 }
 
-/// Milliseconds of a call that runs `true`, inside and outside the sandbox, in turn.
-fn confined(what: &'static str, around: &Path, rounds: usize) -> anyhow::Result<Row> {
+/// Measures a call that runs `true` inside and outside the sandbox, in milliseconds.
+fn measure_sandbox(what: &'static str, parent: &Path, rounds: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
-    let settings =
-        ["workspace", "off"].map(|it| format!("{WITHOUT}[sandbox]\nprofile = \"{it}\"\n"));
-    let folders = [served(around, &settings[0])?, served(around, &settings[1])?];
-    let mut servers = [opened(folders[0].path())?, opened(folders[1].path())?];
-    let mut taken = [Vec::new(), Vec::new()];
+    let settings = ["workspace", "off"]
+        .map(|profile| format!("{BARE_GATE}[sandbox]\nprofile = \"{profile}\"\n"));
+    let folders =
+        [create_workspace(parent, &settings[0])?, create_workspace(parent, &settings[1])?];
+    let mut servers = [start_server(folders[0].path())?, start_server(folders[1].path())?];
+    let mut times = [Vec::new(), Vec::new()];
     for round in 0..rounds {
-        for (server, taken) in servers.iter_mut().zip(&mut taken) {
-            let begun = Instant::now();
+        for (server, times) in servers.iter_mut().zip(&mut times) {
+            let started = Instant::now();
             lines::answer(server, &question)?;
-            // The first finds out what this system has.
+            // The first round also checks which sandbox layers this system supports.
             if round > 0 {
-                taken.push(begun.elapsed().as_secs_f64() * 1000.0);
+                times.push(started.elapsed().as_secs_f64() * 1000.0);
             }
         }
     }
-    let [ours, floor] = taken.map(median);
-    Ok(Row::new(what, " ms", ours).floor(floor).asked(Asked::Over(3.0)))
+    let [ours, floor] = times.map(median);
+    Ok(Row::new(what, " ms", ours).with_floor(floor).with_target(Target::DifferenceAtMost(3.0)))
 }
 
-fn served(around: &Path, settings: &str) -> anyhow::Result<tempfile::TempDir> {
-    let folder = tempfile::tempdir_in(around)?;
+/// Creates a workspace below `parent` with a file to read and `settings`.
+fn create_workspace(parent: &Path, settings: &str) -> anyhow::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir_in(parent)?;
     fs::write(folder.path().join("one.txt"), &"toolgate ".repeat(128).as_bytes()[..1024])?;
     fs::write(folder.path().join("toolgate.toml"), settings)?;
     Ok(folder)
 }
 
-fn opened(folder: &Path) -> anyhow::Result<Child> {
+/// Starts toolgate over stdio and opens a session.
+fn start_server(folder: &Path) -> anyhow::Result<Child> {
     let mut child = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
     lines::initialize(&mut child)?;
     Ok(child)

@@ -1,5 +1,5 @@
-//! What a gateway adds to a call of the server behind it, beside other gateways before the same
-//! server, which does nothing but answer.
+//! Measures the time that a gateway adds to a call, compared with other gateways. Their upstream is
+//! the same server, which only answers.
 
 mod contenders;
 
@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, SharedSchema};
 
-use crate::http::{Came, Headers, Pace, load};
-use crate::row::{Asked, Row};
+use crate::http::{Headers, LoadResult, Pace, load};
+use crate::row::{Row, Target};
 use crate::{Run, lines, median};
 use contenders::{
-    Gateway, PIPED_PEERS, before_http, before_pipes, direct_http, direct_pipes, ours,
+    Gateway, PIPED_PEERS, direct_http, direct_pipes, gateways_to_http, gateways_to_pipes, ours,
 };
 
 const CONNECTIONS: u8 = 16;
 const SESSIONS: usize = 1_000;
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let mut rows = pipes(run)?;
     rows.extend(http(run)?);
@@ -26,80 +27,94 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A client over HTTP, the server behind over pipes.
+/// Measures gateways with a client over HTTP and an upstream over pipes.
 fn pipes(run: &Run) -> anyhow::Result<Vec<Row>> {
     let mut direct = direct_pipes()?;
-    let mut all = before_pipes(run)?;
+    let mut all = gateways_to_pipes(run)?;
     let what = "added to a call by a gateway, HTTP before pipes, p50";
-    let added = added(run, what, &mut all, || {
+    let added = measure_added(run, what, &mut all, || {
         Ok(median(lines::micros(&mut direct.child, run.time, &direct.question)?))
     })?;
-    let rate = rate(run, "calls through a gateway, HTTP before pipes, 16 connections", &mut all)?;
-    let rate = PIPED_PEERS.iter().fold(rate, |rate, peer| rate.asked(Asked::Times(peer, 10.0)));
-    let cpu = processors("CPU of a call through toolgate, HTTP before pipes", &all[0], run)?;
-    Ok(vec![added.asked(Asked::Most(100.0)), rate, cpu])
+    let rate =
+        measure_rate(run, "calls through a gateway, HTTP before pipes, 16 connections", &mut all)?;
+    let rate = PIPED_PEERS
+        .iter()
+        .fold(rate, |rate, peer| rate.with_target(Target::PeerRatioAtLeast(peer, 10.0)));
+    let cpu = measure_cpu("CPU of a call through toolgate, HTTP before pipes", &all[0], run)?;
+    Ok(vec![added.with_target(Target::AtMost(100.0)), rate, cpu])
 }
 
-/// A client over HTTP, the server behind over HTTP.
+/// Measures gateways with a client over HTTP and an upstream over HTTP.
 fn http(run: &Run) -> anyhow::Result<Vec<Row>> {
     let direct = direct_http()?;
-    let mut all = before_http(run)?;
+    let mut all = gateways_to_http(run)?;
     let what = "added to a call by a gateway, HTTP before HTTP, p50";
-    let added = added(run, what, &mut all, || Ok(asked(&direct, 1, run)?.percentile(50.0)))?;
-    let rate = rate(run, "calls through a gateway, HTTP before HTTP, 16 connections", &mut all)?;
-    let cpu = processors("CPU of a call through toolgate, HTTP before HTTP", &all[0], run)?;
-    Ok(vec![added.asked(Asked::Most(150.0)), rate, cpu])
+    let added =
+        measure_added(run, what, &mut all, || Ok(load_gateway(&direct, 1, run)?.percentile(50.0)))?;
+    let rate =
+        measure_rate(run, "calls through a gateway, HTTP before HTTP, 16 connections", &mut all)?;
+    let cpu = measure_cpu("CPU of a call through toolgate, HTTP before HTTP", &all[0], run)?;
+    Ok(vec![added.with_target(Target::AtMost(150.0)), rate, cpu])
 }
 
-/// What each gateway adds to what a call takes by itself, which is measured just before.
-fn added(
+/// Measures the time that each gateway adds to a direct call, which is measured just before it.
+fn measure_added(
     run: &Run,
     what: &'static str,
     all: &mut [Gateway],
-    mut alone: impl FnMut() -> anyhow::Result<f64>,
+    mut measure_direct: impl FnMut() -> anyhow::Result<f64>,
 ) -> anyhow::Result<Row> {
-    let once = |it: &mut Gateway| {
-        let alone = alone()?;
-        Ok(asked(it, 1, run)?.percentile(50.0) - alone)
+    let measure_one = |gateway: &mut Gateway| {
+        let direct = measure_direct()?;
+        Ok(load_gateway(gateway, 1, run)?.percentile(50.0) - direct)
     };
-    run.row(what, " µs", all, |it| it.name, once)
+    run.measure_row(what, " µs", all, |gateway| gateway.name, measure_one)
 }
 
-fn rate(run: &Run, what: &'static str, all: &mut [Gateway]) -> anyhow::Result<Row> {
-    run.row(what, "/s", all, |it| it.name, |it| Ok(asked(it, CONNECTIONS, run)?.rate))
+/// Measures the calls per second through each gateway.
+fn measure_rate(run: &Run, what: &'static str, all: &mut [Gateway]) -> anyhow::Result<Row> {
+    run.measure_row(
+        what,
+        "/s",
+        all,
+        |gateway| gateway.name,
+        |gateway| Ok(load_gateway(gateway, CONNECTIONS, run)?.rate),
+    )
 }
 
-fn asked(it: &Gateway, connections: u8, run: &Run) -> anyhow::Result<Came> {
-    load(&it.headers, &it.question, connections, Pace::Busy, run.time)
+/// Loads a gateway over `connections` connections.
+fn load_gateway(gateway: &Gateway, connections: u8, run: &Run) -> anyhow::Result<LoadResult> {
+    load(&gateway.headers, &gateway.question, connections, Pace::Busy, run.time)
 }
 
-/// How long the gateway's own threads run for a call, 16 connections.
-fn processors(what: &'static str, ours: &Gateway, run: &Run) -> anyhow::Result<Row> {
+/// Measures the processor time of the gateway's own threads for a call, over 16 connections.
+fn measure_cpu(what: &'static str, ours: &Gateway, run: &Run) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
     let mut micros = Vec::new();
     for _ in 0..run.rounds {
-        let spent = ours.server.child.cpu_micros()?;
-        let calls = asked(ours, CONNECTIONS, run)?.micros.len();
-        micros.push((ours.server.child.cpu_micros()? - spent) / calls as f64);
+        let before = ours.server.child.cpu_micros()?;
+        let calls = load_gateway(ours, CONNECTIONS, run)?.micros.len();
+        micros.push((ours.server.child.cpu_micros()? - before) / calls as f64);
     }
-    Ok(Row::new(what, " µs", median(micros)).asked(Asked::Most(100.0)))
+    Ok(Row::new(what, " µs", median(micros)).with_target(Target::AtMost(100.0)))
 }
 
+/// Measures the memory of a gateway with many idle sessions.
 fn idle_sessions(run: &Run) -> anyhow::Result<Row> {
     eprintln!("measuring: idle sessions with a gateway");
     let ours = ours()?;
-    asked(&ours, CONNECTIONS, run)?;
+    load_gateway(&ours, CONNECTIONS, run)?;
     for _ in 0..SESSIONS {
         Headers::session(&ours.server.address)?;
     }
     let what = "memory of a gateway with 1,000 idle sessions";
-    Ok(Row::new(what, " MiB", ours.server.child.settled_mib()?).asked(Asked::Most(40.0)))
+    Ok(Row::new(what, " MiB", ours.server.child.settled_mib()?).with_target(Target::AtMost(40.0)))
 }
 
-/// Microseconds to validate 1 KiB against a schema.
+/// Measures the validation of 1 KiB against a schema, in microseconds.
 fn schema_check(run: &Run) -> anyhow::Result<Row> {
     eprintln!("measuring: a schema validation");
-    let (schema, value) = checked();
+    let (schema, value) = schema_and_value();
     let file = SchemaFile { path: "checked.json".to_owned(), schema };
     let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let registry = SchemaRegistry::new(files).map_err(|err| anyhow::anyhow!(err.why))?;
@@ -108,21 +123,22 @@ fn schema_check(run: &Run) -> anyhow::Result<Row> {
     anyhow::ensure!(!checker.problems(&json!({})).is_empty(), "an invalid value is accepted");
     let mut micros = Vec::new();
     for _ in 0..run.rounds {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut count = 0_u32;
-        while begun.elapsed() < run.time.min(Duration::from_millis(200)) {
+        while started.elapsed() < run.time.min(Duration::from_millis(200)) {
             for _ in 0..100 {
                 std::hint::black_box(checker.problems(std::hint::black_box(&value)));
             }
             count += 100;
         }
-        micros.push(begun.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+        micros.push(started.elapsed().as_secs_f64() * 1e6 / f64::from(count));
     }
-    Ok(Row::new("1 KiB validated against a schema", " µs", median(micros)).asked(Asked::Most(20.0)))
+    Ok(Row::new("1 KiB validated against a schema", " µs", median(micros))
+        .with_target(Target::AtMost(20.0)))
 }
 
-/// A schema as tools have them, and 1 KiB that it allows.
-fn checked() -> (Value, Value) {
+/// Returns a schema like those of tools, and a value of 1 KiB that it allows.
+fn schema_and_value() -> (Value, Value) {
     let line = json!({
         "type": "object",
         "properties": {

@@ -1,4 +1,4 @@
-//! Load over HTTP: connections kept busy, every answer checked.
+//! Load over HTTP: keeps connections busy and checks every answer.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +8,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::question::{Question, shown};
+use crate::question::{Question, excerpt};
 use crate::timer::Timer;
 
-/// What is sent with each request to one server.
+/// The headers of each request to one server.
 #[derive(Clone)]
 pub(crate) struct Headers {
     address: String,
-    /// Lines, each with its end.
+    /// Header lines, each with its line break.
     lines: String,
 }
 
 impl Headers {
-    /// None but those that all need.
-    pub(crate) fn of(address: &str) -> Self {
+    /// Returns only the headers that every request needs.
+    pub(crate) fn new(address: &str) -> Self {
         Self { address: address.to_owned(), lines: String::new() }
     }
 
-    /// Those of a call of `tool` in 2026-07-28.
+    /// Returns the headers of a call of `tool` in 2026-07-28.
     pub(crate) fn stateless(address: &str, tool: &str) -> Self {
         let lines = format!(
             "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
@@ -33,15 +33,15 @@ impl Headers {
         Self { address: address.to_owned(), lines }
     }
 
-    /// Those of a session, which is opened; a server that has none is asked without.
+    /// Opens a session and returns its headers. A server without sessions sends no session id.
     pub(crate) fn session(address: &str) -> anyhow::Result<Self> {
-        let plain = Self::of(address);
+        let plain = Self::new(address);
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
-        let begun = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         runtime()?.block_on(async {
             let mut connection = Connection::open(address).await?;
             connection.send(&plain.post(hello)).await?;
-            let (head, _) = connection.answer().await?;
+            let (head, _) = connection.read_response().await?;
             let head = String::from_utf8(head)?;
             ensure!(head.starts_with("HTTP/1.1 200"), "no session: {head}");
             let name = "mcp-session-id: ";
@@ -52,20 +52,20 @@ impl Headers {
             let lines = session.unwrap_or_default() + version;
             let headers = Self { address: address.to_owned(), lines };
             let mut connection = Connection::open(address).await?;
-            connection.send(&headers.post(begun)).await?;
-            connection.answer().await?;
+            connection.send(&headers.post(initialized)).await?;
+            connection.read_response().await?;
             Ok(headers)
         })
     }
 
-    /// A request for a stream of what is told unasked.
+    /// Returns a request for the stream of notifications.
     pub(crate) fn get(&self) -> Vec<u8> {
         let Self { address, lines } = self;
         let head = format!("GET /mcp HTTP/1.1\r\nHost: {address}\r\n");
         format!("{head}Accept: text/event-stream\r\n{lines}\r\n").into_bytes()
     }
 
-    /// A request whole.
+    /// Returns a request with `body`.
     pub(crate) fn post(&self, body: &str) -> Vec<u8> {
         let Self { address, lines } = self;
         format!(
@@ -77,7 +77,7 @@ impl Headers {
     }
 }
 
-/// One client's.
+/// The connection of one client.
 pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -94,27 +94,28 @@ impl Connection {
         Ok(self.stream.write_all(request).await?)
     }
 
-    /// Sends a request and sees that it is answered as `question` is to be.
-    async fn ask(&mut self, request: &[u8], question: &Question) -> anyhow::Result<()> {
+    /// Sends a request and checks that the response answers `question`.
+    async fn request(&mut self, request: &[u8], question: &Question) -> anyhow::Result<()> {
         self.send(request).await?;
-        let (head, body) = self.answer().await?;
-        ensure!(head.starts_with(b"HTTP/1.1 200"), "a wrong answer: {}", shown(&head));
+        let (head, body) = self.read_response().await?;
+        ensure!(head.starts_with(b"HTTP/1.1 200"), "a wrong answer: {}", excerpt(&head));
         question.check(&body)
     }
 
-    /// The head and the body of the next answer.
-    pub(crate) async fn answer(&mut self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-        let head = self.head().await?;
+    /// Reads the next response and returns its head and its body.
+    pub(crate) async fn read_response(&mut self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+        let head = self.read_head().await?;
         match length_of(&self.buffer[..head])? {
             Length::Known(length) => {
                 while self.buffer.len() < head + length {
-                    self.more().await?;
+                    self.read_more().await?;
                 }
             }
-            // The end of the head stands before a first chunk as that of a chunk before the next.
+            // The line break of the head precedes the first chunk as that of a chunk precedes the
+            // next.
             Length::Chunked => {
                 while !self.buffer[head - 2..].ends_with(b"\r\n0\r\n\r\n") {
-                    self.more().await?;
+                    self.read_more().await?;
                 }
             }
         }
@@ -122,31 +123,32 @@ impl Connection {
         Ok((std::mem::take(&mut self.buffer), body))
     }
 
-    /// Waits for the head of the next answer, and says how long it is.
-    pub(crate) async fn head(&mut self) -> anyhow::Result<usize> {
+    /// Reads the head of the next response and returns its length in bytes.
+    pub(crate) async fn read_head(&mut self) -> anyhow::Result<usize> {
         self.buffer.clear();
         loop {
-            self.more().await?;
+            self.read_more().await?;
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
-                let is_right = self.buffer.starts_with(b"HTTP/1.1 2");
-                ensure!(is_right, "refused: {}", shown(&self.buffer));
+                let is_success = self.buffer.starts_with(b"HTTP/1.1 2");
+                ensure!(is_success, "refused: {}", excerpt(&self.buffer));
                 return Ok(end + 4);
             }
         }
     }
 
-    async fn more(&mut self) -> anyhow::Result<()> {
+    async fn read_more(&mut self) -> anyhow::Result<()> {
         ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the server closed");
         Ok(())
     }
 }
 
+/// The end of a body.
 enum Length {
     Known(usize),
     Chunked,
 }
 
-/// How it is known where a body ends.
+/// Returns the end of the body by the headers in `head`.
 fn length_of(head: &[u8]) -> anyhow::Result<Length> {
     let head = std::str::from_utf8(head)?;
     for line in head.split("\r\n").skip(1) {
@@ -158,69 +160,69 @@ fn length_of(head: &[u8]) -> anyhow::Result<Length> {
             return Ok(Length::Chunked);
         }
     }
-    // Nothing is said of a body where there is none.
+    // Without these headers, there is no body.
     Ok(Length::Known(0))
 }
 
-/// How requests come.
+/// The times at which requests are sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
-    /// Each connection asks again when it was answered.
+    /// Each connection sends the next request after each answer.
     Busy,
-    /// So many a second over all connections, whenever they are answered.
+    /// This many requests per second over all connections, independent of the answers.
     Rate(f64),
 }
 
-/// What came of a load.
-pub(crate) struct Came {
-    /// Answers a second.
+/// The result of a load.
+pub(crate) struct LoadResult {
+    /// Answers per second.
     pub(crate) rate: f64,
-    /// How long each answer took since it was to be asked, in microseconds, sorted.
+    /// Latencies of the answers since their requests were due, in microseconds, sorted.
     pub(crate) micros: Vec<f64>,
 }
 
-impl Came {
-    /// What so many of a hundred answers took at most.
-    pub(crate) fn percentile(&self, of_hundred: f64) -> f64 {
-        let at = (self.micros.len() as f64 * of_hundred / 100.0) as usize;
-        self.micros[at.min(self.micros.len() - 1)]
+impl LoadResult {
+    /// Returns a percentile of the latencies, in microseconds.
+    pub(crate) fn percentile(&self, percent: f64) -> f64 {
+        let index = (self.micros.len() as f64 * percent / 100.0) as usize;
+        self.micros[index.min(self.micros.len() - 1)]
     }
 }
 
-/// Asks `question` over `connections` connections, each with one request in flight under an id of
-/// its own.
+/// Sends `question` for the duration `time` over `connections` connections. Each has one request in
+/// flight, with an id of its own.
 pub(crate) fn load(
     headers: &Headers,
     question: &Question,
     connections: u8,
     pace: Pace,
     time: Duration,
-) -> anyhow::Result<Came> {
+) -> anyhow::Result<LoadResult> {
     runtime()?.block_on(async {
-        let begun = Instant::now();
-        let mut timers = paced(pace, connections, begun)?.into_iter();
+        let started = Instant::now();
+        let mut timers = start_timers(pace, connections, started)?.into_iter();
         let mut tasks = Vec::new();
         for number in 0..connections {
             let mut connection = Connection::open(&headers.address).await?;
             let request = headers.post(&question.body(&format!("\"{number}\"")));
             let question = question.clone();
-            let mut paced = timers.next();
+            let mut schedule = timers.next();
             tasks.push(tokio::spawn(async move {
                 let mut micros = Vec::new();
-                while begun.elapsed() < time {
+                while started.elapsed() < time {
                     let mut start = Instant::now();
-                    if let Some((due, apart, timer)) = &mut paced {
-                        // Who is late because the answer before was late has waited since it was
-                        // due; that a timer is late is no server's fault.
+                    if let Some((due, interval, timer)) = &mut schedule {
+                        // If the previous answer was late, the next request has waited since it was
+                        // due. If only the timer is late, the server is not to blame.
                         if start < *due {
                             timer.wait_until(*due).await?;
                             start = Instant::now();
                         } else {
                             start = *due;
                         }
-                        *due += *apart;
+                        *due += *interval;
                     }
-                    connection.ask(&request, &question).await?;
+                    connection.request(&request, &question).await?;
                     micros.push(start.elapsed().as_secs_f64() * 1e6);
                 }
                 anyhow::Ok(micros)
@@ -230,27 +232,28 @@ pub(crate) fn load(
         for task in tasks {
             micros.extend(task.await??);
         }
-        let rate = micros.len() as f64 / begun.elapsed().as_secs_f64();
+        let rate = micros.len() as f64 / started.elapsed().as_secs_f64();
         micros.sort_by(f64::total_cmp);
         ensure!(!micros.is_empty(), "nothing was answered");
-        Ok(Came { rate, micros })
+        Ok(LoadResult { rate, micros })
     })
 }
 
-/// For each connection when it asks first, how far apart it asks, and what tells it; none where
-/// each asks as soon as it can.
-fn paced(
+/// Returns for each connection the time of its first request, the interval and a timer. Returns
+/// nothing for [`Pace::Busy`].
+fn start_timers(
     pace: Pace,
     connections: u8,
-    begun: Instant,
+    started: Instant,
 ) -> anyhow::Result<Vec<(Instant, Duration, Timer)>> {
     let Pace::Rate(rate) = pace else { return Ok(Vec::new()) };
-    let apart = Duration::from_secs_f64(f64::from(connections) / rate);
-    let first = |number| begun + apart.mul_f64(f64::from(number) / f64::from(connections));
-    let timer = |first| Ok((first, apart, Timer::start(first, apart)?));
+    let interval = Duration::from_secs_f64(f64::from(connections) / rate);
+    let first = |number| started + interval.mul_f64(f64::from(number) / f64::from(connections));
+    let timer = |first| Ok((first, interval, Timer::start(first, interval)?));
     (0..connections).map(first).map(timer).collect()
 }
 
+/// Creates a runtime on the current thread.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("no runtime")
 }

@@ -1,4 +1,4 @@
-//! What a job costs: to be accepted, to be run, to be watched, to be kept.
+//! Measures jobs: accepting, running, watching and storing them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,18 +13,18 @@ use toolgate_host::{CallerAnswers, JobEnd, JobStore, NewJob, SqliteStore};
 use crate::child::{Child, Server, start_server};
 use crate::http::{Connection, runtime};
 use crate::question::Question;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::sockets::Socket;
 use crate::{Run, lines, median, program, text};
 
-/// How many jobs are kept in the store that is opened.
-const KEPT: u128 = 100_000;
-/// How many watch one job.
+/// Number of jobs in the full store.
+const STORED_JOBS: u128 = 100_000;
+/// Number of watchers of one job.
 const WATCHERS: usize = 1_000;
-/// How much a job prints that must not fill the memory.
-const FLOOD: &str = "2147483648";
+/// Number of bytes that a job prints, to check that they do not fill the memory.
+const FLOOD_BYTES: &str = "2147483648";
 
-/// The commands that are run as jobs.
+/// Settings with the commands that run as jobs.
 const COMMANDS: &str = r#"
 [server]
 connections_max = 4096
@@ -60,36 +60,38 @@ argv = ["-c", "{bytes}", "/dev/zero"]
 bytes = "string!"
 "#;
 
-pub(crate) fn measure(all: &Run) -> anyhow::Result<Vec<Row>> {
+/// Measures all rows of this section.
+pub(crate) fn measure(options: &Run) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("toolgate.toml"), COMMANDS)?;
     let runtime = runtime()?;
     Ok(vec![
-        runtime.block_on(accepted(folder.path(), all.of(50, 400)))?,
-        runtime.block_on(run(
+        runtime.block_on(measure_acceptance(folder.path(), options.choose(50, 400)))?,
+        runtime.block_on(measure_throughput(
             "jobs of `true`, HTTP, 8 clients (floor: spawn and wait, one by one)",
             "bench-true",
             folder.path(),
-            all.rounds,
+            options.rounds,
         ))?,
-        runtime.block_on(run(
+        runtime.block_on(measure_throughput(
             "the same outside the sandbox (floor: spawn and wait, one by one)",
             "bench-bare",
             folder.path(),
-            all.rounds,
+            options.rounds,
         ))?,
-        runtime.block_on(watched(folder.path()))?,
-        runtime.block_on(flooded(folder.path()))?,
-        kept(folder.path(), &runtime, all.of(5, 15))?,
+        runtime.block_on(measure_watchers(folder.path()))?,
+        runtime.block_on(measure_flood(folder.path()))?,
+        measure_start(folder.path(), &runtime, options.choose(5, 15))?,
     ])
 }
 
+/// Starts toolgate over HTTP in the workspace `folder`.
 fn serve(folder: &Path) -> anyhow::Result<Server> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
-/// From sending a job to its acknowledgement, beside the store's own durable write; medians.
-async fn accepted(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
+/// Measures the time from sending a job to its acknowledgement, and the store's own durable write.
+async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: a job accepted");
     let server = serve(folder)?;
     let mut client = Client::connect(&server.address).await?;
@@ -99,26 +101,26 @@ async fn accepted(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
     let mut floors = Vec::new();
     for round in 0..rounds {
         let job = new_job(round as u128 + 1);
-        let begun = Instant::now();
+        let started = Instant::now();
         store.accept(job).await?;
-        floors.push(millis(begun));
-        let begun = Instant::now();
+        floors.push(millis_since(started));
+        let started = Instant::now();
         let id = client.start("bench-true", &json!({})).await?;
-        ours.push(millis(begun));
-        client.ended(&id).await?;
+        ours.push(millis_since(started));
+        client.wait_for_end(&id).await?;
     }
     Ok(Row::new(
         "job accepted and acknowledged, HTTP (floor: the store's durable write)",
         " ms",
         median(ours),
     )
-    .floor(median(floors))
-    .asked(Asked::Over(1.0)))
+    .with_floor(median(floors))
+    .with_target(Target::DifferenceAtMost(1.0)))
 }
 
-/// Jobs a second, from the first sent to the last ended, beside programs started and waited for
-/// one after the other.
-async fn run(
+/// Measures jobs per second, from sending the first to the end of the last. The floor is programs
+/// that are started and waited for one after another.
+async fn measure_throughput(
     what: &'static str,
     tool: &'static str,
     folder: &Path,
@@ -130,12 +132,12 @@ async fn run(
     let mut ours = Vec::new();
     let mut floors = Vec::new();
     for _ in 0..rounds {
-        let begun = Instant::now();
+        let started = Instant::now();
         for _ in 0..count {
             ensure!(Command::new("true").status()?.success(), "`true` failed");
         }
-        floors.push(count as f64 / begun.elapsed().as_secs_f64());
-        let begun = Instant::now();
+        floors.push(count as f64 / started.elapsed().as_secs_f64());
+        let started = Instant::now();
         let mut senders = Vec::new();
         for _ in 0..8 {
             let mut client = Client::connect(&server.address).await?;
@@ -145,7 +147,7 @@ async fn run(
                     ids.push(client.start(tool, &json!({})).await?);
                 }
                 for id in &ids {
-                    client.ended(id).await?;
+                    client.wait_for_end(id).await?;
                 }
                 anyhow::Ok(ids.len())
             }));
@@ -154,13 +156,15 @@ async fn run(
         for sender in senders {
             ended += sender.await??;
         }
-        ours.push(ended as f64 / begun.elapsed().as_secs_f64());
+        ours.push(ended as f64 / started.elapsed().as_secs_f64());
     }
-    Ok(Row::new(what, "/s", median(ours)).floor(median(floors)).asked(Asked::Ratio(0.5)))
+    Ok(Row::new(what, "/s", median(ours))
+        .with_floor(median(floors))
+        .with_target(Target::RatioAtLeast(0.5)))
 }
 
-/// From the end of a job until the last of its watchers was told.
-async fn watched(folder: &Path) -> anyhow::Result<Row> {
+/// Measures the time from the end of a job until the last of its watchers received it.
+async fn measure_watchers(folder: &Path) -> anyhow::Result<Row> {
     eprintln!("measuring: watchers of one job");
     let server = serve(folder)?;
     let mut client = Client::connect(&server.address).await?;
@@ -169,44 +173,49 @@ async fn watched(folder: &Path) -> anyhow::Result<Row> {
     for _ in 0..WATCHERS {
         watchers.push(tokio::spawn(watch(server.address.clone(), id.clone())));
     }
-    client.ended(&id).await?;
-    let begun = Instant::now();
+    client.wait_for_end(&id).await?;
+    let started = Instant::now();
     for watcher in watchers {
         watcher.await??;
     }
     Ok(Row::new(
         "1,000 watchers of one job, WebSocket: its end sent to the last after",
         " ms",
-        millis(begun),
+        millis_since(started),
     ))
 }
 
-/// The most the server keeps in memory while a job prints 2 GiB.
-async fn flooded(folder: &Path) -> anyhow::Result<Row> {
+/// Measures the peak memory of the server while a job prints 2 GiB.
+async fn measure_flood(folder: &Path) -> anyhow::Result<Row> {
     eprintln!("measuring: a job that prints 2 GiB");
     let server = serve(folder)?;
     let mut client = Client::connect(&server.address).await?;
-    let id = client.start("bench-flood", &json!({ "bytes": FLOOD })).await?;
-    client.ended(&id).await?;
+    let id = client.start("bench-flood", &json!({ "bytes": FLOOD_BYTES })).await?;
+    client.wait_for_end(&id).await?;
     Ok(Row::new("peak RSS, serve, while a job prints 2 GiB", " MiB", server.child.peak_mib()?)
-        .asked(Asked::Most(64.0)))
+        .with_target(Target::AtMost(64.0)))
 }
 
-/// From the start of a process to its first answer about jobs, with many kept and with none.
-fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyhow::Result<Row> {
+/// Measures the time from starting a process to its first answer about jobs, with a full store and
+/// with an empty one.
+fn measure_start(
+    folder: &Path,
+    runtime: &tokio::runtime::Runtime,
+    rounds: usize,
+) -> anyhow::Result<Row> {
     eprintln!("measuring: startup with 100,000 jobs kept");
     let stores = tempfile::tempdir()?;
     let full = stores.path().join("full");
     let empty = stores.path().join("empty");
-    for (store, count) in [(&full, KEPT), (&empty, 1)] {
-        let own = own_folder(folder, store, runtime)?;
-        runtime.block_on(fill(&own, count))?;
+    for (store, count) in [(&full, STORED_JOBS), (&empty, 1)] {
+        let job_folder = create_job_folder(folder, store, runtime)?;
+        runtime.block_on(fill(&job_folder, count))?;
     }
     let start = |store: &Path| {
         let store = text(store);
         let folder = text(folder);
-        let words = ["TOOLGATE_JOBS_TO=".to_owned() + &store, text(&program("toolgate")?)];
-        Child::stdio(Path::new("/usr/bin/env"), &[&words[0], &words[1], "stdio", &folder])
+        let command = ["TOOLGATE_JOBS_TO=".to_owned() + &store, text(&program("toolgate")?)];
+        Child::stdio(Path::new("/usr/bin/env"), &[&command[0], &command[1], "stdio", &folder])
     };
     let question = Question::stateless("jobs_list", &json!({}), "bench_true");
     let mut ours = Vec::new();
@@ -220,30 +229,37 @@ fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyh
         " ms",
         median(ours),
     )
-    .floor(median(floors))
-    .asked(Asked::Over(100.0)))
+    .with_floor(median(floors))
+    .with_target(Target::DifferenceAtMost(100.0)))
 }
 
-/// Where a server of `folder` keeps its jobs in `store`: it is given one, and makes it.
-fn own_folder(
+/// Runs one job with its store in `store`, so that the server creates its folder. Returns that
+/// folder.
+fn create_job_folder(
     folder: &Path,
     store: &Path,
     runtime: &tokio::runtime::Runtime,
 ) -> anyhow::Result<PathBuf> {
-    let words = [&format!("TOOLGATE_JOBS_TO={}", text(store)), &text(&program("toolgate")?)];
-    let args =
-        [words[0].as_str(), words[1].as_str(), "serve", &text(folder), "--listen", "127.0.0.1:0"];
+    let command = [&format!("TOOLGATE_JOBS_TO={}", text(store)), &text(&program("toolgate")?)];
+    let args = [
+        command[0].as_str(),
+        command[1].as_str(),
+        "serve",
+        &text(folder),
+        "--listen",
+        "127.0.0.1:0",
+    ];
     let server = start_server(Path::new("/usr/bin/env"), &args)?;
     runtime.block_on(async {
         let mut client = Client::connect(&server.address).await?;
         let id = client.start("bench-true", &json!({})).await?;
-        client.ended(&id).await
+        client.wait_for_end(&id).await
     })?;
-    let made = std::fs::read_dir(store)?.next().context("no folder was created")??;
-    Ok(made.path())
+    let entry = std::fs::read_dir(store)?.next().context("no folder was created")??;
+    Ok(entry.path())
 }
 
-/// A store with `count` jobs that have ended.
+/// Fills a store with `count` ended jobs.
 async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
     let store = std::sync::Arc::new(SqliteStore::open(folder, 0)?);
     let mut writers = Vec::new();
@@ -254,7 +270,7 @@ async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
                 let id = JobId::from_bits(number);
                 store.accept(new_job(number)).await?;
                 store.begin(id, Timestamp::now()).await?;
-                store.finish(id, end()).await?;
+                store.finish(id, job_end()).await?;
             }
             anyhow::Ok(())
         }));
@@ -265,6 +281,7 @@ async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a job with the id `number`.
 fn new_job(number: u128) -> NewJob {
     NewJob {
         id: JobId::from_bits(number),
@@ -279,7 +296,8 @@ fn new_job(number: u128) -> NewJob {
     }
 }
 
-fn end() -> JobEnd {
+/// Returns the end of a job that succeeded.
+fn job_end() -> JobEnd {
     let value = json!({ "exit_code": 0, "stdout": "", "stderr": "" });
     JobEnd {
         at: Timestamp::now(),
@@ -290,17 +308,19 @@ fn end() -> JobEnd {
     }
 }
 
-/// A client that starts jobs and waits for their ends, over one connection.
+/// A client with one connection that starts jobs and waits until they have ended.
 struct Client {
     connection: Connection,
     address: String,
 }
 
 impl Client {
+    /// Connects to the server at `address`.
     async fn connect(address: &str) -> anyhow::Result<Self> {
         Ok(Self { connection: Connection::open(address).await?, address: address.to_owned() })
     }
 
+    /// Starts a job and returns its id.
     async fn start(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<String> {
         let params = json!({ "name": tool, "arguments": arguments, "mode": "async" });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
@@ -311,15 +331,16 @@ impl Client {
             self.address,
             body.len()
         );
-        let answer = self.ask(&(head + &body)).await?;
+        let answer = self.request(&(head + &body)).await?;
         let id = answer["result"]["job_id"].as_str();
         Ok(id.with_context(|| format!("not accepted: {answer}"))?.to_owned())
     }
 
-    async fn ended(&mut self, id: &str) -> anyhow::Result<()> {
+    /// Waits until the job `id` has ended, and fails unless it succeeded.
+    async fn wait_for_end(&mut self, id: &str) -> anyhow::Result<()> {
         loop {
             let job = format!("GET /jobs/{id} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
-            let job = self.ask(&job).await?;
+            let job = self.request(&job).await?;
             match job["status"].as_str() {
                 Some("succeeded") => return Ok(()),
                 Some("queued" | "running") => tokio::time::sleep(Duration::from_millis(1)).await,
@@ -328,27 +349,29 @@ impl Client {
         }
     }
 
-    async fn ask(&mut self, request: &str) -> anyhow::Result<Value> {
+    /// Sends a request and returns the body of its response.
+    async fn request(&mut self, request: &str) -> anyhow::Result<Value> {
         self.connection.send(request.as_bytes()).await?;
-        let (_, body) = self.connection.answer().await?;
+        let (_, body) = self.connection.read_response().await?;
         Ok(serde_json::from_slice(&body)?)
     }
 }
 
-/// Watches a job over a WebSocket until its end is told.
+/// Watches a job over a WebSocket until its end is received.
 async fn watch(address: String, id: String) -> anyhow::Result<()> {
     let mut socket = Socket::open(&address, &format!("/ws/jobs/{id}")).await?;
     let mut text = String::new();
     while !text.contains("\"succeeded\"") {
-        text.push_str(std::str::from_utf8(&socket.hear().await?)?);
+        text.push_str(std::str::from_utf8(&socket.receive().await?)?);
     }
-    // Every line was told, and in order.
+    // Every line was received, in order.
     let places = (1..=100).map(|line| text.find(&format!("line {line}\\n")));
     let places: Option<Vec<_>> = places.collect();
     ensure!(places.is_some_and(|places| places.is_sorted()), "lines are missing");
     Ok(())
 }
 
-fn millis(begun: Instant) -> f64 {
-    begun.elapsed().as_secs_f64() * 1000.0
+/// Returns the milliseconds since `started`.
+fn millis_since(started: Instant) -> f64 {
+    started.elapsed().as_secs_f64() * 1000.0
 }

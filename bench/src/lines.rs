@@ -1,4 +1,4 @@
-//! Load over standard streams: a window of questions kept full, every answer checked.
+//! Load over standard streams: keeps a number of questions in flight and checks every answer.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use memchr::memchr;
 
 use crate::child::Child;
-use crate::question::{Question, id_of};
+use crate::question::{Question, response_id};
 
 /// Opens a session.
 pub(crate) fn initialize(child: &mut Child) -> anyhow::Result<()> {
@@ -18,12 +18,12 @@ pub(crate) fn initialize(child: &mut Child) -> anyhow::Result<()> {
         "\n",
     );
     write(child, hello.as_bytes())?;
-    let answer = line(child)?;
-    ensure!(id_of(&answer)? == 0, "no session");
+    let answer = read_line(child)?;
+    ensure!(response_id(&answer)? == 0, "no session");
     write(child, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")
 }
 
-/// Answers a second with `depth` questions in flight, each answer to one of them and right.
+/// Measures the answers per second with `depth` questions in flight. Fails on a wrong answer.
 pub(crate) fn rate(
     child: &mut Child,
     depth: usize,
@@ -38,15 +38,15 @@ pub(crate) fn rate(
     let mut out = Vec::new();
     let mut buffer = Vec::with_capacity(1 << 20);
     let mut chunk = vec![0; 256 << 10];
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        // Looked at once: between two looks it may end, and nothing be waited for.
-        let goes_on = begun.elapsed() < time;
-        if !goes_on && waiting.is_empty() {
+        // Read the clock once: at a second read the time may be over while nothing is waiting.
+        let is_sending = started.elapsed() < time;
+        if !is_sending && waiting.is_empty() {
             break;
         }
-        while goes_on && waiting.len() < depth {
-            question.line(next, &mut out);
+        while is_sending && waiting.len() < depth {
+            question.write_line(next, &mut out);
             waiting.insert(next);
             next += 1;
         }
@@ -54,33 +54,33 @@ pub(crate) fn rate(
         out.clear();
         let read = output.read(&mut chunk)?;
         ensure!(read > 0, "the server closed its output");
-        let mut looked = buffer.len();
+        let mut scanned = buffer.len();
         buffer.extend_from_slice(&chunk[..read]);
         let mut done = 0;
-        while let Some(length) = memchr(b'\n', &buffer[looked..]) {
-            let line = &buffer[done..looked + length];
-            looked += length + 1;
-            done = looked;
-            // Some say other things, too, which are not counted.
-            let Ok(id) = id_of(line) else { continue };
+        while let Some(length) = memchr(b'\n', &buffer[scanned..]) {
+            let line = &buffer[done..scanned + length];
+            scanned += length + 1;
+            done = scanned;
+            // Servers may also send notifications, which are not counted.
+            let Ok(id) = response_id(line) else { continue };
             ensure!(waiting.remove(&id), "a response without a request: {id}");
             question.check(line)?;
             answered += 1;
         }
         buffer.drain(..done);
     }
-    Ok(f64::from(answered) / begun.elapsed().as_secs_f64())
+    Ok(f64::from(answered) / started.elapsed().as_secs_f64())
 }
 
-/// How long each answer takes, in microseconds, one question after another.
+/// Measures the latency of each answer in microseconds, one question after another.
 pub(crate) fn micros(
     child: &mut Child,
     time: Duration,
     question: &Question,
 ) -> anyhow::Result<Vec<f64>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut micros = Vec::new();
-    while begun.elapsed() < time {
+    while started.elapsed() < time {
         let start = Instant::now();
         answer(child, question)?;
         micros.push(start.elapsed().as_secs_f64() * 1e6);
@@ -88,32 +88,32 @@ pub(crate) fn micros(
     Ok(micros)
 }
 
-/// Milliseconds from before `start` to the end of the answer to a first `question`.
+/// Measures the milliseconds from the call of `start` to the end of the answer to `question`.
 pub(crate) fn first_answer(
     start: impl FnOnce() -> anyhow::Result<Child>,
     question: &Question,
 ) -> anyhow::Result<f64> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut child = start()?;
     answer(&mut child, question)?;
-    // What it takes to end is not waited for by whoever asked.
-    Ok(begun.elapsed().as_secs_f64() * 1000.0)
+    // The child is dropped after the measurement: its exit does not count.
+    Ok(started.elapsed().as_secs_f64() * 1000.0)
 }
 
-/// Asks one `question` and sees that the answer is right.
+/// Sends one `question` and checks the answer.
 pub(crate) fn answer(child: &mut Child, question: &Question) -> anyhow::Result<()> {
     let mut out = Vec::new();
-    question.line(1, &mut out);
+    question.write_line(1, &mut out);
     write(child, &out)?;
-    question.check(&line(child)?)
+    question.check(&read_line(child)?)
 }
 
 fn write(child: &mut Child, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(child.input.as_mut().context("no input")?.write_all(bytes)?)
 }
 
-/// One line, behind which nothing has come yet.
-fn line(child: &mut Child) -> anyhow::Result<Vec<u8>> {
+/// Reads one line. Nothing may follow it yet.
+fn read_line(child: &mut Child) -> anyhow::Result<Vec<u8>> {
     let output = child.output.as_mut().context("no output")?;
     let mut line = Vec::new();
     let mut chunk = [0; 4096];

@@ -1,9 +1,8 @@
-//! Measures toolgate against floors and against others' servers in one run: interleaved rounds,
-//! medians, every answer checked.
+//! Measures toolgate, the floors and the servers of others in one run.
 //!
-//! `bench [--quick] [--alone] [--into FOLDER] [SECTION…]`; `--alone` leaves others' servers out.
-//! Absolute figures depend on the machine and the
-//! minute; ratios of one run do not.
+//! Rounds are interleaved, every answer is checked, and the figures are medians. Usage:
+//! `bench [--quick] [--alone] [--into FOLDER] [SECTION…]`. `--alone` leaves the servers of others
+//! out. Absolute figures depend on the machine and the moment; ratios of one run hardly do.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -11,7 +10,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "a developer's tool that starts programs, reads files and prints a table"
+    reason = "a tool for developers that starts programs, reads files and prints a table"
 )]
 
 mod child;
@@ -43,7 +42,7 @@ use anyhow::Context;
 use contenders::{FLOOR, OURS};
 use row::Row;
 
-/// What is measured, by its name, in this order.
+/// The sections by name, in the order in which they run.
 const SECTIONS: [(&str, Section); 10] = [
     ("stdio", stdio::measure),
     ("web", web::measure),
@@ -57,27 +56,29 @@ const SECTIONS: [(&str, Section); 10] = [
     ("scale", scale::measure),
 ];
 
+/// Measures the rows of a section.
 type Section = fn(&Run) -> anyhow::Result<Vec<Row>>;
 
-/// How long it is measured.
+/// The options of a run.
 struct Run {
-    /// Figures are wanted soon, and need not be the best.
+    /// Measures for a shorter time, with less exact figures.
     quick: bool,
-    /// Others' servers are left out.
+    /// Leaves the servers of others out.
     alone: bool,
+    /// Number of measurements of each figure.
     rounds: usize,
-    /// How long a load lasts in each.
+    /// Duration of each load in a round.
     time: Duration,
 }
 
 impl Run {
-    /// The one number where it is to be quick, else the other.
-    fn of<T>(&self, quick: T, whole: T) -> T {
+    /// Returns `quick` in a quick run, or else `whole`.
+    fn choose<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }
 
-    /// `all`, and the servers of `others` unless they are left out.
-    fn beside<T>(
+    /// Returns `all`, and also `others` unless they are left out.
+    fn with_others<T>(
         &self,
         mut all: Vec<T>,
         others: impl FnOnce() -> anyhow::Result<Vec<T>>,
@@ -88,8 +89,8 @@ impl Run {
         Ok(all)
     }
 
-    /// A row of what each of `all` comes to, measured in turn; medians.
-    fn row<T>(
+    /// Measures each of `all` in turn by `once`, and returns a row of the medians.
+    fn measure_row<T>(
         &self,
         what: &'static str,
         unit: &'static str,
@@ -98,43 +99,45 @@ impl Run {
         mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Row> {
         eprintln!("measuring: {what}");
-        let mut samples: Vec<_> = all.iter().map(|it| (name(it), Vec::new())).collect();
+        let mut samples: Vec<_> =
+            all.iter().map(|contender| (name(contender), Vec::new())).collect();
         for _ in 0..self.rounds {
-            for (it, (name, samples)) in all.iter_mut().zip(&mut samples) {
-                samples.push(once(it).context(*name)?);
+            for (contender, (name, samples)) in all.iter_mut().zip(&mut samples) {
+                samples.push(once(contender).context(*name)?);
             }
         }
         let mut medians: Vec<_> =
             samples.into_iter().map(|(name, samples)| (name, median(samples))).collect();
         let mut take = |name| {
-            let at = medians.iter().position(|(its, _)| *its == name);
-            at.map(|at| medians.remove(at).1)
+            let index = medians.iter().position(|(other, _)| *other == name);
+            index.map(|index| medians.remove(index).1)
         };
         let ours = take(OURS).context("toolgate was not measured")?;
         let floor = take(FLOOR);
-        let row = Row::new(what, unit, ours).peers(medians);
+        let row = Row::new(what, unit, ours).with_peers(medians);
         Ok(match floor {
-            Some(floor) => row.floor(floor),
+            Some(floor) => row.with_floor(floor),
             None => row,
         })
     }
 }
 
 fn main() -> anyhow::Result<()> {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let mut flag =
-        |name| words.iter().position(|it| it == name).map(|at| words.remove(at)).is_some();
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let mut flag = |name| {
+        args.iter().position(|known| known == name).map(|index| args.remove(index)).is_some()
+    };
     let quick = flag("--quick");
     let alone = flag("--alone");
-    let into = words.iter().position(|it| it == "--into").map(|at| {
-        words.remove(at);
-        PathBuf::from(words.remove(at))
+    let into = args.iter().position(|known| known == "--into").map(|index| {
+        args.remove(index);
+        PathBuf::from(args.remove(index))
     });
-    for word in &words {
+    for arg in &args {
         let names = SECTIONS.map(|(name, _)| name);
         anyhow::ensure!(
-            names.contains(&word.as_str()),
-            "unknown section `{word}`; the sections are {}",
+            names.contains(&arg.as_str()),
+            "unknown section `{arg}`; the sections are {}",
             names.join(", ")
         );
     }
@@ -144,8 +147,8 @@ fn main() -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut failed = Ok(());
     for (name, measure) in SECTIONS {
-        if words.is_empty() || words.iter().any(|word| word == name) {
-            // What is measured already is worth seeing when something goes wrong.
+        if args.is_empty() || args.iter().any(|arg| arg == name) {
+            // If a section fails, the others are still worth printing.
             match measure(&run).context(name) {
                 Ok(more) => rows.extend(more),
                 Err(err) => {
@@ -156,22 +159,24 @@ fn main() -> anyhow::Result<()> {
         }
     }
     println!("{}", row::table(&rows));
-    println!("{}", row::beside_others(&rows));
+    println!("{}", row::peer_table(&rows));
     failed?;
     into.map_or(Ok(()), |into| page::write(&into, &rows))
 }
 
-/// A program of this workspace, built beside this one.
+/// Returns the path of another program of this workspace, in the folder of this one.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     anyhow::ensure!(path.exists(), "{} is not built; run `cargo xtask bench`", path.display());
     Ok(path)
 }
 
+/// Returns a path as text.
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// Returns the median of `values`, the upper one if their number is even.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,4 +1,4 @@
-//! The page that is kept of a whole run, with its plots and the figures behind them.
+//! Writes the page of a whole run, with its plots and figures.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::plot;
-use crate::row::{Row, beside_others, table};
+use crate::row::{Row, peer_table, table};
 
-/// Writes `performance.md` into `folder`, and beside it what it shows: `performance.json` and the
-/// plots in `performance/`.
+/// Writes `performance.md` into `folder`, and also `performance.json` and the plots in
+/// `performance/`.
 pub(crate) fn write(folder: &Path, rows: &[Row]) -> anyhow::Result<()> {
     let machine = machine()?;
     let figures =
@@ -20,23 +20,24 @@ pub(crate) fn write(folder: &Path, rows: &[Row]) -> anyhow::Result<()> {
     let plots = folder.join("performance");
     fs::create_dir_all(&plots)?;
     let mut others = String::new();
-    let mut many = String::new();
+    let mut curves = String::new();
     for row in rows {
         let name = plot::file_name(row.what());
         let link = format!("![{}](performance/{name})\n", row.what());
         if row.has_peers() {
-            fs::write(plots.join(&name), plot::of(row))?;
+            fs::write(plots.join(&name), plot::comparison(row))?;
             others.push_str(&link);
         }
         if let Some((unit, points)) = row.curve() {
             fs::write(plots.join(&name), plot::curve(row, unit, points))?;
-            many.push_str(&link);
+            curves.push_str(&link);
         }
     }
     let all = table(rows);
-    let beside = beside_others(rows);
-    let page =
-        format!("{INTRODUCTION}\n{all}\n{OTHERS}\n{beside}\n{others}\n{MANY}\n{many}\n{machine}\n");
+    let peers_table = peer_table(rows);
+    let page = format!(
+        "{INTRODUCTION}\n{all}\n{OTHERS}\n{peers_table}\n{others}\n{MANY}\n{curves}\n{machine}\n"
+    );
     fs::write(folder.join("performance.md"), page)?;
     eprintln!("wrote {}", folder.join("performance.md").display());
     Ok(())
@@ -47,28 +48,34 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask bench`. -->
 
-The cost of a call, compared with the least that a program could do. The floors are in \
-[bench/src/bin/floor.rs](../../bench/src/bin/floor.rs). Over stdio, a bare program answers all lines \
-of one read with one write, or reads the file or the folder, and writes it in a canned frame. Over \
-HTTP, axum sends a canned body. toolgate and the floors are built as toolgate is released \
-(`cargo build --profile dist`), Rust's peers with their own release profile. All are measured in \
-turn, in one run. Each figure is the median of the rounds, and every answer is checked. Figures \
-depend on the machine and the moment; ratios hardly do. The whole gate is on: validation of input and \
-output, policy, limits, audit log. A job is compared with the store's own durable write, and with \
-programs that run one after another. The searches read the sources of the crates that this workspace \
-uses, which are the same in every run and already cached. search_text searches 10,000 files, counts \
-all matches and returns the first fifty. ripgrep's own binary counts matches and starts for each \
-pattern, as it does for its users. The figures are in [performance.json](performance.json). For where \
-the time goes and the limits behind each MISSED, see \
+The cost of a call, compared with a *floor*: the least that a program could do.
+
+- Over stdio, the floor answers all lines of one read with one write. For a file or a folder, it \
+reads that and writes it in a canned frame \
+([bench/src/bin/floor.rs](../../bench/src/bin/floor.rs)).
+- Over HTTP, the floor is axum with a canned body.
+- A job is compared with the store's own durable write, and with programs that run one after another.
+- `search_text` is compared with ripgrep. It searches 10,000 files, counts all matches and returns \
+the first fifty. ripgrep counts matches and starts for each pattern, as it does for its users.
+
+All servers are measured in turn, in one run. Each figure is the median of the rounds, and every \
+answer is checked. Figures depend on the machine and the moment; ratios hardly do. The whole gate is \
+on: validation of input and output, policy, limits and audit log. The searches read the sources of \
+the crates that this workspace uses. They are the same in every run and already cached.
+
+toolgate and the floors are built as toolgate is released (`cargo build --profile dist`). The other \
+servers in Rust have their own release profile.
+
+The figures are in [performance.json](performance.json). For the limits behind each MISSED, see \
 [docs/design/performance.md](../design/performance.md).
 ";
 
 const OTHERS: &str = "\
 ## Compared with other servers
 
-Other servers with the same tool, unmodified from their registries: rmcp's is \
-[bench/peers/rmcp](../../bench/peers/rmcp); Python's and FastMCP's are short scripts in \
-[bench/peers](../../bench/peers). Numbers in brackets say how many times better toolgate is.
+Other servers with the same tool, unmodified from their registries. The server of rmcp is \
+[bench/peers/rmcp](../../bench/peers/rmcp). Those of Python's SDK and of FastMCP are short scripts in \
+[bench/peers](../../bench/peers). A number in brackets says how many times better toolgate is.
 ";
 
 const MANY: &str = "\
@@ -78,7 +85,7 @@ Memory, and the 99th percentile of latency, by the number of tools, of open sess
 sockets, and of calls in flight. Latency was measured at 2,000 calls per second over 16 connections.
 ";
 
-/// What this was measured on, in a line.
+/// Returns a line about the machine: cores, processor, kernel and compiler.
 fn machine() -> anyhow::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name\t: "));
@@ -88,6 +95,7 @@ fn machine() -> anyhow::Result<String> {
     Ok(format!("{cores} cores, {}, {kernel}, {rustc}", model.unwrap_or("unknown")))
 }
 
+/// Runs a program and returns its output without white space around it.
 fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program).args(args).output().context(program.to_owned())?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -1,36 +1,37 @@
-//! Plots as SVG: a line a contender, on a scale of powers of ten.
+//! Draws plots as SVG.
 
 use std::fmt::Write;
 
 use crate::row::Row;
 
 const WIDTH: f64 = 720.0;
-/// Where the scale begins and ends.
+/// Left end of the scale.
 const LEFT: f64 = 170.0;
+/// Right end of the scale.
 const RIGHT: f64 = WIDTH - 90.0;
 const LINE: f64 = 26.0;
 const TOP: f64 = 44.0;
 
-/// The name of the file for a plot of `what`.
+/// Returns the name of the file for a plot with the title `what`.
 pub(crate) fn file_name(what: &str) -> String {
     let words = what.to_lowercase();
     let words = words.split(|it: char| !it.is_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-") + ".svg"
 }
 
-/// A plot of all that `row` was measured beside; the best is on top.
-pub(crate) fn of(row: &Row) -> String {
+/// Draws all contenders of `row` on a logarithmic scale, the largest value on top.
+pub(crate) fn comparison(row: &Row) -> String {
     let mut all = row.contenders();
     all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let least = all.last().map_or(1.0, |(_, least)| least.log10().floor());
     let most = all.first().map_or(1.0, |(_, most)| most.log10().ceil()).max(least + 1.0);
-    let at = |value: f64| LEFT + (value.log10() - least) / (most - least) * (RIGHT - LEFT);
+    let x_of = |value: f64| LEFT + (value.log10() - least) / (most - least) * (RIGHT - LEFT);
     let height = TOP + LINE * all.len() as f64 + 24.0;
     let mut svg = head(row.what(), height);
     let bottom = height - 22.0;
     for power in least as i32..=most as i32 {
         let value = 10_f64.powi(power);
-        let x = at(value);
+        let x = x_of(value);
         let _ = writeln!(
             svg,
             "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"#ddd\"/>\
@@ -41,7 +42,7 @@ pub(crate) fn of(row: &Row) -> String {
     }
     for (number, (name, value)) in all.iter().enumerate() {
         let y = TOP + LINE * (number as f64 + 0.5);
-        let x = at(*value);
+        let x = x_of(*value);
         let colour = if *name == "toolgate" { "#0a6" } else { "#89a" };
         let _ = writeln!(
             svg,
@@ -51,7 +52,7 @@ pub(crate) fn of(row: &Row) -> String {
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             LEFT - 10.0,
             y + 4.5,
-            escaped(name),
+            escape(name),
             x + 10.0,
             y + 4.5,
             row.number(*value),
@@ -60,15 +61,15 @@ pub(crate) fn of(row: &Row) -> String {
     svg + "</svg>\n"
 }
 
-/// A plot of what `row` came to against how many there were, both from nothing on.
+/// Draws the curve of `row`: its values by count, both from zero.
 pub(crate) fn curve(row: &Row, unit: &str, points: &[(f64, f64)]) -> String {
     const BOTTOM: f64 = 250.0;
-    let most =
+    let largest =
         |value: fn(&(f64, f64)) -> f64| points.iter().map(value).fold(f64::MIN_POSITIVE, f64::max);
-    let many = most(|point| point.0);
-    let high = most(|point| point.1) * 1.15;
-    let x = |count: f64| 60.0 + count / many * (WIDTH - 120.0);
-    let y = |value: f64| BOTTOM - value / high * (BOTTOM - TOP);
+    let count_max = largest(|point| point.0);
+    let value_max = largest(|point| point.1) * 1.15;
+    let x = |count: f64| 60.0 + count / count_max * (WIDTH - 120.0);
+    let y = |value: f64| BOTTOM - value / value_max * (BOTTOM - TOP);
     let mut svg = head(row.what(), BOTTOM + 34.0);
     let _ = writeln!(
         svg,
@@ -96,16 +97,18 @@ pub(crate) fn curve(row: &Row, unit: &str, points: &[(f64, f64)]) -> String {
     svg + "</svg>\n"
 }
 
+/// Returns the start of an SVG with the title `what`.
 fn head(what: &str, height: f64) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
          <text x=\"12\" y=\"24\" font-weight=\"600\">{}</text>\n",
-        escaped(what)
+        escape(what)
     )
 }
 
-fn escaped(text: &str) -> String {
+/// Escapes text for SVG.
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -1,4 +1,4 @@
-//! What is asked, whoever is asked it.
+//! The requests that all contenders are sent.
 
 use std::io::Write;
 
@@ -6,71 +6,72 @@ use anyhow::{Context, ensure};
 use memchr::memmem::{find, rfind};
 use serde_json::{Value, json};
 
-/// A question, without its id, and what the answer to it holds.
+/// A request without its id, and a text that its answer must contain.
 #[derive(Clone)]
 pub(crate) struct Question {
-    /// `,"method":…}`.
+    /// The request after its id: `,"method":…}`.
     rest: String,
     answer: String,
 }
 
 impl Question {
-    /// A call of `tool`, the answer to which holds `answer`.
+    /// A call of `tool`. Its answer must contain `answer`.
     pub(crate) fn call(tool: &str, arguments: &Value, answer: &str) -> Self {
-        Self::of(&json!({ "name": tool, "arguments": arguments }), answer)
+        Self::from_params(&json!({ "name": tool, "arguments": arguments }), answer)
     }
 
-    /// The same of 2026-07-28, which needs no session.
+    /// A call of `tool` in 2026-07-28, which needs no session. Its answer must contain `answer`.
     pub(crate) fn stateless(tool: &str, arguments: &Value, answer: &str) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": { "name": "bench", "version": "0" },
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        Self::of(&json!({ "_meta": meta, "name": tool, "arguments": arguments }), answer)
+        Self::from_params(&json!({ "_meta": meta, "name": tool, "arguments": arguments }), answer)
     }
 
-    fn of(params: &Value, answer: &str) -> Self {
+    fn from_params(params: &Value, answer: &str) -> Self {
         Self::method("tools/call", params, answer)
     }
 
-    /// A call of `method`.
+    /// A request of `method`. Its answer must contain `answer`.
     pub(crate) fn method(method: &str, params: &Value, answer: &str) -> Self {
         let rest = format!(",\"method\":\"{method}\",\"params\":{params}}}");
         Self { rest, answer: answer.to_owned() }
     }
 
-    /// As `id` on a line.
-    pub(crate) fn line(&self, id: u64, out: &mut Vec<u8>) {
+    /// Appends the request with the id `id`, as a line.
+    pub(crate) fn write_line(&self, id: u64, out: &mut Vec<u8>) {
         let _ = writeln!(out, "{{\"jsonrpc\":\"2.0\",\"id\":{id}{}", self.rest);
     }
 
-    /// As `id`, which is JSON.
+    /// Returns the request with the id `id`, which is JSON.
     pub(crate) fn body(&self, id: &str) -> String {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id}{}", self.rest)
     }
 
-    /// Sees that `answer` is one.
+    /// Fails unless `answer` contains the expected text.
     pub(crate) fn check(&self, answer: &[u8]) -> anyhow::Result<()> {
-        let is_right = find(answer, self.answer.as_bytes()).is_some();
-        ensure!(is_right, "a wrong answer: {}", shown(answer));
+        let is_expected = find(answer, self.answer.as_bytes()).is_some();
+        ensure!(is_expected, "a wrong answer: {}", excerpt(answer));
         Ok(())
     }
 }
 
-/// What `answer` answers; some write it first and some last.
-pub(crate) fn id_of(answer: &[u8]) -> anyhow::Result<u64> {
+/// Returns the id in `answer`. Some servers write it first and some last.
+pub(crate) fn response_id(answer: &[u8]) -> anyhow::Result<u64> {
     const NAME: &[u8] = b"\"id\":";
     const NEAR: usize = 64;
     let first = find(&answer[..answer.len().min(NEAR)], NAME);
     let last = answer.len().saturating_sub(NEAR);
-    let at = first.or_else(|| Some(last + rfind(&answer[last..], NAME)?));
-    let digits = &answer[at.with_context(|| format!("no id: {}", shown(answer)))? + NAME.len()..];
-    let count = digits.iter().take_while(|it| it.is_ascii_digit()).count();
+    let start = first.or_else(|| Some(last + rfind(&answer[last..], NAME)?));
+    let digits =
+        &answer[start.with_context(|| format!("no id: {}", excerpt(answer)))? + NAME.len()..];
+    let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
     Ok(std::str::from_utf8(&digits[..count])?.parse()?)
 }
 
-/// The beginning of an answer.
-pub(crate) fn shown(answer: &[u8]) -> String {
+/// Returns the start of an answer, 300 bytes at most.
+pub(crate) fn excerpt(answer: &[u8]) -> String {
     String::from_utf8_lossy(&answer[..answer.len().min(300)]).into_owned()
 }

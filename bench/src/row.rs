@@ -1,66 +1,67 @@
-//! The lines of the table, and what is asked of each.
+//! The rows of the table, and the targets of each.
 
 use serde_json::{Value, json};
 
 use crate::contenders::{FLOOR, OURS};
 
-/// One line of the table.
+/// One row of the table.
 pub(crate) struct Row {
+    /// The name of the row, which also identifies it in earlier runs.
     what: &'static str,
     unit: &'static str,
     ours: f64,
     floor: Option<f64>,
     peers: Vec<(&'static str, f64)>,
-    asked: Vec<Asked>,
-    /// What it came to against how many there were of something, and in what.
+    targets: Vec<Target>,
+    /// Values by count, and their unit.
     curve: Option<(&'static str, Vec<(f64, f64)>)>,
 }
 
-/// What is asked for.
-pub(crate) enum Asked {
-    /// Ours over the floor's, at least.
-    Ratio(f64),
-    /// Ours over a peer's, at least.
-    Times(&'static str, f64),
-    /// Ours over the floor's, at most.
-    Within(f64),
-    /// Ours less the floor's, at most.
-    Over(f64),
-    /// Ours, at most.
-    Most(f64),
-    /// Ours, at least.
-    Least(f64),
+/// A goal for toolgate's figure.
+pub(crate) enum Target {
+    /// The least ratio of toolgate's figure to the floor's.
+    RatioAtLeast(f64),
+    /// The least ratio of toolgate's figure to that of the named peer.
+    PeerRatioAtLeast(&'static str, f64),
+    /// The largest ratio of toolgate's figure to the floor's.
+    RatioAtMost(f64),
+    /// The largest difference between toolgate's figure and the floor's.
+    DifferenceAtMost(f64),
+    /// The largest figure of toolgate.
+    AtMost(f64),
+    /// The least figure of toolgate.
+    AtLeast(f64),
 }
 
 impl Row {
-    /// What ours came to; a unit has a space before it where one is written.
+    /// A row with toolgate's figure. If a space comes before the unit, `unit` starts with it.
     pub(crate) fn new(what: &'static str, unit: &'static str, ours: f64) -> Self {
-        Self { what, unit, ours, floor: None, peers: Vec::new(), asked: Vec::new(), curve: None }
+        Self { what, unit, ours, floor: None, peers: Vec::new(), targets: Vec::new(), curve: None }
     }
 
-    /// The same beside the least that a program could do, or beside another.
-    pub(crate) fn floor(self, floor: f64) -> Self {
+    /// Adds the floor: the least that a program could do, or another figure to compare with.
+    pub(crate) fn with_floor(self, floor: f64) -> Self {
         Self { floor: Some(floor), ..self }
     }
 
-    /// The same beside what others came to.
-    pub(crate) fn peers(self, peers: Vec<(&'static str, f64)>) -> Self {
+    /// Adds the figures of other servers.
+    pub(crate) fn with_peers(self, peers: Vec<(&'static str, f64)>) -> Self {
         Self { peers, ..self }
     }
 
-    /// The same, with how it went on the way there: counts, and what it was with so many.
-    pub(crate) fn against(self, unit: &'static str, curve: Vec<(f64, f64)>) -> Self {
+    /// Adds a curve: counts, and the value at each count.
+    pub(crate) fn with_curve(self, unit: &'static str, curve: Vec<(f64, f64)>) -> Self {
         Self { curve: Some((unit, curve)), ..self }
     }
 
-    /// How it went on the way, and in what, if that was measured.
+    /// Returns the unit and the points of the curve, if there is one.
     pub(crate) fn curve(&self) -> Option<(&'static str, &[(f64, f64)])> {
         self.curve.as_ref().map(|(unit, curve)| (*unit, &curve[..]))
     }
 
-    /// The same, of which this is asked, too.
-    pub(crate) fn asked(mut self, asked: Asked) -> Self {
-        self.asked.push(asked);
+    /// Adds a target.
+    pub(crate) fn with_target(mut self, target: Target) -> Self {
+        self.targets.push(target);
         self
     }
 
@@ -68,79 +69,82 @@ impl Row {
         self.what
     }
 
-    /// Whether others were measured, too.
+    /// Returns true if other servers were measured.
     pub(crate) fn has_peers(&self) -> bool {
         !self.peers.is_empty()
     }
 
-    /// All that were measured, by name.
+    /// Returns the names and figures of all that were measured.
     pub(crate) fn contenders(&self) -> Vec<(&'static str, f64)> {
         let floor = self.floor.map(|floor| (FLOOR, floor));
         [(OURS, self.ours)].into_iter().chain(floor).chain(self.peers.iter().copied()).collect()
     }
 
-    /// `value` with its unit, to as many digits as mean something.
+    /// Formats `value` with its unit. Values below 100 have one decimal.
     pub(crate) fn number(&self, value: f64) -> String {
         let unit = self.unit;
         if value < 100.0 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
     }
 
-    fn holds(&self, asked: &Asked) -> bool {
+    /// Returns true if toolgate's figure meets `target`.
+    fn is_met(&self, target: &Target) -> bool {
         let floor = self.floor.unwrap_or_default();
-        match *asked {
-            Asked::Ratio(least) => self.ours / floor >= least,
-            Asked::Times(name, least) => {
-                // One that was left out holds nothing.
-                let mut its = self.peers.iter().filter(|(peer, _)| *peer == name);
-                its.all(|(_, its)| self.ours / its >= least)
+        match *target {
+            Target::RatioAtLeast(least) => self.ours / floor >= least,
+            Target::PeerRatioAtLeast(name, least) => {
+                // A peer that was left out does not count.
+                let mut figures = self.peers.iter().filter(|(peer, _)| *peer == name);
+                figures.all(|(_, figure)| self.ours / figure >= least)
             }
-            Asked::Within(most) => self.ours / floor <= most,
-            Asked::Over(most) => self.ours - floor <= most,
-            Asked::Most(most) => self.ours <= most,
-            Asked::Least(least) => self.ours >= least,
+            Target::RatioAtMost(most) => self.ours / floor <= most,
+            Target::DifferenceAtMost(most) => self.ours - floor <= most,
+            Target::AtMost(most) => self.ours <= most,
+            Target::AtLeast(least) => self.ours >= least,
         }
     }
 
-    fn told(&self, asked: &Asked) -> String {
+    /// Describes `target` for the table.
+    fn describe(&self, target: &Target) -> String {
         let unit = self.unit;
-        match asked {
-            Asked::Ratio(least) => format!("≥ {least} × floor"),
-            Asked::Times(name, least) => format!("≥ {least} × {name}"),
-            Asked::Within(most) => format!("≤ {most} × floor"),
-            Asked::Over(most) => format!("≤ floor + {most}{unit}"),
-            Asked::Most(most) => format!("≤ {most}{unit}"),
-            Asked::Least(least) => format!("≥ {least}{unit}"),
+        match target {
+            Target::RatioAtLeast(least) => format!("≥ {least} × floor"),
+            Target::PeerRatioAtLeast(name, least) => format!("≥ {least} × {name}"),
+            Target::RatioAtMost(most) => format!("≤ {most} × floor"),
+            Target::DifferenceAtMost(most) => format!("≤ floor + {most}{unit}"),
+            Target::AtMost(most) => format!("≤ {most}{unit}"),
+            Target::AtLeast(least) => format!("≥ {least}{unit}"),
         }
     }
 
+    /// Returns the row in Markdown.
     fn line(&self) -> String {
         let none = || "–".to_owned();
         let floor = self.floor.map_or_else(none, |floor| self.number(floor));
         let ratio = self.floor.map_or_else(none, |floor| format!("{:.2}", self.ours / floor));
-        let asked = match &self.asked[..] {
+        let targets = match &self.targets[..] {
             [] => none(),
-            all => all.iter().map(|it| self.told(it)).collect::<Vec<_>>().join(", "),
+            all => all.iter().map(|it| self.describe(it)).collect::<Vec<_>>().join(", "),
         };
-        let held = match self.asked.iter().filter(|it| !self.holds(it)).count() {
-            _ if self.asked.is_empty() => "",
-            0 => "held",
+        let verdict = match self.targets.iter().filter(|it| !self.is_met(it)).count() {
+            _ if self.targets.is_empty() => "",
+            0 => "met",
             _ => "MISSED",
         };
         format!(
-            "| {} | {} | {floor} | {ratio} | {asked} | {held} |",
+            "| {} | {} | {floor} | {ratio} | {targets} | {verdict} |",
             self.what,
             self.number(self.ours)
         )
     }
 
-    /// All that is known of it.
+    /// Returns the row as JSON.
     pub(crate) fn json(&self) -> Value {
         let peers: serde_json::Map<_, _> =
-            self.peers.iter().map(|(name, its)| ((*name).to_owned(), json!(its))).collect();
-        let asked: Vec<_> = self
-            .asked
+            self.peers.iter().map(|(name, figure)| ((*name).to_owned(), json!(figure))).collect();
+        let targets: Vec<_> = self
+            .targets
             .iter()
-            .map(|it| json!({ "asked": self.told(it), "held": self.holds(it) }))
+            .map(|it| json!({ "asked": self.describe(it), "held": self.is_met(it) }))
             .collect();
         json!({
             "what": self.what,
@@ -148,13 +152,13 @@ impl Row {
             "toolgate": self.ours,
             "floor": self.floor,
             "peers": peers,
-            "asked": asked,
+            "asked": targets,
             "curve": self.curve.as_ref().map(|(unit, points)| json!({ "unit": unit, "points": points })),
         })
     }
 }
 
-/// The table of `rows`, and one of those that others were measured in, too.
+/// Returns the table of `rows` in Markdown.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table =
         String::from("| | toolgate | floor | ratio | target | |\n|---|---|---|---|---|---|\n");
@@ -165,15 +169,15 @@ pub(crate) fn table(rows: &[Row]) -> String {
     table
 }
 
-/// What others came to, where they were measured: each with how many times that ours is.
-pub(crate) fn beside_others(rows: &[Row]) -> String {
+/// Returns the table of other servers, each with how many times better toolgate is.
+pub(crate) fn peer_table(rows: &[Row]) -> String {
     let mut table = String::from("| | toolgate | others |\n|---|---|---|\n");
     for row in rows.iter().filter(|row| !row.peers.is_empty()) {
         let mut peers = row.peers.clone();
         peers.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let others = peers.iter().map(|(name, its)| {
-            let times = if row.unit == "/s" { row.ours / its } else { its / row.ours };
-            format!("{name} {} (× {times:.1})", row.number(*its))
+        let others = peers.iter().map(|(name, figure)| {
+            let times = if row.unit == "/s" { row.ours / figure } else { figure / row.ours };
+            format!("{name} {} (× {times:.1})", row.number(*figure))
         });
         let others = others.collect::<Vec<_>>().join(", ");
         table.push_str(&format!("| {} | {} | {others} |\n", row.what, row.number(row.ours)));

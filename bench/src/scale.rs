@@ -1,5 +1,5 @@
-//! What much of everything costs: tools, sessions, streams, sockets, calls in flight. Memory, and
-//! how late the last answers of a hundred are, against how many there are.
+//! Measures memory and the 99th percentile of latency by the number of tools, sessions, streams,
+//! WebSockets and calls in flight.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,20 +14,21 @@ use crate::child::{Server, start_server};
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, Pace, load, runtime};
 use crate::question::Question;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::sockets::{self, Socket};
 use crate::{Run, program, text};
 
-/// So many calls a second are asked while it is looked how late they are answered.
+/// Calls per second while latency is measured.
 const RATE: f64 = 2_000.0;
 const CONNECTIONS: u8 = 16;
 
-/// What a server bears here.
+/// Settings that allow many connections and streams.
 const BOUNDS: &str = "[server]\nconnections_max = 16384\nstreams_max = 8192\nstreams_each = 8192\n\
                       sessions_max = 8192\n";
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
-    // Each of many streams takes a descriptor, here and there.
+    // Each stream takes a file descriptor in this process and in the server.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit)?;
@@ -38,13 +39,14 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A folder that is served so.
+/// A server and its workspace.
 struct Served {
     folder: tempfile::TempDir,
     server: Server,
 }
 
 impl Served {
+    /// Starts toolgate with the additional settings `more`.
     fn start(more: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("one.txt"), "toolgate toolgate\n")?;
@@ -57,8 +59,8 @@ impl Served {
         self.server.child.settled_mib()
     }
 
-    /// How late the last of a hundred answers is, in milliseconds.
-    fn late(&self, run: &Run) -> anyhow::Result<f64> {
+    /// Returns the 99th percentile of latency, in milliseconds.
+    fn latency(&self, run: &Run) -> anyhow::Result<f64> {
         let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate");
         let headers = Headers::stateless(&self.server.address, "files_read");
         let time = run.time.max(Duration::from_secs(1));
@@ -67,52 +69,55 @@ impl Served {
     }
 }
 
+/// Starts toolgate over HTTP in the workspace `folder`.
 fn serve(folder: &Path) -> anyhow::Result<Server> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
-/// Something against how many there are of something.
-struct Against {
+/// Memory in MiB and latency in milliseconds, by count.
+struct ByCount {
     memory: Vec<(f64, f64)>,
-    late: Vec<(f64, f64)>,
+    latency: Vec<(f64, f64)>,
 }
 
-impl Against {
+impl ByCount {
     fn new() -> Self {
-        Self { memory: Vec::new(), late: Vec::new() }
+        Self { memory: Vec::new(), latency: Vec::new() }
     }
 
     fn add(&mut self, count: usize, served: &Served, run: &Run) -> anyhow::Result<()> {
-        // Before memory, so that what a load needs once is there in all of them.
-        let late = served.late(run)?;
-        self.late.push((count as f64, late));
+        // Latency comes before memory, so that each figure includes the memory that a load needs
+        // once.
+        let latency = served.latency(run)?;
+        self.latency.push((count as f64, latency));
         self.memory.push((count as f64, served.memory()?));
         Ok(())
     }
 
-    /// Two rows: KiB for each of the last many, and how late answers are with all of them beside
-    /// with the first.
+    /// Returns two rows: memory for each one in KiB, and latency with all of them compared with the
+    /// first count. `most` is the target of the former.
     fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<Row> {
-        let Self { memory, late } = self;
-        let ((few, least), (many, all)) = (memory[0], memory[memory.len() - 1]);
-        let slope = Row::new(what[0], " KiB", (all - least) * 1024.0 / (many - few));
+        let Self { memory, latency } = self;
+        let ((few, memory_of_few), (many, memory_of_many)) = (memory[0], memory[memory.len() - 1]);
+        let memory_each = (memory_of_many - memory_of_few) * 1024.0 / (many - few);
+        let slope = Row::new(what[0], " KiB", memory_each);
         let slope = match most {
-            Some(most) => slope.asked(Asked::Most(most)),
+            Some(most) => slope.with_target(Target::AtMost(most)),
             None => slope,
         };
-        let first = late[0].1;
-        let last = late[late.len() - 1].1;
+        let first = latency[0].1;
+        let last = latency[latency.len() - 1].1;
         vec![
-            slope.against("MiB", memory),
-            Row::new(what[1], " ms", last).floor(first).against("ms", late),
+            slope.with_curve("MiB", memory),
+            Row::new(what[1], " ms", last).with_floor(first).with_curve("ms", latency),
         ]
     }
 }
 
 fn tools(run: &Run) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many tools");
-    let mut against = Against::new();
-    for count in run.of(vec![10, 1_000], vec![10, 1_000, 2_500, 5_000, 10_000]) {
+    let mut by_count = ByCount::new();
+    for count in run.choose(vec![10, 1_000], vec![10, 1_000, 2_500, 5_000, 10_000]) {
         let mut declared = String::new();
         for number in 0..count {
             let _ = writeln!(
@@ -122,9 +127,9 @@ fn tools(run: &Run) -> anyhow::Result<Vec<Row>> {
                  text = \"string!\""
             );
         }
-        against.add(count, &Served::start(&declared)?, run)?;
+        by_count.add(count, &Served::start(&declared)?, run)?;
     }
-    Ok(against.rows(
+    Ok(by_count.rows(
         ["memory of each of 10,000 tools", "p99 of a call, 10,000 tools available (floor: 10)"],
         None,
     ))
@@ -134,10 +139,10 @@ fn sessions(run: &Run) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many sessions and streams");
     let served = Served::start("")?;
     let address = &served.server.address;
-    let mut sessions = Against::new();
-    let mut streams = Against::new();
+    let mut sessions = ByCount::new();
+    let mut streams = ByCount::new();
     let mut opened = Vec::new();
-    let steps = run.of(vec![0, 500], vec![0, 1_250, 2_500, 3_750, 5_000]);
+    let steps = run.choose(vec![0, 500], vec![0, 1_250, 2_500, 3_750, 5_000]);
     for &count in &steps {
         while opened.len() < count {
             opened.push(Headers::session(address)?);
@@ -152,7 +157,7 @@ fn sessions(run: &Run) -> anyhow::Result<Vec<Row>> {
             open.push(runtime.block_on(async {
                 let mut connection = Connection::open(address).await?;
                 connection.send(&get).await?;
-                connection.head().await.context("a stream")?;
+                connection.read_head().await.context("a stream")?;
                 anyhow::Ok(connection)
             })?);
         }
@@ -179,15 +184,15 @@ fn conversations(run: &Run) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many WebSockets");
     let served = Served::start("")?;
     let runtime = runtime()?;
-    let mut against = Against::new();
+    let mut by_count = ByCount::new();
     let mut open = Vec::new();
-    for count in run.of(vec![0, 200], vec![0, 250, 500, 750, 1_000]) {
+    for count in run.choose(vec![0, 200], vec![0, 250, 500, 750, 1_000]) {
         while open.len() < count {
             open.push(runtime.block_on(Socket::open(&served.server.address, "/ws/rpc"))?);
         }
-        against.add(count, &served, run)?;
+        by_count.add(count, &served, run)?;
     }
-    Ok(against.rows(
+    Ok(by_count.rows(
         [
             "memory of each of 1,000 WebSockets",
             "p99 of a call beside 1,000 WebSockets (floor: none)",
@@ -196,17 +201,17 @@ fn conversations(run: &Run) -> anyhow::Result<Vec<Row>> {
     ))
 }
 
-/// Calls a second over WebSockets, each with so many in flight, beside one in flight.
+/// Measures calls per second over WebSockets, by the number of calls in flight.
 fn in_flight(run: &Run) -> anyhow::Result<Row> {
     eprintln!("measuring: many calls in flight");
     let served = Served::start("")?;
-    let at = (served.server.address.as_str(), "/ws/rpc");
+    let target = (served.server.address.as_str(), "/ws/rpc");
     let question = Question::method("files/read", &json!({ "path": "one.txt" }), "toolgate");
     let mut rates = Vec::new();
     for depth in [1, 4, 16, 64] {
-        rates.push((depth as f64, sockets::rate(at, &question, CONNECTIONS, depth, run.time)?));
+        rates.push((depth as f64, sockets::rate(target, &question, CONNECTIONS, depth, run.time)?));
     }
     let what = "files_read, 16 WebSockets, 64 in flight each (floor: one)";
     drop(served.folder);
-    Ok(Row::new(what, "/s", rates[3].1).floor(rates[0].1).against("/s", rates))
+    Ok(Row::new(what, "/s", rates[3].1).with_floor(rates[0].1).with_curve("/s", rates))
 }

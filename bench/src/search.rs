@@ -1,5 +1,6 @@
-//! Searching: how long an index takes and how large it is, how soon it answers, how soon what is
-//! saved is found, and text beside ripgrep. Over the program and its wire.
+//! Measures search: the time and size of an index, the latency of answers, the time until a saved
+//! file is found, and text search compared with ripgrep. All calls go through the program, over
+//! pipes.
 
 mod corpus;
 mod conversation;
@@ -11,13 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, median};
 use conversation::Conversation;
 use corpus::Corpus;
 
-/// What is asked of the index, and what the answer must have to do with it.
-const QUESTIONS: [&str; 12] = [
+/// The queries of the index.
+const QUERIES: [&str; 12] = [
     "parse a header",
     "encode base64",
     "spawn a thread",
@@ -32,7 +33,7 @@ const QUESTIONS: [&str; 12] = [
     "sort a slice",
 ];
 
-/// What is looked for beside ripgrep: the row, the pattern, and whether it is an expression.
+/// The patterns of text search: the row, the pattern, and whether it is a regular expression.
 const PATTERNS: [(&str, &str, bool); 5] = [
     ("search_text, literal, rare (floor: ripgrep)", "BorrowedFd::borrow_raw", false),
     ("search_text, literal, common (floor: ripgrep)", "unsafe", false),
@@ -41,55 +42,59 @@ const PATTERNS: [(&str, &str, bool); 5] = [
     ("search_text, regex, common (floor: ripgrep)", r"impl<[^>]+> \w+ for", true),
 ];
 
-/// All rows about searching.
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
-    let (lines, files) = run.of((100_000, 2_000), (1_000_000, 10_000));
-    let mut rows = text(&folder.path().join("files"), &sources, files, run.of(5, 15))?;
+    let (lines, files) = run.choose((100_000, 2_000), (1_000_000, 10_000));
+    let mut rows = text(&folder.path().join("files"), &sources, files, run.choose(5, 15))?;
     rows.extend(index(folder.path(), &sources, lines, run.quick)?);
     Ok(rows)
 }
 
-/// `search_text` beside ripgrep, in turn, over the same files; both count all that matches.
+/// Measures `search_text` and ripgrep in turn over the same files. Both count all matching lines.
 fn text(at: &Path, sources: &[PathBuf], files: usize, rounds: usize) -> anyhow::Result<Vec<Row>> {
-    let corpus = Corpus::of_files(at, sources, files)?;
+    let corpus = Corpus::with_files(at, sources, files)?;
     let Corpus { files, lines, bytes } = corpus;
     eprintln!("measuring: search_text over {files} files, {lines} lines, {} MiB", bytes >> 20);
     let ripgrep = ripgrep()?;
-    let mut conversation = Conversation::over(at, &at.with_extension("cache"))?;
+    let mut conversation = Conversation::start(at, &at.with_extension("cache"))?;
     let mut rows = Vec::new();
     for (what, pattern, is_regex) in PATTERNS {
         let mut ours = Vec::new();
-        let mut theirs = Vec::new();
+        let mut ripgrep_times = Vec::new();
         for round in 0..=rounds {
-            let begun = Instant::now();
+            let started = Instant::now();
             let counted = count_by_ripgrep(&ripgrep, at, pattern, is_regex)?;
-            let their = begun.elapsed();
-            let ask = json!({ "text": pattern, "literal": !is_regex });
-            let begun = Instant::now();
-            let found = conversation.call("search_text", &ask)?;
-            let our = begun.elapsed();
+            let their_time = started.elapsed();
+            let arguments = json!({ "text": pattern, "literal": !is_regex });
+            let started = Instant::now();
+            let found = conversation.call("search_text", &arguments)?;
+            let our_time = started.elapsed();
             ensure!(
                 found["matches_total"] == counted && found["searched"] == files,
                 "`{pattern}`: ripgrep counts {counted} in {files} files, search_text {} in {}",
                 found["matches_total"],
                 found["searched"]
             );
-            // The first is for what is not in memory yet.
+            // The first round loads the files into memory.
             if round > 0 {
-                theirs.push(millis(their));
-                ours.push(millis(our));
+                ripgrep_times.push(millis(their_time));
+                ours.push(millis(our_time));
             }
         }
         let ours = median(ours);
-        let floor = median(theirs);
-        rows.push(Row::new(what, " ms", ours).floor(floor).asked(Asked::Over(0.0)));
+        let floor = median(ripgrep_times);
+        rows.push(
+            Row::new(what, " ms", ours)
+                .with_floor(floor)
+                .with_target(Target::DifferenceAtMost(0.0)),
+        );
     }
     Ok(rows)
 }
 
-/// How many lines match by ripgrep's own count.
+/// Counts the matching lines by ripgrep.
 fn count_by_ripgrep(
     ripgrep: &Path,
     at: &Path,
@@ -105,24 +110,24 @@ fn count_by_ripgrep(
     counts.lines().map(|count| Ok(count.parse::<u64>()?)).sum()
 }
 
-/// ripgrep's binary, which setup installs.
+/// Returns the path of ripgrep, which setup installs.
 fn ripgrep() -> anyhow::Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/ripgrep/bin/rg");
     ensure!(path.exists(), "{} is missing; run `cargo xtask setup`", path.display());
     Ok(path)
 }
 
-/// The index of so many `lines`: made, asked, kept fresh.
+/// Measures an index of `lines` lines: building it, queries, and updates.
 fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow::Result<Vec<Row>> {
     let at = folder.join("lines");
     let cache = folder.join("cache");
-    let Corpus { files, lines, bytes } = Corpus::of_lines(&at, sources, lines)?;
+    let Corpus { files, lines, bytes } = Corpus::with_lines(&at, sources, lines)?;
     eprintln!("measuring: the index of {files} files, {lines} lines, {} MiB", bytes >> 20);
-    let mut conversation = Conversation::over(&at, &cache)?;
+    let mut conversation = Conversation::start(&at, &cache)?;
     let idle = conversation.child.settled_mib()?;
-    let begun = Instant::now();
-    ready(&mut conversation, files)?;
-    let taken = begun.elapsed();
+    let started = Instant::now();
+    wait_until_indexed(&mut conversation, files)?;
+    let build_time = started.elapsed();
     let peak = conversation.child.peak_mib()?;
 
     let rounds = if quick { 5 } else { 20 };
@@ -130,31 +135,31 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
     let mut cold = Vec::new();
     let mut fresh = Vec::new();
     for round in 0..=rounds {
-        for question in QUESTIONS {
-            let elapsed = ask(&mut conversation, question)?;
+        for question in QUERIES {
+            let elapsed = time_query(&mut conversation, question)?;
             if round > 0 {
                 warm.push(millis(elapsed));
             }
         }
     }
-    // Its parts have been put together by now, and what they were made of is gone.
-    let size = size_of(&cache)?;
+    // By now, the parts of the index are merged, and their sources are deleted.
+    let size = folder_bytes(&cache)?;
     for round in 0..rounds.min(9) {
-        fresh.push(millis(freshness(&mut conversation, &at, round)?));
+        fresh.push(millis(time_update(&mut conversation, &at, round)?));
     }
     drop(conversation);
-    for question in QUESTIONS.iter().take(if quick { 3 } else { 9 }) {
-        let mut anew = Conversation::over(&at, &cache)?;
-        cold.push(millis(ask(&mut anew, question)?));
+    for question in QUERIES.iter().take(if quick { 3 } else { 9 }) {
+        let mut restarted = Conversation::start(&at, &cache)?;
+        cold.push(millis(time_query(&mut restarted, question)?));
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a share is not told to the last byte")]
+    #[allow(clippy::cast_precision_loss, reason = "a share needs no exact bytes")]
     let share = size as f64 * 100.0 / bytes as f64;
-    let row = |what, ours, unit, most| Row::new(what, unit, ours).asked(Asked::Most(most));
+    let row = |what, ours, unit, most| Row::new(what, unit, ours).with_target(Target::AtMost(most));
     Ok(vec![
         row(
             if quick { "index of 100,000 lines" } else { "index of a million lines, no model" },
-            taken.as_secs_f64(),
+            build_time.as_secs_f64(),
             " s",
             60.0,
         ),
@@ -167,56 +172,60 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
     ])
 }
 
-/// Waits until all `files` are in the index.
-fn ready(conversation: &mut Conversation, files: usize) -> anyhow::Result<()> {
-    let until = Instant::now() + Duration::from_secs(600);
-    while Instant::now() < until {
+/// Waits up to ten minutes until the index is complete, and checks that it has nearly all `files`.
+fn wait_until_indexed(conversation: &mut Conversation, files: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(600);
+    while Instant::now() < deadline {
         let status = conversation.call("search_index_status", &json!({ "wait_ms": 10_000 }))?;
         let index = &status["namespaces"]["workspace"];
         if index["state"] == "ready" && index["complete"] == true {
-            let known = index["files"].as_u64().unwrap_or_default();
-            // Files that programs wrote stay out.
-            ensure!(known * 10 > files as u64 * 9, "{known} of {files} files are in the index");
+            let indexed = index["files"].as_u64().unwrap_or_default();
+            // Generated files are left out of the index.
+            ensure!(indexed * 10 > files as u64 * 9, "{indexed} of {files} files are in the index");
             return Ok(());
         }
     }
     bail!("the index was not ready after ten minutes")
 }
 
-/// How long an answer takes, which must have passages.
-fn ask(conversation: &mut Conversation, question: &str) -> anyhow::Result<Duration> {
-    let begun = Instant::now();
-    let found = conversation.call("search_semantic", &json!({ "query": question, "top_k": 10 }))?;
-    let taken = begun.elapsed();
+/// Returns the time of one query, which must find ten passages.
+fn time_query(conversation: &mut Conversation, query: &str) -> anyhow::Result<Duration> {
+    let started = Instant::now();
+    let found = conversation.call("search_semantic", &json!({ "query": query, "top_k": 10 }))?;
+    let taken = started.elapsed();
     let matches = found["matches"].as_array().map_or(0, Vec::len);
-    ensure!(matches == 10, "`{question}` finds {matches} passages: {found}");
+    ensure!(matches == 10, "`{query}` finds {matches} passages: {found}");
     ensure!(found["index"]["complete"] == true, "the index is incomplete: {}", found["index"]);
     Ok(taken)
 }
 
-/// From the end of a save to the end of the first answer that has what was saved.
-fn freshness(conversation: &mut Conversation, at: &Path, round: usize) -> anyhow::Result<Duration> {
+/// Returns the time from the end of a save to the end of the first answer that has the saved text.
+fn time_update(
+    conversation: &mut Conversation,
+    at: &Path,
+    round: usize,
+) -> anyhow::Result<Duration> {
     let name = format!("quagga_{round}_{}", std::process::id());
     let text = format!("/// Counts.\npub fn {name}(of: &[u8]) -> usize {{\n    of.len()\n}}\n");
     std::fs::write(at.join(format!("saved_{round}.rs")), text)?;
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(10) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(10) {
         let found = conversation.call("search_semantic", &json!({ "query": name, "top_k": 1 }))?;
         let snippet: &Value = &found["matches"][0]["snippet"];
         if snippet.as_str().is_some_and(|snippet| snippet.contains(&name)) {
-            return Ok(begun.elapsed());
+            return Ok(started.elapsed());
         }
     }
     bail!("`{name}` was not found within ten seconds of being saved")
 }
 
-/// How many bytes the files beneath `folder` have.
-fn size_of(folder: &Path) -> anyhow::Result<u64> {
+/// Returns the total size of the files below `folder`, in bytes.
+fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
         let meta = entry.metadata()?;
-        bytes += if meta.is_dir() { size_of(&entry.path())? } else { meta.len() };
+        bytes += if meta.is_dir() { folder_bytes(&entry.path())? } else { meta.len() };
     }
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! Load over WebSockets: conversations kept busy, every answer checked.
+//! Load over WebSockets: keeps conversations busy and checks every answer.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::http::runtime;
-use crate::question::{Question, id_of};
+use crate::question::{Question, response_id};
 
-/// A client's half of a conversation.
+/// The client's end of a WebSocket.
 pub(crate) struct Socket {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// How much of it was taken.
-    taken: usize,
+    /// Number of bytes of the buffer that were read.
+    consumed: usize,
 }
 
 impl Socket {
-    /// Opens one at `path`.
+    /// Opens a WebSocket at `path`.
     pub(crate) async fn open(address: &str, path: &str) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -39,38 +39,38 @@ impl Socket {
         };
         let head = String::from_utf8_lossy(&buffer[..end]);
         ensure!(head.starts_with("HTTP/1.1 101"), "no socket: {head}");
-        Ok(Self { stream, buffer, taken: end })
+        Ok(Self { stream, buffer, consumed: end })
     }
 
-    /// Says `text`, masked with nothing.
-    pub(crate) async fn say(&mut self, text: &str) -> anyhow::Result<()> {
-        Ok(self.stream.write_all(&framed(text)?).await?)
+    /// Sends `text` with a mask of zeros.
+    pub(crate) async fn send(&mut self, text: &str) -> anyhow::Result<()> {
+        Ok(self.stream.write_all(&frame(text)?).await?)
     }
 
-    /// What is said next.
-    pub(crate) async fn hear(&mut self) -> anyhow::Result<Vec<u8>> {
+    /// Receives the next text message.
+    pub(crate) async fn receive(&mut self) -> anyhow::Result<Vec<u8>> {
         loop {
-            let rest = &self.buffer[self.taken..];
-            if let Some((opcode, from, to)) = message(rest)
+            let rest = &self.buffer[self.consumed..];
+            if let Some((opcode, from, to)) = parse_header(rest)
                 && to <= rest.len()
             {
-                let said = rest[from..to].to_vec();
-                self.taken += to;
+                let text = rest[from..to].to_vec();
+                self.consumed += to;
                 if opcode == 1 {
-                    return Ok(said);
+                    return Ok(text);
                 }
                 ensure!(opcode != 8, "the server closed the WebSocket");
                 continue;
             }
-            self.buffer.drain(..self.taken);
-            self.taken = 0;
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
             ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the server closed");
         }
     }
 }
 
-/// `text` as a client's message.
-fn framed(text: &str) -> anyhow::Result<Vec<u8>> {
+/// Returns `text` as a message of a client.
+fn frame(text: &str) -> anyhow::Result<Vec<u8>> {
     let mut frame = vec![0x81];
     match u8::try_from(text.len()) {
         Ok(length @ ..126) => frame.push(0x80 | length),
@@ -84,8 +84,8 @@ fn framed(text: &str) -> anyhow::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The kind of a server's message, and where what it says begins and ends.
-fn message(bytes: &[u8]) -> Option<(u8, usize, usize)> {
+/// Returns the opcode of a server's message, and the start and end of its payload.
+fn parse_header(bytes: &[u8]) -> Option<(u8, usize, usize)> {
     let (&[kind, length], rest) = bytes.split_first_chunk()?;
     let (from, length) = match length {
         126 => (4, usize::from(u16::from_be_bytes(*rest.first_chunk()?))),
@@ -95,7 +95,8 @@ fn message(bytes: &[u8]) -> Option<(u8, usize, usize)> {
     Some((kind & 0x0F, from, from + length))
 }
 
-/// Answers a second over `connections` conversations, each with `depth` questions in flight.
+/// Measures the answers per second over `connections` WebSockets with `depth` questions in flight
+/// each.
 pub(crate) fn rate(
     (address, path): (&str, &str),
     question: &Question,
@@ -108,38 +109,38 @@ pub(crate) fn rate(
         for _ in 0..connections {
             sockets.push(Socket::open(address, path).await?);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut tasks = Vec::new();
         for socket in sockets {
             let question = question.clone();
-            tasks.push(tokio::spawn(keep_busy(socket, question, depth, begun + time)));
+            tasks.push(tokio::spawn(keep_busy(socket, question, depth, started + time)));
         }
         let mut answered = 0;
         for task in tasks {
             answered += task.await??;
         }
-        Ok(answered as f64 / begun.elapsed().as_secs_f64())
+        Ok(answered as f64 / started.elapsed().as_secs_f64())
     })
 }
 
-/// Asks with `depth` questions in flight, and says how many were answered.
+/// Keeps `depth` questions in flight until `deadline`, and returns the number of answers.
 async fn keep_busy(
     mut socket: Socket,
     question: Question,
     depth: usize,
-    until: Instant,
+    deadline: Instant,
 ) -> anyhow::Result<u64> {
     let mut id = 0;
     let mut answered = 0;
     let mut waiting = HashSet::new();
-    while Instant::now() < until || !waiting.is_empty() {
-        while Instant::now() < until && waiting.len() < depth {
+    while Instant::now() < deadline || !waiting.is_empty() {
+        while Instant::now() < deadline && waiting.len() < depth {
             id += 1;
             waiting.insert(id);
-            socket.say(&question.body(&id.to_string())).await?;
+            socket.send(&question.body(&id.to_string())).await?;
         }
-        let answer = socket.hear().await?;
-        ensure!(waiting.remove(&id_of(&answer)?), "a response without a request");
+        let answer = socket.receive().await?;
+        ensure!(waiting.remove(&response_id(&answer)?), "a response without a request");
         question.check(&answer)?;
         answered += 1;
     }

@@ -1,4 +1,4 @@
-//! How soon the first answer is there, and what is kept in memory before and between calls.
+//! Measures the time to the first answer, and the memory of an idle server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use serde_json::json;
 use crate::child::{Child, start_server};
 use crate::files::folder;
 use crate::question::Question;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, lines, median, program, text};
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let folder = folder()?;
-    let mut rows = vec![cold(run, folder.path())?];
-    rows.extend(idle(folder.path())?);
+    let mut rows = vec![measure_cold_start(run, folder.path())?];
+    rows.extend(measure_idle_memory(folder.path())?);
     Ok(rows)
 }
 
-/// From the start of a process to its first answer.
-fn cold(run: &Run, folder: &Path) -> anyhow::Result<Row> {
+/// Measures the time from starting a process to its first answer.
+fn measure_cold_start(run: &Run, folder: &Path) -> anyhow::Result<Row> {
     eprintln!("measuring: cold start");
     let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let file = folder.join("one.txt");
     let mut ours = Vec::new();
     let mut floors = Vec::new();
-    for _ in 0..run.of(7, 31) {
+    for _ in 0..run.choose(7, 31) {
         floors.push(lines::first_answer(
             || Child::stdio(&program("floor")?, &["stdio", &text(&file)]),
             &question,
@@ -36,10 +37,11 @@ fn cold(run: &Run, folder: &Path) -> anyhow::Result<Row> {
         )?);
     }
     let row = Row::new("cold start to first answer, stdio", " ms", median(ours));
-    Ok(row.floor(median(floors)).asked(Asked::Over(2.0)))
+    Ok(row.with_floor(median(floors)).with_target(Target::DifferenceAtMost(2.0)))
 }
 
-fn idle(folder: &Path) -> anyhow::Result<Vec<Row>> {
+/// Measures the memory of an idle server, over stdio and over HTTP.
+fn measure_idle_memory(folder: &Path) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: memory of an idle server");
     let mut stdio = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
     lines::initialize(&mut stdio)?;
@@ -47,7 +49,7 @@ fn idle(folder: &Path) -> anyhow::Result<Vec<Row>> {
     lines::rate(&mut stdio, 1, Duration::from_millis(100), &question)?;
     let http =
         start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
-    let row = |what, ours| Row::new(what, " MiB", ours).asked(Asked::Most(9.0));
+    let row = |what, ours| Row::new(what, " MiB", ours).with_target(Target::AtMost(9.0));
     Ok(vec![
         row("idle RSS, stdio", stdio.idle_mib()?),
         row("idle RSS, serve", http.child.idle_mib()?),

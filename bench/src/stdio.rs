@@ -1,21 +1,25 @@
-//! What a call costs over standard streams, beside the least that a program could do, and beside
-//! what others make of it.
+//! Measures a call over standard streams, compared with the least that a program could do and with
+//! other servers.
 
 use crate::contenders::{RMCP, echoes};
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, lines};
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {
-        let row = run.row(
+        let row = run.measure_row(
             what,
             "/s",
             &mut echoes,
-            |it| it.name,
-            |it| lines::rate(&mut it.child, depth, run.time, &it.question),
+            |server| server.name,
+            |server| lines::rate(&mut server.child, depth, run.time, &server.question),
         )?;
-        anyhow::Ok(row.asked(Asked::Ratio(floor)).asked(Asked::Times(RMCP, rmcp)))
+        anyhow::Ok(
+            row.with_target(Target::RatioAtLeast(floor))
+                .with_target(Target::PeerRatioAtLeast(RMCP, rmcp)),
+        )
     };
     Ok(vec![
         row("echo, stdio, depth 1", 1, 0.6, 3.0)?,

@@ -1,6 +1,7 @@
-//! A timer that is late by microseconds and costs one system call: tokio's are late by a
-//! millisecond, in which all that fall due come at once, and a thread that sleeps and tells takes
-//! from the servers a good part of the processor that it would sleep on.
+//! A timer that is late by microseconds only and costs one system call.
+//!
+//! tokio's timers are late by up to a millisecond, and all that are due in it fire together. A
+//! thread that sleeps and wakes the others takes much processor time from the servers.
 
 use std::time::{Duration, Instant};
 
@@ -12,28 +13,28 @@ use rustix::time::{
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-/// Tells when it is time, again and again.
+/// A timer that fires repeatedly.
 pub(crate) struct Timer(Receiver);
 
 impl Timer {
-    /// Tells first at `first`, and each `apart` after that.
-    pub(crate) fn start(first: Instant, apart: Duration) -> anyhow::Result<Self> {
+    /// Starts a timer that fires at `first` and then every `interval`.
+    pub(crate) fn start(first: Instant, interval: Duration) -> anyhow::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer: OwnedFd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // None at all would be never.
+        // Zero would disarm the timer.
         let first = first.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-        let when = Itimerspec {
-            it_interval: Timespec::try_from(apart)?,
+        let schedule = Itimerspec {
+            it_interval: Timespec::try_from(interval)?,
             it_value: Timespec::try_from(first)?,
         };
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &when)?;
-        // It is waited for and read as a pipe is.
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &schedule)?;
+        // The descriptor of a timer can be awaited and read like a pipe.
         Ok(Self(Receiver::from_owned_fd_unchecked(timer)?))
     }
 
-    /// Waits until it is `due`, which is a time that is told.
+    /// Waits until `due`, which must be a time at which the timer fires.
     pub(crate) async fn wait_until(&mut self, due: Instant) -> anyhow::Result<()> {
-        // It may have been told before while nobody waited.
+        // The timer may have fired before while nobody waited.
         while Instant::now() < due {
             self.0.read_exact(&mut [0; 8]).await?;
         }

@@ -1,4 +1,4 @@
-//! How fast and how truly the nearest of many vectors are found: ours, usearch, brute force.
+//! Measures the speed and recall of the vector search: ours, usearch and brute force.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -10,38 +10,46 @@ use toolgate_search::vectors::{Precision, SlotSet, VectorQuery, VectorSnapshot, 
 use toolgate_search::{ChunkHash, VectorSpace};
 
 use crate::child::Child;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, median, text};
 
 const DIMENSIONS: usize = 384;
 const COUNT: usize = 100_000;
 const QUERIES: usize = 200;
 const K: usize = 10;
-/// The vectors are made, not of texts: about so many topics, in a space of so many directions. They
-/// are easier than those of texts, on which recall is measured in `docs/design/vectors.md`.
+/// Number of topics of the vectors. They are synthetic, and easier to find than those of texts, for
+/// which `docs/design/vectors.md` measures recall.
 const TOPICS: usize = 200;
+/// Number of directions that the topics and the vectors consist of.
 const DIRECTIONS: usize = 64;
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;
-    let (vectors, queries) = made();
+    let (vectors, queries) = synthesize();
     let mut usearch = Usearch::start(folder.path(), &vectors, &queries)?;
-    let store = filled(folder.path(), &vectors)?;
-    let now = store.snapshot();
-    let live = SlotSet::full(now.len());
-    let asked = queries
+    let store = create_store(folder.path(), &vectors)?;
+    let snapshot = store.snapshot();
+    let live = SlotSet::full(snapshot.len());
+    let prepared = queries
         .chunks_exact(DIMENSIONS)
-        .map(|it| now.prepare_query(it))
+        .map(|vector| snapshot.prepare_query(vector))
         .collect::<Result<Vec<_>, _>>()?;
 
-    let truth: Vec<_> = queries.chunks_exact(DIMENSIONS).map(|it| by_hand(&vectors, it)).collect();
-    let ours =
-        asked.iter().map(|query| found(&now, &live, query)).collect::<Result<Vec<_>, _>>()?;
+    let truth: Vec<_> = queries
+        .chunks_exact(DIMENSIONS)
+        .map(|vector| nearest_by_brute_force(&vectors, vector))
+        .collect();
+    let ours = prepared
+        .iter()
+        .map(|query| find(&snapshot, &live, query))
+        .collect::<Result<Vec<_>, _>>()?;
     let theirs = usearch.found()?;
     let recall = |found: &[Vec<u32>]| {
         let hits = found.iter().zip(&truth);
-        let hits = hits.map(|(found, truth)| found.iter().filter(|it| truth.contains(it)).count());
+        let hits =
+            hits.map(|(found, truth)| found.iter().filter(|number| truth.contains(number)).count());
         hits.sum::<usize>() as f64 / (K * QUERIES) as f64
     };
 
@@ -50,17 +58,17 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let mut brute_rates = Vec::new();
     for _ in 0..run.rounds {
         usearch_rates.push(QUERIES as f64 / usearch.search()?);
-        let begun = Instant::now();
-        for query in &asked {
-            ensure!(found(&now, &live, query)?.len() == K, "too few were found");
+        let started = Instant::now();
+        for query in &prepared {
+            ensure!(find(&snapshot, &live, query)?.len() == K, "too few were found");
         }
-        our_rates.push(QUERIES as f64 / begun.elapsed().as_secs_f64());
-        let few = QUERIES / 10;
-        let begun = Instant::now();
-        for query in queries.chunks_exact(DIMENSIONS).take(few) {
-            ensure!(by_hand(&vectors, query).len() == K, "too few were found");
+        our_rates.push(QUERIES as f64 / started.elapsed().as_secs_f64());
+        let sample = QUERIES / 10;
+        let started = Instant::now();
+        for query in queries.chunks_exact(DIMENSIONS).take(sample) {
+            ensure!(nearest_by_brute_force(&vectors, query).len() == K, "too few were found");
         }
-        brute_rates.push(few as f64 / begun.elapsed().as_secs_f64());
+        brute_rates.push(sample as f64 / started.elapsed().as_secs_f64());
     }
     let rate = median(our_rates);
     let recalled = Row::new(
@@ -69,39 +77,43 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
         100.0 * recall(&ours),
     );
     Ok(vec![
-        recalled.floor(100.0 * recall(&theirs)).asked(Asked::Least(95.0)),
+        recalled.with_floor(100.0 * recall(&theirs)).with_target(Target::AtLeast(95.0)),
         Row::new("10 nearest of 100,000 vectors of 384, one thread (floor: usearch)", "/s", rate)
-            .floor(median(usearch_rates)),
+            .with_floor(median(usearch_rates)),
         Row::new(
             "10 nearest of 100,000 vectors of 384, one thread (floor: brute force, f32)",
             "/s",
             rate,
         )
-        .floor(median(brute_rates)),
+        .with_floor(median(brute_rates)),
     ])
 }
 
-/// Vectors to be found and vectors to find them by, one after the other; always the same.
-fn made() -> (Vec<f32>, Vec<f32>) {
+/// Returns the vectors to search and those of the queries, each concatenated. They are always
+/// equal.
+fn synthesize() -> (Vec<f32>, Vec<f32>) {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let directions: Vec<f32> = (0..DIRECTIONS * DIMENSIONS).map(|_| random.number()).collect();
     let topics: Vec<f32> = (0..TOPICS * DIRECTIONS).map(|_| random.number()).collect();
-    let mut one = || {
+    let mut next_vector = || {
         let topic = random.bits() as usize % TOPICS * DIRECTIONS;
         let mut vector: Vec<f32> = (0..DIMENSIONS).map(|_| random.number()).collect();
-        for (at, direction) in directions.chunks_exact(DIMENSIONS).enumerate() {
-            let much = topics[topic + at] + 0.7 * random.number();
-            vector.iter_mut().zip(direction).for_each(|(it, direction)| *it += much * direction);
+        for (index, direction) in directions.chunks_exact(DIMENSIONS).enumerate() {
+            let weight = topics[topic + index] + 0.7 * random.number();
+            vector
+                .iter_mut()
+                .zip(direction)
+                .for_each(|(component, direction)| *component += weight * direction);
         }
-        let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
-        vector.iter_mut().for_each(|it| *it /= length);
+        let length = vector.iter().map(|component| component * component).sum::<f32>().sqrt();
+        vector.iter_mut().for_each(|component| *component /= length);
         vector
     };
-    let vectors = (0..COUNT).flat_map(|_| one()).collect();
-    (vectors, (0..QUERIES).flat_map(|_| one()).collect())
+    let vectors = (0..COUNT).flat_map(|_| next_vector()).collect();
+    (vectors, (0..QUERIES).flat_map(|_| next_vector()).collect())
 }
 
-/// Xorshift: numbers that are the same wherever this runs.
+/// A xorshift generator: its numbers are the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -112,47 +124,52 @@ impl Random {
         self.0
     }
 
-    /// About normally distributed: a sum of four.
+    /// Returns an approximately normally distributed number, the sum of four.
     fn number(&mut self) -> f32 {
         let bits = self.bits();
-        let parts = (0..4).map(|at| (bits >> (16 * at) & 0xFFFF) as f32 / 65_535.0 - 0.5);
+        let parts = (0..4).map(|index| (bits >> (16 * index) & 0xFFFF) as f32 / 65_535.0 - 0.5);
         parts.sum()
     }
 }
 
-/// Ours, on disk, each vector known by its number.
-fn filled(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
+/// Creates our store on disk. The hash of each vector is its reversed number.
+fn create_store(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
     let space = VectorSpace { model: "made".to_owned(), dimensions: DIMENSIONS };
     let (store, _) = VectorStore::open(&folder.join("ours"), &space, Precision::Fine)?;
     let numbered: Vec<_> = (0_u64..).zip(vectors.chunks_exact(DIMENSIONS)).collect();
     for part in numbered.chunks(5_000) {
-        // Hashes lie anywhere; turned about, numbers do too.
+        // Hashes are evenly distributed, and so are reversed numbers.
         let part = part.iter().map(|(number, it)| (ChunkHash(number.reverse_bits()), it.to_vec()));
         store.append(&part.collect::<Vec<_>>())?;
     }
     Ok(store)
 }
 
-fn found(now: &VectorSnapshot, live: &SlotSet, query: &VectorQuery) -> anyhow::Result<Vec<u32>> {
-    let found = now.nearest(query, live, K, &|| true)?;
-    let numbers = found.into_iter().filter_map(|(slot, _)| now.hash_at(slot));
+/// Returns the numbers of the nearest vectors by our store.
+fn find(
+    snapshot: &VectorSnapshot,
+    live: &SlotSet,
+    query: &VectorQuery,
+) -> anyhow::Result<Vec<u32>> {
+    let found = snapshot.nearest(query, live, K, &|| true)?;
+    let numbers = found.into_iter().filter_map(|(slot, _)| snapshot.hash_at(slot));
     Ok(numbers.map(|hash| hash.0.reverse_bits() as u32).collect())
 }
 
-/// The nearest by comparing with each.
-fn by_hand(vectors: &[f32], query: &[f32]) -> BTreeSet<u32> {
+/// Returns the numbers of the nearest vectors, by comparing with each.
+fn nearest_by_brute_force(vectors: &[f32], query: &[f32]) -> BTreeSet<u32> {
     let mut all: Vec<(f32, u32)> =
         vectors.chunks_exact(DIMENSIONS).map(|it| dot(it, query)).zip(0..).collect();
     all.select_nth_unstable_by(K, |(a, _), (b, _)| b.total_cmp(a));
     all.into_iter().take(K).map(|(_, number)| number).collect()
 }
 
-/// In sixteen sums, so that the compiler may do them at once.
+/// Returns the dot product. It uses sixteen sums, so that the compiler can vectorize it.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0; 16];
     for (a, b) in a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0) {
-        for at in 0..16 {
-            sums[at] += a[at] * b[at];
+        for lane in 0..16 {
+            sums[lane] += a[lane] * b[lane];
         }
     }
     sums.iter().sum()
@@ -174,23 +191,23 @@ impl Usearch {
         for (file, numbers) in files.iter().zip([vectors, queries]) {
             std::fs::write(
                 file,
-                numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>(),
+                numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>(),
             )?;
         }
         let script = text(&checkout.join("bench/peers/usearch_floor.py"));
         let [vectors, queries, answers] = &files.clone().map(|file| text(&file));
         let dimensions = DIMENSIONS.to_string();
         let k = K.to_string();
-        let words = [&script, vectors, queries, &dimensions, &k, answers].map(String::as_str);
-        let mut child = Child::stdio(&python, &words)?;
+        let args = [&script, vectors, queries, &dimensions, &k, answers].map(String::as_str);
+        let mut child = Child::stdio(&python, &args)?;
         let output = child.output.take().context("no output")?;
         let [_, _, answers] = files;
         let mut started = Self { child, lines: BufReader::new(output).lines(), answers };
-        started.line()?;
+        started.read_line()?;
         Ok(started)
     }
 
-    fn line(&mut self) -> anyhow::Result<String> {
+    fn read_line(&mut self) -> anyhow::Result<String> {
         Ok(self.lines.next().context("usearch ended")??)
     }
 
@@ -201,9 +218,9 @@ impl Usearch {
         Ok(numbers.chunks_exact(K).map(<[u32]>::to_vec).collect())
     }
 
-    /// How long all queries take.
+    /// Runs all queries once and returns the time in seconds.
     fn search(&mut self) -> anyhow::Result<f64> {
         self.child.input.as_mut().context("no input")?.write_all(b"again\n")?;
-        Ok(self.line()?.parse()?)
+        Ok(self.read_line()?.parse()?)
     }
 }

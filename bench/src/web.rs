@@ -1,77 +1,86 @@
-//! What a call costs over HTTP and over WebSockets, beside axum with a canned answer, and beside
-//! what others make of it.
+//! Measures a call over HTTP and WebSockets, compared with axum with a canned answer and with other
+//! servers.
 
 use serde_json::json;
 
 use crate::contenders::{FLOOR, OURS, RMCP, Served, ours_http, session_echoes, stateless_echoes};
 use crate::http::{Pace, load};
 use crate::question::Question;
-use crate::row::{Asked, Row};
+use crate::row::{Row, Target};
 use crate::{Run, sockets};
 
 const CONNECTIONS: u8 = 16;
 
+/// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
-    let rate = |it: &mut Served| {
-        Ok(load(&it.headers, &it.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
+    let rate = |server: &mut Served| {
+        Ok(load(&server.headers, &server.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
     };
     let mut all = stateless_echoes(run)?;
     let what = "echo, HTTP, 16 connections, stateless";
-    let stateless = run.row(what, "/s", &mut all, |it| it.name, rate)?;
-    let stateless = stateless.asked(Asked::Ratio(0.8)).asked(Asked::Times(RMCP, 2.5));
+    let stateless = run.measure_row(what, "/s", &mut all, |server| server.name, rate)?;
+    let stateless = stateless
+        .with_target(Target::RatioAtLeast(0.8))
+        .with_target(Target::PeerRatioAtLeast(RMCP, 2.5));
     let what = "echo, HTTP, 16 connections, in a session";
-    let session = run.row(what, "/s", &mut session_echoes(run)?, |it| it.name, rate)?;
-    let session = session.asked(Asked::Ratio(0.8));
+    let session =
+        run.measure_row(what, "/s", &mut session_echoes(run)?, |server| server.name, rate)?;
+    let session = session.with_target(Target::RatioAtLeast(0.8));
     let mut rows = vec![stateless, session, sockets(run)?];
-    rows.extend(late(run)?);
+    rows.extend(measure_latency(run)?);
     Ok(rows)
 }
 
-/// Over WebSockets, which Mira's wire has; the floor is axum's over HTTP.
+/// Measures calls over WebSockets, in Mira's dialect. The floor is axum over HTTP.
 fn sockets(run: &Run) -> anyhow::Result<Row> {
     let floor = Served::floor()?;
     let ours = ours_http()?;
     let question = Question::method("example/echo", &json!({ "text": "hello" }), "hello");
     let mut both = [(FLOOR, Some(floor)), (OURS, None)];
-    let row = run.row(
+    let row = run.measure_row(
         "echo, WebSocket, 16 connections (floor: axum over HTTP)",
         "/s",
         &mut both,
         |(name, _)| *name,
         |(_, floor)| match floor {
-            Some(it) => {
-                Ok(load(&it.headers, &it.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
+            Some(server) => {
+                Ok(load(&server.headers, &server.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
             }
             None => {
-                let at = (ours.address.as_str(), "/ws/rpc");
-                sockets::rate(at, &question, CONNECTIONS, 1, run.time)
+                let target = (ours.address.as_str(), "/ws/rpc");
+                sockets::rate(target, &question, CONNECTIONS, 1, run.time)
             }
         },
     )?;
-    Ok(row.asked(Asked::Ratio(0.8)))
+    Ok(row.with_target(Target::RatioAtLeast(0.8)))
 }
 
-/// How late the last answers of a hundred are at half of the most that can be had, and how late
-/// axum's are at as many: what of it is the machine's.
-fn late(run: &Run) -> anyhow::Result<[Row; 2]> {
+/// Measures the 99th percentile of latency at half of the highest rate, and axum's at the same
+/// rate. The latter shows the share of the machine.
+fn measure_latency(run: &Run) -> anyhow::Result<[Row; 2]> {
     eprintln!("measuring: latency of answers");
-    let ours = Served::modern(OURS, ours_http()?, "example_echo");
+    let ours = Served::stateless(OURS, ours_http()?, "example_echo");
     let floor = Served::floor()?;
-    let load = |it: &Served, pace| load(&it.headers, &it.question, CONNECTIONS, pace, run.time);
-    let mut lates = [Vec::new(), Vec::new()];
-    let mut usuals = [Vec::new(), Vec::new()];
+    let load = |server: &Served, pace| {
+        load(&server.headers, &server.question, CONNECTIONS, pace, run.time)
+    };
+    let mut p99s = [Vec::new(), Vec::new()];
+    let mut p50s = [Vec::new(), Vec::new()];
     for _ in 0..run.rounds {
         let half = Pace::Rate(load(&ours, Pace::Busy)?.rate / 2.0);
-        for (at, it) in [&ours, &floor].into_iter().enumerate() {
-            let latencies = load(it, half)?;
-            lates[at].push(latencies.percentile(99.0));
-            usuals[at].push(latencies.percentile(50.0));
+        for (index, server) in [&ours, &floor].into_iter().enumerate() {
+            let latencies = load(server, half)?;
+            p99s[index].push(latencies.percentile(99.0));
+            p50s[index].push(latencies.percentile(50.0));
         }
     }
     let row =
-        |what, late, usual| Row::new(what, " µs", crate::median(late)).floor(crate::median(usual));
-    let ([ours, floor], [usual, floor_usual]) = (lates, usuals);
+        |what, p99, p50| Row::new(what, " µs", crate::median(p99)).with_floor(crate::median(p50));
+    let ([ours, floor], [p50, floor_p50]) = (p99s, p50s);
     let what = "echo, HTTP, at half of that rate: p99 (floor: p50)";
-    let beside = "axum with a canned answer, at as many calls: p99 (floor: its p50)";
-    Ok([row(what, ours, usual).asked(Asked::Within(5.0)), row(beside, floor, floor_usual)])
+    let floor_what = "axum with a canned answer, at as many calls: p99 (floor: its p50)";
+    Ok([
+        row(what, ours, p50).with_target(Target::RatioAtMost(5.0)),
+        row(floor_what, floor, floor_p50),
+    ])
 }

@@ -1,42 +1,41 @@
-//! What our search is compared with, all in the same run over the same functions.
+//! The baselines of our search. They run in the same run over the same functions.
 
 pub mod bm25;
 pub mod dense;
 pub mod ripgrep;
 
-/// For each question what each function is worth; 0 where it is not found at all.
+/// The score of each function for each question; 0 if the function is not found.
 pub type Scores = Vec<Vec<f32>>;
 
-/// Words that nobody would look for; the baselines but plain BM25 leave them out.
-pub const SAID_BY_ALL: [&str; 46] = [
+/// Words that nobody searches for. All baselines except plain BM25 leave them out.
+pub const STOP_WORDS: [&str; 46] = [
     "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "do", "does",
     "for", "from", "has", "have", "if", "in", "into", "is", "it", "its", "not", "of", "on", "or",
     "so", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was",
     "when", "where", "which", "will", "with", "you",
 ];
 
-/// Half of each, after the least is 0 and the most 1 among the functions: the fusion that the
-/// literature finds hardest to beat.
+/// Adds half of both scores, each scaled to 0 to 1 over the functions of a question. The literature
+/// finds this fusion hardest to beat.
 pub fn convex(one: &Scores, other: &Scores) -> Scores {
     let half = |scores: &[f32]| {
-        let least = scores.iter().copied().fold(f32::INFINITY, f32::min);
-        let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let spread = (most - least).max(f32::MIN_POSITIVE);
-        scores.iter().map(|it| (it - least) / spread / 2.0).collect::<Vec<_>>()
+        let min = scores.iter().copied().fold(f32::INFINITY, f32::min);
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let spread = (max - min).max(f32::MIN_POSITIVE);
+        scores.iter().map(|it| (it - min) / spread / 2.0).collect::<Vec<_>>()
     };
     let both = one.iter().zip(other);
     both.map(|(one, other)| half(one).iter().zip(half(other)).map(|(a, b)| a + b).collect())
         .collect()
 }
 
-/// In which place, from 1, a function is; `None` where it is not found.
-///
-/// Of those that are worth the same it is in the middle.
-pub fn place(scores: &[f32], unit: usize) -> Option<usize> {
-    let worth = scores[unit];
-    let above = scores.iter().filter(|it| **it > worth).count();
-    let same = scores.iter().filter(|it| **it >= worth).count() - above - 1;
-    (worth > 0.0).then_some(above + same / 2 + 1)
+/// Returns the rank of the function `unit`, from 1, or `None` if it is not found. Functions with
+/// the same score share the middle of their ranks.
+pub fn rank_of(scores: &[f32], unit: usize) -> Option<usize> {
+    let own = scores[unit];
+    let above = scores.iter().filter(|it| **it > own).count();
+    let same = scores.iter().filter(|it| **it >= own).count() - above - 1;
+    (own > 0.0).then_some(above + same / 2 + 1)
 }
 
 #[cfg(test)]
@@ -44,15 +43,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_fair_among_equals() {
+    fn functions_with_the_same_score_share_the_middle_rank() {
         let scores = [0.5, 0.0, 2.0, 0.5, 0.5];
-        assert_eq!(place(&scores, 2), Some(1));
-        assert_eq!(place(&scores, 0), Some(3));
-        assert_eq!(place(&scores, 1), None);
+        assert_eq!(rank_of(&scores, 2), Some(1));
+        assert_eq!(rank_of(&scores, 0), Some(3));
+        assert_eq!(rank_of(&scores, 1), None);
     }
 
     #[test]
-    fn a_fusion_weighs_both_the_same() {
+    fn both_scores_weigh_the_same_in_a_fusion() {
         let fused = convex(&vec![vec![0.0, 5.0, 10.0]], &vec![vec![0.9, 0.8, -0.1]]);
         assert!((fused[0][0] - 0.5).abs() < 1e-6, "{fused:?}");
         assert!((fused[0][1] - 0.7).abs() < 1e-6, "{fused:?}");

@@ -1,10 +1,10 @@
-//! How well code search ranks: the set of questions, what it is compared with, what learns from it.
+//! Measures how well code search ranks against baselines, and trains its built-in models.
 #![allow(
     clippy::disallowed_methods,
     missing_docs,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a developer's tool, which owns the checkout it runs in and talks to a person"
+    reason = "a tool for developers: it owns the checkout that it runs in and prints for a person"
 )]
 
 pub mod run;

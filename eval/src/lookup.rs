@@ -1,32 +1,32 @@
-//! Two more ways people ask: for a symbol by its name, and with two or three words.
+//! Two other kinds of queries: for a symbol by its name, and with two or three words.
 
 use std::collections::HashMap;
 
-use crate::baselines::bm25::{Bm25, Words};
-use crate::baselines::place;
-use crate::measure::{Asked, Way, table};
-use crate::ours::{Ours, Parts};
+use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::baselines::rank_of;
+use crate::measure::{Question, SearchMethod, table};
+use crate::ours::{IndexedPackage, Stages};
 use crate::set::questions::identifier_parts;
 use crate::set::{Lang, Package, Query};
 
-/// How many symbols of one package are looked for.
+/// Number of symbols of one package that are looked for.
 const SYMBOLS: usize = 20;
 
-/// What takes part when the tools search with nothing downloaded.
-const TOOLS: Parts = Parts { words: true, statics: true, model: false, rerank: true };
+/// The stages of the tools without a downloaded model.
+const TOOLS: Stages = Stages { words: true, statics: true, model: false, rerank: true };
 
 const BASELINE: &str = "BM25 with symbol and path";
 
-/// How a symbol is asked for.
+/// The spelling of a symbol in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
-    /// As it is.
+    /// The unchanged name.
     Exact,
-    /// Its words, with blanks between.
+    /// The words of the name, separated by spaces.
     Split,
-    /// With two letters in each other's place.
+    /// The name with two letters swapped.
     Misspelt,
-    /// With what it stands in before it.
+    /// The name after that of its type or module.
     Qualified,
 }
 
@@ -37,120 +37,121 @@ const SPELLINGS: [(Spelling, &str); 4] = [
     (Spelling::Qualified, "with its type before it"),
 ];
 
-/// The tables of all of them over `packages`, as Markdown.
+/// Returns the tables of all kinds of queries over `packages`, as Markdown.
 pub fn tables(packages: &[Package], queries: usize) -> anyhow::Result<String> {
-    let mut tracks: Vec<(&str, Vec<Asked>, Vec<Way>)> = SPELLINGS
+    let mut tracks: Vec<(&str, Vec<Question>, Vec<SearchMethod>)> = SPELLINGS
         .iter()
         .map(|(_, title)| (*title, Vec::new(), Vec::new()))
         .chain([("two or three rare words of each question", Vec::new(), Vec::new())])
         .collect();
-    for (at, package) in packages.iter().enumerate() {
-        let baseline = Bm25::new(package, Words::Symbols);
-        let ours = Ours::new(package, None)?;
-        let asked_by = |overlap| Asked { package: at, lang: package.lang, overlap };
-        let many = SYMBOLS.min(queries);
-        for ((spelling, _), (_, asked, ways)) in SPELLINGS.iter().zip(&mut tracks) {
-            for (text, unit) in symbols(package, *spelling).into_iter().take(many) {
-                asked.push(asked_by(1.0));
+    for (index, package) in packages.iter().enumerate() {
+        let baseline = Bm25::new(package, WordSplitting::Symbols);
+        let ours = IndexedPackage::new(package, None)?;
+        let question = |overlap| Question { package: index, lang: package.lang, overlap };
+        let count = SYMBOLS.min(queries);
+        for ((spelling, _), (_, questions, methods)) in SPELLINGS.iter().zip(&mut tracks) {
+            for (text, unit) in symbol_queries(package, *spelling).into_iter().take(count) {
+                questions.push(question(1.0));
                 let scores = baseline.scores(&[&text]);
-                add(ways, BASELINE, place(&scores[0], unit));
-                add(ways, "ours", ours.places(&text, None, unit, &[TOOLS])?[0]);
-                add(ways, "ours: names", ours.named(&text, unit)?);
+                add(methods, BASELINE, rank_of(&scores[0], unit));
+                add(methods, "ours", ours.ranks(&text, None, unit, &[TOOLS])?[0]);
+                add(methods, "ours: names", ours.rank_by_name(&text, unit)?);
             }
         }
-        let (_, asked, ways) = &mut tracks[SPELLINGS.len()];
+        let (_, questions, methods) = &mut tracks[SPELLINGS.len()];
         let rarities = rarities(package);
-        for query in package.queries.iter().take(many) {
+        for query in package.queries.iter().take(count) {
             let text = keywords(query, &rarities);
-            asked.push(asked_by(query.overlap));
+            questions.push(question(query.overlap));
             let scores = baseline.scores(&[&text]);
-            add(ways, BASELINE, place(&scores[0], query.unit));
-            add(ways, "ours", ours.places(&text, None, query.unit, &[TOOLS])?[0]);
+            add(methods, BASELINE, rank_of(&scores[0], query.unit));
+            add(methods, "ours", ours.ranks(&text, None, query.unit, &[TOOLS])?[0]);
         }
     }
-    let shown = tracks
-        .iter()
-        .map(|(title, asked, ways)| format!("### Query: {title}\n\n{}", table(ways, asked)));
+    let shown = tracks.iter().map(|(title, questions, methods)| {
+        format!("### Query: {title}\n\n{}", table(methods, questions))
+    });
     Ok(format!("## Other kinds of queries\n\n{}", shown.collect::<Vec<_>>().join("\n")))
 }
 
-fn add(ways: &mut Vec<Way>, name: &str, place: Option<usize>) {
-    match ways.iter_mut().find(|it| it.name == name) {
-        Some(way) => way.places.push(place),
-        None => ways.push(Way { name: name.to_owned(), places: vec![place] }),
+fn add(methods: &mut Vec<SearchMethod>, name: &str, rank: Option<usize>) {
+    match methods.iter_mut().find(|it| it.name == name) {
+        Some(method) => method.ranks.push(rank),
+        None => methods.push(SearchMethod { name: name.to_owned(), ranks: vec![rank] }),
     }
 }
 
-/// What is asked, and the only function meant; of functions that have a question, as they come.
-fn symbols(package: &Package, spelling: Spelling) -> Vec<(String, usize)> {
-    let said = |at: usize| {
-        let unit = &package.units[at];
+/// Returns the query for each function that has a question, and the function. Queries that match
+/// several functions are left out.
+fn symbol_queries(package: &Package, spelling: Spelling) -> Vec<(String, usize)> {
+    let query_text = |index: usize| {
+        let unit = &package.units[index];
         let name = unit.name.as_str();
         let parts = identifier_parts(name);
         match spelling {
             Spelling::Exact => Some(name.to_owned()),
             Spelling::Split => (parts.len() > 1).then(|| parts.join(" ")),
-            Spelling::Misspelt => swapped(name),
+            Spelling::Misspelt => swap_letters(name),
             Spelling::Qualified => {
                 let within = unit.within.split(' ').next().filter(|it| !it.is_empty())?;
-                let between = match package.lang {
+                let separator = match package.lang {
                     Lang::Rust => "::",
                     Lang::Python => ".",
                 };
-                Some(format!("{within}{between}{name}"))
+                Some(format!("{within}{separator}{name}"))
             }
         }
     };
     let mut counts: HashMap<String, usize> = HashMap::new();
-    for at in 0..package.units.len() {
-        if let Some(said) = said(at) {
-            *counts.entry(said.to_lowercase()).or_default() += 1;
+    for index in 0..package.units.len() {
+        if let Some(text) = query_text(index) {
+            *counts.entry(text.to_lowercase()).or_default() += 1;
         }
     }
-    let alone = |it: &String| counts.get(&it.to_lowercase()) == Some(&1);
-    let each = package.queries.iter().filter_map(|it| Some((said(it.unit)?, it.unit)));
-    each.filter(|(text, _)| alone(text)).collect()
+    let is_unique = |it: &String| counts.get(&it.to_lowercase()) == Some(&1);
+    let queries = package.queries.iter().filter_map(|it| Some((query_text(it.unit)?, it.unit)));
+    queries.filter(|(text, _)| is_unique(text)).collect()
 }
 
-/// The name with the two letters in its middle in each other's place; `None` of a short one.
-fn swapped(name: &str) -> Option<String> {
+/// Swaps two letters in the middle of `name`. Returns `None` for a short name.
+fn swap_letters(name: &str) -> Option<String> {
     let mut letters: Vec<char> = name.chars().collect();
-    let fits = |at: &usize| {
-        let one = letters[*at];
-        let other = letters[*at + 1];
+    let can_swap = |index: &usize| {
+        let one = letters[*index];
+        let other = letters[*index + 1];
         one != other && one.is_ascii_lowercase() && other.is_ascii_lowercase()
     };
     let middle = letters.len() / 2;
-    let at = (letters.len() >= 6).then(|| (middle..letters.len() - 1).find(fits))??;
-    letters.swap(at, at + 1);
+    let index = (letters.len() >= 6).then(|| (middle..letters.len() - 1).find(can_swap))??;
+    letters.swap(index, index + 1);
     Some(letters.into_iter().collect())
 }
 
-/// In how many functions of `package` each word stands.
+/// Returns the number of functions of `package` that contain each word.
 fn rarities(package: &Package) -> HashMap<String, usize> {
-    let mut holding: HashMap<String, usize> = HashMap::new();
+    let mut containing: HashMap<String, usize> = HashMap::new();
     for unit in &package.units {
         let mut words = words_of(&unit.body);
         words.sort_unstable();
         words.dedup();
         for word in words {
-            *holding.entry(word).or_default() += 1;
+            *containing.entry(word).or_default() += 1;
         }
     }
-    holding
+    containing
 }
 
-/// The three rarest words of a question that stand in any function, in its order.
-fn keywords(query: &Query, holding: &HashMap<String, usize>) -> String {
+/// Returns the three rarest words of a question that occur in a function, in their order.
+fn keywords(query: &Query, containing: &HashMap<String, usize>) -> String {
     let words = words_of(&query.text);
-    let mut known: Vec<&String> =
-        words.iter().filter(|it| it.len() > 2 && holding.contains_key(*it)).collect();
-    known.sort_by_key(|it| holding[*it]);
-    known.dedup();
-    known.truncate(3);
-    let kept: Vec<&str> =
-        words.iter().filter(|it| known.contains(it)).map(String::as_str).collect();
-    if kept.is_empty() { query.text.clone() } else { kept.join(" ") }
+    let mut rarest: Vec<&String> =
+        words.iter().filter(|it| it.len() > 2 && containing.contains_key(*it)).collect();
+    rarest.sort_by_key(|it| containing[*it]);
+    rarest.dedup();
+    rarest.truncate(3);
+    let chosen: Vec<&str> =
+        words.iter().filter(|it| rarest.contains(it)).map(String::as_str).collect();
+    if chosen.is_empty() { query.text.clone() } else { chosen.join(" ") }
 }
 
 fn words_of(text: &str) -> Vec<String> {
@@ -164,8 +165,8 @@ mod tests {
 
     #[test]
     fn a_misspelt_name_has_the_same_letters() {
-        assert_eq!(swapped("parse_header").as_deref(), Some("parse_ehader"));
-        assert_eq!(swapped("parse"), None);
+        assert_eq!(swap_letters("parse_header").as_deref(), Some("parse_ehader"));
+        assert_eq!(swap_letters("parse"), None);
     }
 
     #[test]

@@ -1,89 +1,91 @@
-//! From places to numbers: mean reciprocal rank, recall, and how far chance may move them.
+//! Computes mean reciprocal rank, recall and confidence intervals from ranks.
 
 use std::fmt::Write as _;
 
 use crate::set::{Lang, OVERLAP_LOW};
 use crate::train::random::Random;
 
-/// A place further down counts as not found.
-const LAST: usize = 10;
+/// The last rank that counts as found.
+const RANK_MAX: usize = 10;
 
-/// What is known of a question besides its text.
+/// A question, without its text.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Asked {
-    /// Which package it is about.
+pub struct Question {
+    /// Index of its package.
     pub package: usize,
     pub lang: Lang,
     pub overlap: f32,
 }
 
-impl Asked {
+impl Question {
+    /// Returns true if the overlap with the name is low.
     fn is_low(&self) -> bool {
         self.overlap < OVERLAP_LOW
     }
 }
 
-/// One way of searching, and in which place it had each right answer.
+/// A method of searching, and its rank of the right answer to each question.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Way {
+pub struct SearchMethod {
     pub name: String,
-    pub places: Vec<Option<usize>>,
+    pub ranks: Vec<Option<usize>>,
 }
 
-impl Way {
-    /// One that was asked nothing yet.
-    pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), places: Vec::new() }
+impl SearchMethod {
+    /// A method without ranks.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ranks: Vec::new() }
     }
 
-    /// 1 for the first place, a half for the second; 0 beyond the tenth.
-    fn worths(&self) -> Vec<f64> {
-        self.places.iter().map(worth).collect()
+    /// Returns the reciprocal ranks, 0 beyond the tenth.
+    fn reciprocal_ranks(&self) -> Vec<f64> {
+        self.ranks.iter().map(reciprocal_rank).collect()
     }
 
+    /// Returns the share of questions whose right answer has at most the rank `last`.
     fn recall(&self, last: usize) -> f64 {
-        let found = self.places.iter().filter(|it| it.is_some_and(|it| it <= last));
-        share(found.count(), self.places.len())
+        let found = self.ranks.iter().filter(|it| it.is_some_and(|it| it <= last));
+        share(found.count(), self.ranks.len())
     }
 
-    /// Its mean reciprocal rank over the questions that `fit`.
-    pub fn mrr(&self, asked: &[Asked], fit: impl Fn(&Asked) -> bool) -> f64 {
-        let fitting = asked.iter().zip(self.worths()).filter(|(it, _)| fit(it));
-        mean(&fitting.map(|(_, worth)| worth).collect::<Vec<_>>())
+    /// Returns the mean reciprocal rank over the questions that `selects` accepts.
+    pub fn mrr(&self, questions: &[Question], selects: impl Fn(&Question) -> bool) -> f64 {
+        let selected = questions.iter().zip(self.reciprocal_ranks()).filter(|(it, _)| selects(it));
+        mean(&selected.map(|(_, rank)| rank).collect::<Vec<_>>())
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "places are few")]
-fn worth(place: &Option<usize>) -> f64 {
-    place.filter(|it| *it <= LAST).map_or(0.0, |it| 1.0 / it as f64)
+#[allow(clippy::cast_precision_loss, reason = "ranks are small")]
+fn reciprocal_rank(rank: &Option<usize>) -> f64 {
+    rank.filter(|it| *it <= RANK_MAX).map_or(0.0, |it| 1.0 / it as f64)
 }
 
-/// A table of all `ways`, as Markdown.
-pub fn table(ways: &[Way], asked: &[Asked]) -> String {
-    let low = asked.iter().filter(|it| it.is_low()).count();
+/// Returns a table of all `methods`, as Markdown.
+pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
+    let low = questions.iter().filter(|it| it.is_low()).count();
     let mut table = format!(
         "| {} questions | MRR@10 (95 %) | R@1 | R@5 | R@10 | Rust | Python | low overlap ({low}) |\n\
          |---|---|---|---|---|---|---|---|\n",
-        asked.len()
+        questions.len()
     );
-    for way in ways {
-        let worths = way.worths();
-        let sample = |random: &mut Random| mean(&drawn(&worths, random));
+    for method in methods {
+        let reciprocal_ranks = method.reciprocal_ranks();
+        let sample = |random: &mut Random| mean(&resample(&reciprocal_ranks, random));
         let (least, most) = interval(sample);
-        let by = |lang: Lang| way.mrr(asked, |it| it.lang == lang);
+        let mrr_of = |lang: Lang| method.mrr(questions, |it| it.lang == lang);
         _ = writeln!(
             table,
             "| {} | {:.3} ±{:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {} |",
-            way.name,
-            mean(&worths),
+            method.name,
+            mean(&reciprocal_ranks),
             (most - least) / 2.0,
-            way.recall(1),
-            way.recall(5),
-            way.recall(10),
-            by(Lang::Rust),
-            by(Lang::Python),
+            method.recall(1),
+            method.recall(5),
+            method.recall(10),
+            mrr_of(Lang::Rust),
+            mrr_of(Lang::Python),
             if low > 0 {
-                format!("{:.3}", way.mrr(asked, Asked::is_low))
+                format!("{:.3}", method.mrr(questions, Question::is_low))
             } else {
                 "–".to_owned()
             },
@@ -92,24 +94,28 @@ pub fn table(ways: &[Way], asked: &[Asked]) -> String {
     table
 }
 
-/// A table of each package's mean reciprocal rank by each of `ways`, as Markdown.
-pub fn by_package(ways: &[&Way], asked: &[Asked], packages: &[(String, usize)]) -> String {
-    let names: Vec<&str> = ways.iter().map(|it| it.name.as_str()).collect();
+/// Returns a table of the mean reciprocal rank of each package by each method, as Markdown.
+pub fn package_table(
+    methods: &[&SearchMethod],
+    questions: &[Question],
+    packages: &[(String, usize)],
+) -> String {
+    let names: Vec<&str> = methods.iter().map(|it| it.name.as_str()).collect();
     let mut table = format!("| package | functions | questions | {} |\n", names.join(" | "));
-    table.push_str(&"|---".repeat(3 + ways.len()));
+    table.push_str(&"|---".repeat(3 + methods.len()));
     table.push_str("|\n");
-    for (at, (name, functions)) in packages.iter().enumerate() {
-        let questions = asked.iter().filter(|it| it.package == at).count();
-        _ = write!(table, "| {name} | {functions} | {questions} |");
-        for way in ways {
-            _ = write!(table, " {:.3} |", way.mrr(asked, |it| it.package == at));
+    for (index, (name, functions)) in packages.iter().enumerate() {
+        let count = questions.iter().filter(|it| it.package == index).count();
+        _ = write!(table, "| {name} | {functions} | {count} |");
+        for method in methods {
+            _ = write!(table, " {:.3} |", method.mrr(questions, |it| it.package == index));
         }
         table.push('\n');
     }
     table
 }
 
-/// How many times as good one way is as another, and between what.
+/// The ratio of two methods, and its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     pub value: f64,
@@ -117,26 +123,32 @@ pub struct Ratio {
     pub most: f64,
 }
 
-/// `way` by `other`, over the questions that `fit`; both are drawn together, so what is hard for
-/// both does not widen it.
-pub fn ratio(way: &Way, other: &Way, asked: &[Asked], fit: impl Fn(&Asked) -> bool) -> Ratio {
-    let pairs = way.worths().into_iter().zip(other.worths());
-    let fitting = asked.iter().zip(pairs).filter(|(it, _)| fit(it));
-    let pairs: Vec<(f64, f64)> = fitting.map(|(_, pair)| pair).collect();
-    let of = |pairs: &[(f64, f64)]| {
+/// Returns the ratio of `method` to `other` over the questions that `selects` accepts. The
+/// bootstrap samples both together, so that questions which are hard for both do not widen the
+/// interval.
+pub fn ratio(
+    method: &SearchMethod,
+    other: &SearchMethod,
+    questions: &[Question],
+    selects: impl Fn(&Question) -> bool,
+) -> Ratio {
+    let pairs = method.reciprocal_ranks().into_iter().zip(other.reciprocal_ranks());
+    let selected = questions.iter().zip(pairs).filter(|(it, _)| selects(it));
+    let pairs: Vec<(f64, f64)> = selected.map(|(_, pair)| pair).collect();
+    let ratio_of = |pairs: &[(f64, f64)]| {
         let (one, other) = pairs.iter().fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
         one / f64::max(other, f64::MIN_POSITIVE)
     };
-    let (least, most) = interval(|random| of(&drawn(&pairs, random)));
-    Ratio { value: of(&pairs), least, most }
+    let (least, most) = interval(|random| ratio_of(&resample(&pairs, random)));
+    Ratio { value: ratio_of(&pairs), least, most }
 }
 
-/// Whether a question's words are not those of the name it asks for.
-pub fn is_low(asked: &Asked) -> bool {
-    asked.is_low()
+/// Returns true if a question has few words of the name of its function.
+pub fn is_low(question: &Question) -> bool {
+    question.is_low()
 }
 
-/// Between what 95 of 100 samples lie.
+/// Returns the 95 % confidence interval of 1,000 bootstrap samples.
 fn interval(sample: impl Fn(&mut Random) -> f64) -> (f64, f64) {
     const SAMPLES: usize = 1_000;
     let mut random = Random(1);
@@ -145,10 +157,10 @@ fn interval(sample: impl Fn(&mut Random) -> f64) -> (f64, f64) {
     (samples[SAMPLES * 25 / 1_000], samples[SAMPLES * 975 / 1_000 - 1])
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "less than how many there are")]
-fn drawn<T: Copy>(from: &[T], random: &mut Random) -> Vec<T> {
-    let many = from.len() as u64;
-    from.iter().map(|_| from[(random.next() % many) as usize]).collect()
+#[allow(clippy::cast_possible_truncation, reason = "less than the number of values")]
+fn resample<T: Copy>(from: &[T], random: &mut Random) -> Vec<T> {
+    let count = from.len() as u64;
+    from.iter().map(|_| from[(random.next() % count) as usize]).collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "questions are few")]
@@ -165,26 +177,27 @@ fn share(some: usize, all: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn asked(overlap: f32) -> Asked {
-        Asked { package: 0, lang: Lang::Rust, overlap }
+    fn question(overlap: f32) -> Question {
+        Question { package: 0, lang: Lang::Rust, overlap }
     }
 
     #[test]
-    fn a_place_beyond_the_tenth_is_worth_nothing() {
-        let way = Way { name: String::new(), places: vec![Some(1), Some(4), Some(11), None] };
-        let asked = [asked(0.0), asked(1.0), asked(1.0), asked(1.0)];
-        assert!((way.mrr(&asked, |_| true) - 1.25 / 4.0).abs() < 1e-9);
-        assert!((way.mrr(&asked, is_low) - 1.0).abs() < 1e-9);
-        assert!((way.recall(5) - 0.5).abs() < 1e-9);
+    fn a_rank_beyond_the_tenth_counts_nothing() {
+        let method =
+            SearchMethod { name: String::new(), ranks: vec![Some(1), Some(4), Some(11), None] };
+        let questions = [question(0.0), question(1.0), question(1.0), question(1.0)];
+        assert!((method.mrr(&questions, |_| true) - 1.25 / 4.0).abs() < 1e-9);
+        assert!((method.mrr(&questions, is_low) - 1.0).abs() < 1e-9);
+        assert!((method.recall(5) - 0.5).abs() < 1e-9);
     }
 
     #[test]
     fn a_ratio_lies_between_its_bounds() {
-        let places = |by: usize| (0..200).map(|at| Some(1 + at % by)).collect();
-        let one = Way { name: String::new(), places: places(3) };
-        let other = Way { name: String::new(), places: places(5) };
-        let asked = vec![asked(0.0); 200];
-        let ratio = ratio(&one, &other, &asked, |_| true);
+        let ranks = |max: usize| (0..200).map(|index| Some(1 + index % max)).collect();
+        let one = SearchMethod { name: String::new(), ranks: ranks(3) };
+        let other = SearchMethod { name: String::new(), ranks: ranks(5) };
+        let questions = vec![question(0.0); 200];
+        let ratio = ratio(&one, &other, &questions, |_| true);
         assert!(ratio.least < ratio.value && ratio.value < ratio.most, "{ratio:?}");
         assert!(ratio.least > 1.0 && ratio.most < 2.0, "{ratio:?}");
     }

@@ -1,4 +1,4 @@
-//! Our search, through the same index that serves the tools.
+//! Our search, through the index that serves the tools.
 
 use std::collections::HashMap;
 
@@ -13,43 +13,43 @@ use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, sta
 use crate::set::{Lang, Package, Unit};
 use crate::vectors::Vectors;
 
-/// How many are taken by each way before a closer look, as the tools have it.
+/// Number of candidates of each kind before reranking, as in the tools.
 const LIMIT: usize = 150;
 
-/// How many answers are looked at.
+/// Number of answers that are checked for the right one.
 const TOP: usize = 10;
 
-/// What takes part.
+/// The stages of search that take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parts {
+pub struct Stages {
     pub words: bool,
     pub statics: bool,
     pub model: bool,
     pub rerank: bool,
 }
 
-/// The functions of a package in an index of ours.
-pub struct Ours {
+/// The functions of a package in our index.
+pub struct IndexedPackage {
     snapshot: IndexSnapshot,
     averages: IndexStatistics,
     units: HashMap<(String, u32), usize>,
 }
 
-impl Ours {
-    /// Those of `package`, with the model's vectors where there is a model.
+impl IndexedPackage {
+    /// Indexes the functions of `package`, with vectors of `model` if there is one.
     pub fn new(package: &Package, model: Option<&mut Vectors>) -> anyhow::Result<Self> {
         let space = model.as_ref().map(|it| {
             let space = it.model().space();
             VectorSpace { model: space.model.clone(), dimensions: space.dimensions }
         });
-        let (index, _) = SearchIndex::open(IndexLocation::Memory, space.as_ref())?;
-        let mut writer = index.writer()?.context("an index in memory has one writer")?;
+        let (search_index, _) = SearchIndex::open(IndexLocation::Memory, space.as_ref())?;
+        let mut writer = search_index.writer()?.context("an index in memory has one writer")?;
         let mut units = HashMap::new();
-        let mut told_of: Vec<(ChunkHash, String)> = Vec::new();
-        for (path, of_file) in files(package) {
-            let (text, chunks) = file(&of_file);
-            for ((at, _), chunk) in of_file.iter().zip(&chunks) {
-                units.insert((path.clone(), chunk.first), *at);
+        let mut embedded: Vec<(ChunkHash, String)> = Vec::new();
+        for (path, functions) in files(package) {
+            let (text, chunks) = file(&functions);
+            for ((index, _), chunk) in functions.iter().zip(&chunks) {
+                units.insert((path.clone(), chunk.first), *index);
             }
             let document = IndexDocument {
                 path: &path,
@@ -67,88 +67,89 @@ impl Ours {
             for chunk in chunks.iter().filter(|_| model.is_some()) {
                 let texts = document.texts(chunk);
                 let texts = borrow_texts(&texts);
-                told_of.push((ChunkHash::for_texts(&texts), embedding_text(&texts)));
+                embedded.push((ChunkHash::for_texts(&texts), embedding_text(&texts)));
             }
             writer.put(&document)?;
         }
         writer.commit()?;
         if let Some(model) = model {
-            let texts: Vec<&str> = told_of.iter().map(|(_, text)| text.as_str()).collect();
-            let vectors = model.of(&texts)?;
-            let hashes = told_of.iter().map(|(hash, _)| *hash);
+            let texts: Vec<&str> = embedded.iter().map(|(_, text)| text.as_str()).collect();
+            let vectors = model.embed(&texts)?;
+            let hashes = embedded.iter().map(|(hash, _)| *hash);
             writer.add_vectors(&hashes.zip(vectors).collect::<Vec<_>>())?;
         }
-        let snapshot = index.snapshot()?;
+        let snapshot = search_index.snapshot()?;
         Ok(Self { averages: snapshot.statistics(), snapshot, units })
     }
 
-    /// In which place the function `unit` is, for each of the ways `parts` to ask for it.
-    pub fn places(
+    /// Returns the rank of the function `unit`, for each of the combinations `stages`.
+    pub fn ranks(
         &self,
         question: &str,
         model: Option<&[f32]>,
         unit: usize,
-        parts: &[Parts],
+        stages: &[Stages],
     ) -> anyhow::Result<Vec<Option<usize>>> {
-        let in_words = self.snapshot.weigh_question(question)?;
-        let wordless = self.snapshot.weigh_question("")?;
-        let near = static_model::embed_query(question);
-        let mut places = Vec::new();
-        for parts in parts {
-            let sought = CandidateQuery {
-                static_vector: near.as_deref().filter(|_| parts.statics),
-                model_vector: model.filter(|_| parts.model),
+        let weighed_question = self.snapshot.weigh_question(question)?;
+        let weighed_nothing = self.snapshot.weigh_question("")?;
+        let static_vector = static_model::embed_query(question);
+        let mut ranks = Vec::new();
+        for stages in stages {
+            let query = CandidateQuery {
+                static_vector: static_vector.as_deref().filter(|_| stages.statics),
+                model_vector: model.filter(|_| stages.model),
                 filter: &DocumentFilter::default(),
                 limit: LIMIT,
             };
-            let asked = if parts.words { &in_words } else { &wordless };
-            let found = self.snapshot.candidates(Some(asked), &sought, &|| true)?.candidates;
-            let ranked = rank(asked, &self.averages, &found, parts.rerank, TOP);
-            let place = ranked.iter().position(|it| self.unit(&found[it.index]) == Some(unit));
-            places.push(place.map(|it| it + 1));
+            let weighed = if stages.words { &weighed_question } else { &weighed_nothing };
+            let found = self.snapshot.candidates(Some(weighed), &query, &|| true)?.candidates;
+            let ranked = rank(weighed, &self.averages, &found, stages.rerank, TOP);
+            let rank = ranked.iter().position(|it| self.unit(&found[it.index]) == Some(unit));
+            ranks.push(rank.map(|it| it + 1));
         }
-        Ok(places)
+        Ok(ranks)
     }
 
-    /// In which place the function `unit` is among the definitions called like `name`.
-    pub fn named(&self, name: &str, unit: usize) -> anyhow::Result<Option<usize>> {
+    /// Returns the rank of the function `unit` among the definitions with names like `name`.
+    pub fn rank_by_name(&self, name: &str, unit: usize) -> anyhow::Result<Option<usize>> {
         let found = self.snapshot.find_named(name, &DocumentFilter::default(), TOP)?;
-        let place = found.iter().position(|it| {
+        let rank = found.iter().position(|it| {
             self.units.get(&(it.summary.path.clone(), it.summary.first)) == Some(&unit)
         });
-        Ok(place.map(|it| it + 1))
+        Ok(rank.map(|it| it + 1))
     }
 
+    /// Returns the function of a candidate.
     fn unit(&self, found: &Candidate) -> Option<usize> {
         self.units.get(&(found.summary.path.clone(), found.summary.first)).copied()
     }
 }
 
-/// The functions of `package` by file.
+/// Groups the functions of `package` by file.
 fn files(package: &Package) -> Vec<(String, Vec<(usize, &Unit)>)> {
     let mut files: Vec<(String, Vec<(usize, &Unit)>)> = Vec::new();
-    for (at, unit) in package.units.iter().enumerate() {
+    for (index, unit) in package.units.iter().enumerate() {
         match files.last_mut() {
-            Some((path, units)) if *path == unit.path => units.push((at, unit)),
-            _ => files.push((unit.path.clone(), vec![(at, unit)])),
+            Some((path, units)) if *path == unit.path => units.push((index, unit)),
+            _ => files.push((unit.path.clone(), vec![(index, unit)])),
         }
     }
     files
 }
 
-/// A file with nothing but these functions.
+/// Returns the text of a file with only these functions, and its chunks.
 fn file(units: &[(usize, &Unit)]) -> (String, Vec<TextChunk>) {
     let mut text = String::new();
     let mut chunks = Vec::new();
     let mut first = 1;
     for (_, unit) in units {
-        let begins = text.len();
+        let start = text.len();
         text.push_str(&unit.body);
         let lines = u32::try_from(unit.body.lines().count().max(1)).unwrap_or(u32::MAX);
         chunks.push(TextChunk {
             first,
             last: first + lines - 1,
-            bytes: begins..text.len(),
+            bytes: start..text.len(),
             kind: ChunkKind::Function,
             names: vec![unit.name.clone()],
             within: unit.within.split_whitespace().map(str::to_owned).collect(),
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_found_where_the_index_says_it_is() {
+    fn a_function_is_found_by_the_place_of_its_chunk() {
         let units = vec![
             unit("src/a.rs", "cook", "fn cook() {\n    heat();\n}"),
             unit("src/a.rs", "heat", "fn heat() {\n    degrees += 1;\n}"),
@@ -191,13 +192,13 @@ mod tests {
             queries: Vec::new(),
             pairs: Vec::new(),
         };
-        let ours = Ours::new(&package, None).unwrap();
-        let words = Parts { words: true, statics: false, model: false, rerank: false };
+        let ours = IndexedPackage::new(&package, None).unwrap();
+        let words = Stages { words: true, statics: false, model: false, rerank: false };
         for (question, unit) in [("cook", 0), ("degrees", 1), ("rinse", 2)] {
-            let places = ours.places(question, None, unit, &[words]).unwrap();
-            assert_eq!(places, [Some(1)], "{question}");
-            assert_eq!(ours.named("wahs", 2).unwrap(), Some(1));
+            let ranks = ours.ranks(question, None, unit, &[words]).unwrap();
+            assert_eq!(ranks, [Some(1)], "{question}");
+            assert_eq!(ours.rank_by_name("wahs", 2).unwrap(), Some(1));
         }
-        assert_eq!(ours.places("rinse", None, 0, &[words]).unwrap(), [None]);
+        assert_eq!(ours.ranks("rinse", None, 0, &[words]).unwrap(), [None]);
     }
 }

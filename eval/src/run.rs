@@ -1,82 +1,88 @@
-//! One run: all baselines and ours over the same questions, and what came of it.
+//! Runs all baselines and our search over the same questions, and renders the results.
 
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use crate::baselines::bm25::{Bm25, Words};
-use crate::baselines::{convex, dense, place, ripgrep};
+use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::baselines::{convex, dense, rank_of, ripgrep};
 use crate::lookup;
-use crate::measure::{Asked, Ratio, Way, by_package, is_low, ratio, table};
-use crate::ours::{Ours, Parts};
+use crate::measure::{Question, Ratio, SearchMethod, is_low, package_table, ratio, table};
+use crate::ours::{IndexedPackage, Stages};
 use crate::set::{EIGHT, NINE, Package, QUERIES_MAX, Split, load};
 use crate::vectors::Vectors;
 
-/// What is run.
+/// The options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     pub split: Split,
-    /// Whether the sentence model takes part, on the packages that vectors are measured on.
+    /// Also measures the sentence model, on the packages that vectors are measured on.
     pub model: bool,
-    /// How many questions of one package are asked at most.
+    /// Largest number of questions of one package.
     pub queries: usize,
 }
 
-/// How much of a chunk the model reads for our search, as the tools have it.
+/// Number of tokens of a chunk that the model reads for our search, as in the tools.
 const TOKENS: usize = 256;
 
-const WORDS: Parts = Parts { words: true, statics: false, model: false, rerank: false };
+const WORDS: Stages = Stages { words: true, statics: false, model: false, rerank: false };
 
-/// Each stage of ours, with nothing downloaded: what it is called, and what takes part. The last is
-/// what the tools do.
-const BUILT_IN: [(&str, Parts); 5] = [
+/// Combinations of stages without a downloaded model, each with its name. The last is that of the
+/// tools.
+const BUILT_IN: [(&str, Stages); 5] = [
     ("ours: words", WORDS),
-    ("ours: static vectors", Parts { words: false, statics: true, ..WORDS }),
-    ("ours: words, static", Parts { statics: true, ..WORDS }),
-    ("ours: words, rerank", Parts { rerank: true, ..WORDS }),
-    ("ours", Parts { statics: true, rerank: true, ..WORDS }),
+    ("ours: static vectors", Stages { words: false, statics: true, ..WORDS }),
+    ("ours: words, static", Stages { statics: true, ..WORDS }),
+    ("ours: words, rerank", Stages { rerank: true, ..WORDS }),
+    ("ours", Stages { statics: true, rerank: true, ..WORDS }),
 ];
 
-/// The same with the model.
-const WITH_MODEL: [(&str, Parts); 5] = [
-    ("ours: MiniLM", Parts { words: false, model: true, ..WORDS }),
-    ("ours: words, MiniLM", Parts { model: true, ..WORDS }),
-    ("ours: words, static, MiniLM", Parts { statics: true, model: true, ..WORDS }),
-    ("ours: words, MiniLM, rerank", Parts { model: true, rerank: true, ..WORDS }),
-    ("ours with MiniLM", Parts { statics: true, model: true, rerank: true, ..WORDS }),
+/// Combinations of stages with the model, each with its name.
+const WITH_MODEL: [(&str, Stages); 5] = [
+    ("ours: MiniLM", Stages { words: false, model: true, ..WORDS }),
+    ("ours: words, MiniLM", Stages { model: true, ..WORDS }),
+    ("ours: words, static, MiniLM", Stages { statics: true, model: true, ..WORDS }),
+    ("ours: words, MiniLM, rerank", Stages { model: true, rerank: true, ..WORDS }),
+    ("ours with MiniLM", Stages { statics: true, model: true, rerank: true, ..WORDS }),
 ];
 
-/// The questions of some packages, and each way's places.
+/// The questions of some packages, and the ranks of each method.
 #[derive(Default)]
 struct Track {
-    asked: Vec<Asked>,
-    ways: Vec<Way>,
+    questions: Vec<Question>,
+    methods: Vec<SearchMethod>,
     packages: Vec<(String, usize)>,
 }
 
 impl Track {
-    fn begin(&mut self, package: &Package, queries: usize) {
-        let at = self.packages.len();
+    /// Adds the first `queries` questions of `package`.
+    fn add_package(&mut self, package: &Package, queries: usize) {
+        let index = self.packages.len();
         self.packages.push((package.name.clone(), package.units.len()));
-        let asked = package.queries.iter().take(queries);
-        let asked = asked.map(|it| Asked { package: at, lang: package.lang, overlap: it.overlap });
-        self.asked.extend(asked);
-    }
-
-    fn add(&mut self, name: &str, places: impl IntoIterator<Item = Option<usize>>) {
-        let at = self.ways.iter().position(|it| it.name == name).unwrap_or_else(|| {
-            self.ways.push(Way::named(name));
-            self.ways.len() - 1
+        let questions = package.queries.iter().take(queries);
+        let questions = questions.map(|it| Question {
+            package: index,
+            lang: package.lang,
+            overlap: it.overlap,
         });
-        self.ways[at].places.extend(places);
+        self.questions.extend(questions);
     }
 
-    fn way(&self, name: &str) -> Option<&Way> {
-        self.ways.iter().find(|it| it.name == name)
+    /// Adds ranks of the method `name`.
+    fn add(&mut self, name: &str, ranks: impl IntoIterator<Item = Option<usize>>) {
+        let index = self.methods.iter().position(|it| it.name == name).unwrap_or_else(|| {
+            self.methods.push(SearchMethod::new(name));
+            self.methods.len() - 1
+        });
+        self.methods[index].ranks.extend(ranks);
+    }
+
+    fn method(&self, name: &str) -> Option<&SearchMethod> {
+        self.methods.iter().find(|it| it.name == name)
     }
 }
 
-/// Runs all of it and gives what it has to say, as Markdown.
-pub fn everything(settings: Settings) -> anyhow::Result<String> {
+/// Runs everything and returns the tables as Markdown.
+pub fn run_all(settings: Settings) -> anyhow::Result<String> {
     let packages = load(settings.split)?;
     let mut page = String::new();
     let lexical = without_model(&packages, settings)?;
@@ -86,21 +92,21 @@ pub fn everything(settings: Settings) -> anyhow::Result<String> {
         "## Without a downloaded model: {} packages, {} functions ({split})\n\n{}",
         packages.len(),
         packages.iter().map(|it| it.units.len()).sum::<usize>(),
-        table(&lexical.ways, &lexical.asked)
+        table(&lexical.methods, &lexical.questions)
     );
-    _ = writeln!(page, "{}", packages_table(&lexical, &["ripgrep", "BM25", SYMBOLS, "ours"]));
+    _ = writeln!(page, "{}", table_of_packages(&lexical, &["ripgrep", "BM25", SYMBOLS, "ours"]));
     let mut ratios = String::new();
-    if let (Some(ours), Some(symbols)) = (lexical.way("ours"), lexical.way(SYMBOLS)) {
-        let all = ratio(ours, symbols, &lexical.asked, |_| true);
-        let low = ratio(ours, symbols, &lexical.asked, is_low);
+    if let (Some(ours), Some(symbols)) = (lexical.method("ours"), lexical.method(SYMBOLS)) {
+        let all = ratio(ours, symbols, &lexical.questions, |_| true);
+        let low = ratio(ours, symbols, &lexical.questions, is_low);
         _ = writeln!(
             ratios,
             "- without a downloaded model: {} of BM25 with symbol and path (target 1.10), low overlap {}",
-            spelled(all),
-            spelled(low)
+            format_ratio(all),
+            format_ratio(low)
         );
     }
-    // What comes next may take minutes.
+    // Print the first results now: the rest may take minutes.
     eprintln!("{ratios}");
     if settings.model {
         let names: &[&str] = if settings.split == Split::Report { &NINE } else { &EIGHT };
@@ -112,16 +118,17 @@ pub fn everything(settings: Settings) -> anyhow::Result<String> {
             "## With all-MiniLM-L6-v2: {} packages, {} functions ({split})\n\n{}",
             packages.len(),
             packages.iter().map(|it| it.units.len()).sum::<usize>(),
-            table(&dense.ways, &dense.asked)
+            table(&dense.methods, &dense.questions)
         );
         let shown = [SYMBOLS, "MiniLM", CONVEX, "ours", "ours with MiniLM"];
-        _ = writeln!(page, "{}", packages_table(&dense, &shown));
-        if let (Some(ours), Some(convex)) = (dense.way("ours with MiniLM"), dense.way(CONVEX)) {
+        _ = writeln!(page, "{}", table_of_packages(&dense, &shown));
+        if let (Some(ours), Some(convex)) = (dense.method("ours with MiniLM"), dense.method(CONVEX))
+        {
             _ = writeln!(
                 ratios,
                 "- with MiniLM: {} of the convex fusion (target 1.15), low overlap {} (target 1.25)",
-                spelled(ratio(ours, convex, &dense.asked, |_| true)),
-                spelled(ratio(ours, convex, &dense.asked, is_low))
+                format_ratio(ratio(ours, convex, &dense.questions, |_| true)),
+                format_ratio(ratio(ours, convex, &dense.questions, is_low))
             );
         }
     }
@@ -139,29 +146,29 @@ fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<Tra
         eprintln!("skipping ripgrep because `rg` is missing; `cargo xtask setup` installs it");
     }
     for package in packages {
-        let begun = Instant::now();
+        let started = Instant::now();
         let queries = settings.queries.min(QUERIES_MAX);
-        track.begin(package, queries);
-        let asked: Vec<_> = package.queries.iter().take(queries).collect();
-        let texts: Vec<&str> = asked.iter().map(|it| it.text.as_str()).collect();
-        let places = |scores: &[Vec<f32>]| {
-            let each = asked.iter().zip(scores);
-            each.map(|(it, scores)| place(scores, it.unit)).collect::<Vec<_>>()
+        track.add_package(package, queries);
+        let questions: Vec<_> = package.queries.iter().take(queries).collect();
+        let texts: Vec<&str> = questions.iter().map(|it| it.text.as_str()).collect();
+        let ranks = |scores: &[Vec<f32>]| {
+            let rank_pairs = questions.iter().zip(scores);
+            rank_pairs.map(|(it, scores)| rank_of(scores, it.unit)).collect::<Vec<_>>()
         };
         if let Some(rg) = &ripgrep {
-            track.add("ripgrep", places(&ripgrep::scores(package, &texts, rg)?));
+            track.add("ripgrep", ranks(&ripgrep::scores(package, &texts, rg)?));
         }
-        track.add("BM25", places(&Bm25::new(package, Words::Plain).scores(&texts)));
-        track.add(SYMBOLS, places(&Bm25::new(package, Words::Symbols).scores(&texts)));
-        let baselines = begun.elapsed();
-        let ours = Ours::new(package, None)?;
-        for query in &asked {
-            let places = ours.places(&query.text, None, query.unit, &BUILT_IN.map(|it| it.1))?;
-            for ((name, _), place) in BUILT_IN.iter().zip(places) {
-                track.add(name, [place]);
+        track.add("BM25", ranks(&Bm25::new(package, WordSplitting::Plain).scores(&texts)));
+        track.add(SYMBOLS, ranks(&Bm25::new(package, WordSplitting::Symbols).scores(&texts)));
+        let baselines = started.elapsed();
+        let ours = IndexedPackage::new(package, None)?;
+        for query in &questions {
+            let ranks = ours.ranks(&query.text, None, query.unit, &BUILT_IN.map(|it| it.1))?;
+            for ((name, _), rank) in BUILT_IN.iter().zip(ranks) {
+                track.add(name, [rank]);
             }
         }
-        let ours = begun.elapsed() - baselines;
+        let ours = started.elapsed() - baselines;
         eprintln!("{}: baselines {baselines:.1?}, ours {ours:.1?}", package.name);
     }
     Ok(track)
@@ -169,42 +176,42 @@ fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<Tra
 
 fn with_model(packages: &[&Package], settings: Settings) -> anyhow::Result<Track> {
     let mut track = Track::default();
-    let mut short = Vectors::open(dense::TOKENS)?;
-    let mut long = Vectors::open(TOKENS)?;
+    let mut short_model = Vectors::open(dense::TOKENS)?;
+    let mut long_model = Vectors::open(TOKENS)?;
     for package in packages {
-        let begun = Instant::now();
+        let started = Instant::now();
         let queries = settings.queries;
-        track.begin(package, queries);
-        let asked: Vec<_> = package.queries.iter().take(queries).collect();
-        let texts: Vec<&str> = asked.iter().map(|it| it.text.as_str()).collect();
-        let symbols = Bm25::new(package, Words::Symbols).scores(&texts);
-        let alone = dense::scores(package, &texts, &mut short)?;
-        let fused = convex(&symbols, &alone);
-        for (name, scores) in [(SYMBOLS, &symbols), ("MiniLM", &alone), (CONVEX, &fused)] {
-            let each = asked.iter().zip(scores);
-            track.add(name, each.map(|(it, scores)| place(scores, it.unit)));
+        track.add_package(package, queries);
+        let questions: Vec<_> = package.queries.iter().take(queries).collect();
+        let texts: Vec<&str> = questions.iter().map(|it| it.text.as_str()).collect();
+        let symbols = Bm25::new(package, WordSplitting::Symbols).scores(&texts);
+        let model_scores = dense::scores(package, &texts, &mut short_model)?;
+        let fused = convex(&symbols, &model_scores);
+        for (name, scores) in [(SYMBOLS, &symbols), ("MiniLM", &model_scores), (CONVEX, &fused)] {
+            let rank_pairs = questions.iter().zip(scores);
+            track.add(name, rank_pairs.map(|(it, scores)| rank_of(scores, it.unit)));
         }
-        let questions = long.of(&texts)?;
-        let ours = Ours::new(package, Some(&mut long))?;
-        let parts: Vec<Parts> =
-            [BUILT_IN[4]].iter().chain(&WITH_MODEL).map(|(_, parts)| *parts).collect();
-        for (query, vector) in asked.iter().zip(&questions) {
-            let places = ours.places(&query.text, Some(vector), query.unit, &parts)?;
+        let question_vectors = long_model.embed(&texts)?;
+        let ours = IndexedPackage::new(package, Some(&mut long_model))?;
+        let stages: Vec<Stages> =
+            [BUILT_IN[4]].iter().chain(&WITH_MODEL).map(|(_, stages)| *stages).collect();
+        for (query, vector) in questions.iter().zip(&question_vectors) {
+            let ranks = ours.ranks(&query.text, Some(vector), query.unit, &stages)?;
             let names = [BUILT_IN[4].0].into_iter().chain(WITH_MODEL.map(|it| it.0));
-            for (name, place) in names.zip(places) {
-                track.add(name, [place]);
+            for (name, rank) in names.zip(ranks) {
+                track.add(name, [rank]);
             }
         }
-        eprintln!("{} with the model: {:.1?}", package.name, begun.elapsed());
+        eprintln!("{} with the model: {:.1?}", package.name, started.elapsed());
     }
     Ok(track)
 }
 
-fn packages_table(track: &Track, names: &[&str]) -> String {
-    let ways: Vec<&Way> = names.iter().filter_map(|it| track.way(it)).collect();
-    by_package(&ways, &track.asked, &track.packages)
+fn table_of_packages(track: &Track, names: &[&str]) -> String {
+    let methods: Vec<&SearchMethod> = names.iter().filter_map(|it| track.method(it)).collect();
+    package_table(&methods, &track.questions, &track.packages)
 }
 
-fn spelled(ratio: Ratio) -> String {
+fn format_ratio(ratio: Ratio) -> String {
     format!("**{:.3}** ({:.3} to {:.3})", ratio.value, ratio.least, ratio.most)
 }

@@ -1,11 +1,11 @@
-//! The set: functions of well-known packages, and sentences that ask for them.
+//! The evaluation set: functions of well-known packages, and sentences that ask for them.
 //!
-//! A question is the first sentence of a function's doc comment and that function its only right
-//! answer. Every doc comment, docstring and comment is gone from what is searched, else it would be
-//! a test of copying.
+//! A question is the first sentence of a function's doc comment. That function is its only right
+//! answer. All comments and docstrings are removed from the searched code, because the search would
+//! otherwise only find copies.
 
 pub mod functions;
-mod kept;
+mod cache;
 pub mod questions;
 
 use std::collections::HashSet;
@@ -15,19 +15,19 @@ use anyhow::Context;
 
 use crate::sources::{self, Source};
 
-/// What a package is for. Each is in one of them, chosen before anything was measured.
+/// The use of a package. Each package has one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// What is measured and reported. Nobody tunes on it.
+    /// Measured and reported. Nothing is tuned on it.
     Report,
-    /// What rules are chosen by.
+    /// Used to choose rules and weights.
     Tune,
-    /// What words are learned from.
+    /// Used to train word vectors.
     Train,
 }
 
 impl Split {
-    /// As the list of packages and the command line spell it.
+    /// Returns the name in the list of packages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Report => "report",
@@ -37,24 +37,24 @@ impl Split {
     }
 }
 
-/// What a package is written in.
+/// The language of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lang {
     Rust,
     Python,
 }
 
-/// One package.
+/// One package of the set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Package {
     pub name: String,
     pub lang: Lang,
-    /// All its functions, with and without a question, but for tests and what is vendored.
+    /// All its functions, with and without a question, except tests and vendored code.
     pub units: Vec<Unit>,
-    /// The questions, by chance but the same each time: the first few of them are a fair sample.
+    /// The questions, in a random order that is always the same: the first are a fair sample.
     pub queries: Vec<Query>,
-    /// All documented functions, to learn from; of a report package none. As with the questions of
-    /// packages to tune on or train on, neither they nor their sentences stand in a report package.
+    /// All documented functions, to train on. Empty for report packages. Outside those, neither
+    /// these functions and sentences nor the questions occur in a report package.
     pub pairs: Vec<Query>,
 }
 
@@ -62,13 +62,13 @@ pub struct Package {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
     pub name: String,
-    /// What it stands in, from the outermost, blanks between: modules, the type, the trait.
+    /// Its modules, type and trait, from the outermost, separated by spaces.
     pub within: String,
-    /// Its file, beneath the package.
+    /// The path of its file in the package.
     pub path: String,
-    /// How its definition reads up to its body.
+    /// Its definition up to the body.
     pub head: String,
-    /// All of it, the head too, without comments.
+    /// Its whole code with the head, without comments.
     pub body: String,
 }
 
@@ -76,22 +76,22 @@ pub struct Unit {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     pub text: String,
-    /// Which of the units is meant.
+    /// Index of the function that answers it.
     pub unit: usize,
-    /// How many of the words of the function's name the sentence has: 0 to 1.
+    /// Share of the words of the function's name that the sentence contains, 0 to 1.
     pub overlap: f32,
 }
 
-/// A question with less overlap cannot be answered by names.
+/// Questions with less overlap cannot be answered by names.
 pub const OVERLAP_LOW: f32 = 0.34;
 
-/// How many questions of one package are asked at most, where words alone are measured.
+/// Largest number of questions of one package if no vectors of a model are measured.
 pub const QUERIES_MAX: usize = 80;
 
-/// The same of the nine packages that vectors are measured on, and outside the report.
+/// Largest number of questions of one package that vectors are measured on, or outside the report.
 pub const QUERIES_MORE: usize = 150;
 
-/// The packages that vectors are measured on.
+/// The report packages that vectors of a model are measured on.
 pub const NINE: [&str; 9] = [
     "clap_builder",
     "itertools",
@@ -104,43 +104,45 @@ pub const NINE: [&str; 9] = [
     "rich",
 ];
 
-/// Those among the packages to tune on.
+/// The tuning packages that vectors of a model are measured on.
 pub const EIGHT: [&str; 8] =
     ["axum", "ratatui-core", "tonic", "quick-xml", "click", "flask", "jinja2", "requests"];
 
-/// The packages of `split`, fetched and taken apart if they are not yet.
+/// Loads the packages of `split`. Fetches and parses them if they are not in the cache yet.
 pub fn load(split: Split) -> anyhow::Result<Vec<Package>> {
-    let mut packages = whole(split)?;
+    let mut packages = load_whole(split)?;
     if split == Split::Report {
         packages.iter_mut().for_each(|it| it.pairs.clear());
     }
     Ok(packages)
 }
 
-fn whole(split: Split) -> anyhow::Result<Vec<Package>> {
-    let list = sources::list(split)?;
-    let kept = file(split, &list);
-    if let Some(packages) = kept::read(&kept) {
+/// Loads the packages of `split` with all pairs to train on.
+fn load_whole(split: Split) -> anyhow::Result<Vec<Package>> {
+    let list = sources::list_packages(split)?;
+    let path = cache_file(split, &list);
+    if let Some(packages) = cache::read(&path) {
         return Ok(packages);
     }
-    let known = match split {
+    let report = match split {
         Split::Report => None,
-        Split::Tune | Split::Train => Some(Known::of(&whole(Split::Report)?)),
+        Split::Tune | Split::Train => Some(ReportContents::new(&load_whole(Split::Report)?)),
     };
-    let folder = sources::fetched(split, &list)?;
-    let packages = in_two(&list, |source| package(&folder, source, split, known.as_ref()))?;
-    kept::write(&kept, &packages).with_context(|| format!("writing {}", kept.display()))?;
+    let folder = sources::fetch(split, &list)?;
+    let packages =
+        map_in_two_threads(&list, |source| read_package(&folder, source, split, report.as_ref()))?;
+    cache::write(&path, &packages).with_context(|| format!("writing {}", path.display()))?;
     Ok(packages)
 }
 
-/// What the report packages say, which nobody may learn from.
-struct Known {
+/// The sentences and bodies of the report packages, which must not be used for training.
+struct ReportContents {
     sentences: HashSet<String>,
     bodies: HashSet<String>,
 }
 
-impl Known {
-    fn of(report: &[Package]) -> Self {
+impl ReportContents {
+    fn new(report: &[Package]) -> Self {
         let units = report.iter().flat_map(|package| &package.units);
         let queries = report.iter().flat_map(|package| &package.pairs);
         Self {
@@ -155,10 +157,11 @@ impl Known {
     }
 }
 
-/// Changes whenever a unit or question would come out otherwise.
+/// Version of the cache. Increase it when functions or questions are computed differently.
 const FORMAT: u32 = 1;
 
-fn file(split: Split, list: &[Source]) -> PathBuf {
+/// Returns the path of the cache of `split`, which depends on the checksums of its packages.
+fn cache_file(split: Split, list: &[Source]) -> PathBuf {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());
     for source in list {
@@ -168,36 +171,37 @@ fn file(split: Split, list: &[Source]) -> PathBuf {
     sources::folder().join(format!("set-{}-{name}.bin", split.name()))
 }
 
-fn package(
+/// Reads the functions and questions of a package from its sources in `folder`.
+fn read_package(
     folder: &std::path::Path,
     source: &Source,
     split: Split,
-    known: Option<&Known>,
+    report: Option<&ReportContents>,
 ) -> anyhow::Result<Package> {
-    let functions = functions::of_package(&source.folder(folder), source.lang())
+    let functions = functions::parse_package(&source.folder(folder), source.lang())
         .with_context(|| format!("reading {}", source.name))?;
-    let most = match split {
+    let count = match split {
         Split::Report if !NINE.contains(&source.name.as_str()) => QUERIES_MAX,
         Split::Report | Split::Tune | Split::Train => QUERIES_MORE,
     };
-    let (mut queries, mut pairs) = questions::of(&source.name, &functions);
+    let (mut queries, mut pairs) = questions::select(&source.name, &functions);
     let units: Vec<Unit> = functions.into_iter().map(|it| it.unit).collect();
-    if let Some(known) = known {
-        queries.retain(|it| !known.has(&it.text, &units[it.unit]));
-        pairs.retain(|it| !known.has(&it.text, &units[it.unit]));
+    if let Some(report) = report {
+        queries.retain(|it| !report.has(&it.text, &units[it.unit]));
+        pairs.retain(|it| !report.has(&it.text, &units[it.unit]));
     }
-    queries.truncate(most);
+    queries.truncate(count);
     Ok(Package { name: source.name.clone(), lang: source.lang(), units, queries, pairs })
 }
 
-/// `each` of `list`, in order, by two threads.
-fn in_two<T: Sync, R: Send>(
+/// Maps `list` by `each` in two threads, and keeps the order.
+fn map_in_two_threads<T: Sync, R: Send>(
     list: &[T],
     each: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
     let half = |from: usize| {
-        let every = list.iter().enumerate().skip(from).step_by(2);
-        every.map(|(at, it)| Ok((at, each(it)?))).collect::<anyhow::Result<Vec<_>>>()
+        let items = list.iter().enumerate().skip(from).step_by(2);
+        items.map(|(index, it)| Ok((index, each(it)?))).collect::<anyhow::Result<Vec<_>>>()
     };
     let (even, odd) = std::thread::scope(|scope| {
         let odd = scope.spawn(|| half(1));
@@ -205,6 +209,6 @@ fn in_two<T: Sync, R: Send>(
     });
     let mut all = even?;
     all.extend(odd.map_err(|_| anyhow::anyhow!("a thread that reads packages panicked"))??);
-    all.sort_by_key(|(at, _)| *at);
+    all.sort_by_key(|(index, _)| *index);
     Ok(all.into_iter().map(|(_, it)| it).collect())
 }

@@ -1,5 +1,6 @@
-//! The sources of the packages that the set is made of, fetched by name and version from their
-//! registries by the registries' own clients, and checked against the sums in the list.
+//! Fetches the sources of the packages of the set, by name and version.
+//!
+//! The registries' own clients fetch them. They are checked against the checksums in the list.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,18 +11,18 @@ use serde::Deserialize;
 
 use crate::set::{Lang, Split};
 
-/// A package as the list names it.
+/// An entry of the list of packages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     pub name: String,
     pub version: String,
     pub kind: Kind,
-    /// Of the package as the registry gives it.
+    /// Checksum of the package in its registry.
     pub sha256: String,
 }
 
-/// Where a package comes from.
+/// The kind of a package, which determines its registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -30,7 +31,7 @@ pub enum Kind {
 }
 
 impl Source {
-    /// What it is written in.
+    /// Returns the language of the package.
     pub fn lang(&self) -> Lang {
         match self.kind {
             Kind::Crate => Lang::Rust,
@@ -38,25 +39,25 @@ impl Source {
         }
     }
 
-    /// Where it lies, of those `fetched` to `folder`.
+    /// Returns the folder of the package below `folder`, into which it was fetched.
     pub fn folder(&self, folder: &Path) -> PathBuf {
         folder.join(format!("{}-{}", self.name, self.version))
     }
 }
 
-/// Where everything lies that is made of packages.
+/// Returns the folder of fetched packages and of everything computed from them.
 pub fn folder() -> PathBuf {
     checkout().join("target/eval")
 }
 
-/// The checkout.
+/// Returns the folder of the checkout.
 pub fn checkout() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// The packages of `split`.
-pub fn list(split: Split) -> anyhow::Result<Vec<Source>> {
+/// Reads the list of the packages of `split`.
+pub fn list_packages(split: Split) -> anyhow::Result<Vec<Source>> {
     let path = checkout().join("tests/search-eval/packages.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut lists: BTreeMap<String, Vec<Source>> =
@@ -64,28 +65,27 @@ pub fn list(split: Split) -> anyhow::Result<Vec<Source>> {
     lists.remove(split.name()).with_context(|| format!("packages.toml has no `{}`", split.name()))
 }
 
-/// Fetches what is not there yet of `list`, the packages of `split`, and gives the folder with one
-/// folder for each.
-pub fn fetched(split: Split, list: &[Source]) -> anyhow::Result<PathBuf> {
+/// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
+pub fn fetch(split: Split, list: &[Source]) -> anyhow::Result<PathBuf> {
     let sources = folder().join("sources").join(split.name());
     std::fs::create_dir_all(&sources)?;
     let missing = |kind: Kind| {
         let of_kind = list.iter().filter(|it| it.kind == kind);
         of_kind.filter(|it| !it.folder(&sources).is_dir()).collect::<Vec<_>>()
     };
-    crates(&missing(Kind::Crate), &sources)?;
-    wheels(&missing(Kind::Wheel), &sources)?;
+    fetch_crates(&missing(Kind::Crate), &sources)?;
+    fetch_wheels(&missing(Kind::Wheel), &sources)?;
     Ok(sources)
 }
 
-/// By `cargo vendor` of a package that depends on them. Where not all of them go together it is
-/// done by halves.
-fn crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
+/// Fetches crates by `cargo vendor` of a package that depends on them. If they are incompatible
+/// with each other, fetches each half separately.
+fn fetch_crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
     eprintln!("fetching {} crates", missing.len());
-    let work = emptied(&sources.join(".crates"))?;
+    let work = create_empty(&sources.join(".crates"))?;
     std::fs::create_dir(work.join("src"))?;
     std::fs::write(work.join("src/lib.rs"), "")?;
     let mut manifest = "[workspace]\n[package]\nname = \"sources\"\nedition = \"2024\"\n\
@@ -103,8 +103,8 @@ fn crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
         [] | [_] => vendored?,
         _ if vendored.is_err() => {
             let (one, other) = missing.split_at(missing.len() / 2);
-            crates(one, sources)?;
-            return crates(other, sources);
+            fetch_crates(one, sources)?;
+            return fetch_crates(other, sources);
         }
         _ => {}
     }
@@ -119,16 +119,16 @@ fn crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
     Ok(std::fs::remove_dir_all(&work)?)
 }
 
-/// By `pip download`, for one platform wherever this runs.
-fn wheels(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
+/// Fetches wheels by `pip download`, always for the same platform.
+fn fetch_wheels(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
     eprintln!("fetching {} wheels", missing.len());
-    let work = emptied(&sources.join(".wheels"))?;
+    let work = create_empty(&sources.join(".wheels"))?;
     let line = |it: &&Source| format!("{}=={} --hash=sha256:{}\n", it.name, it.version, it.sha256);
-    let wanted: String = missing.iter().map(line).collect();
-    std::fs::write(work.join("wanted.txt"), wanted)?;
+    let requirements: String = missing.iter().map(line).collect();
+    std::fs::write(work.join("requirements.txt"), requirements)?;
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
     pip.args(["--require-hashes", "--python-version", "3.12", "--implementation", "cp"]);
@@ -136,24 +136,25 @@ fn wheels(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
         pip.args(["--platform", platform]);
     }
     pip.args(["--platform", "any", "--abi", "cp312", "--abi", "abi3", "--abi", "none"]);
-    run(pip.args(["-r", "wanted.txt"]).current_dir(&work))?;
-    let spelled = |name: &str| name.to_lowercase().replace(['-', '.'], "_");
+    run(pip.args(["-r", "requirements.txt"]).current_dir(&work))?;
+    let normalize = |name: &str| name.to_lowercase().replace(['-', '.'], "_");
     for entry in std::fs::read_dir(&work)? {
         let file = entry?.file_name().into_string().unwrap_or_default();
         let Some(wheel) = file.strip_suffix(".whl") else { continue };
-        let name = spelled(wheel.split('-').next().unwrap_or_default());
-        let source = missing.iter().find(|it| spelled(&it.name) == name);
+        let name = normalize(wheel.split('-').next().unwrap_or_default());
+        let source = missing.iter().find(|it| normalize(&it.name) == name);
         let Some(source) = source else { bail!("`{file}` was not requested") };
-        let half = work.join("half");
+        let unpacked = work.join("unpacked");
         run(Command::new("python3")
-            .args(["-m", "zipfile", "-e", &file, "half"])
+            .args(["-m", "zipfile", "-e", &file, "unpacked"])
             .current_dir(&work))?;
-        std::fs::rename(half, source.folder(sources))?;
+        std::fs::rename(unpacked, source.folder(sources))?;
     }
     Ok(std::fs::remove_dir_all(&work)?)
 }
 
-fn emptied(folder: &Path) -> anyhow::Result<PathBuf> {
+/// Deletes a folder, creates it again and returns its path.
+fn create_empty(folder: &Path) -> anyhow::Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }

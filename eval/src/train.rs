@@ -1,4 +1,4 @@
-//! What search learns beforehand: vectors of words, and how to weigh what a closer look sees.
+//! Trains the built-in models of search: word vectors, and the network of the reranker.
 
 mod candidates;
 mod network;
@@ -14,88 +14,90 @@ use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticModel;
 
 use crate::set::{Package, Split, Unit, load};
-use table::{D, PARTS, Pair, Table, Words, weighed};
+use table::{D, PARTS, Pair, Table, Words, weigh};
 
-/// Where the vectors of words are kept.
+/// Path of the word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
 
-/// How many words are learned at most.
+/// Largest number of words in the table.
 const WORDS_MAX: usize = 28_000;
-/// A word that stands in fewer functions is not learned.
+/// Words in fewer functions are left out of the table.
 const UNITS_MIN: u32 = 4;
 
+/// The words of the table.
 struct Vocabulary {
-    at: HashMap<String, u32>,
+    numbers: HashMap<String, u32>,
     words: Vec<String>,
     rarity: Vec<f32>,
 }
 
-/// Learns the vectors of words from the `train` packages, and says how well they do alone.
-pub fn words_table(epochs: usize, names: f32) -> anyhow::Result<()> {
-    let began = Instant::now();
+/// Trains the word vectors on the `train` packages, and prints how well they rank alone.
+pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
+    let started = Instant::now();
     let mut packages = load(Split::Train)?;
     let tune = load(Split::Tune)?;
-    let vocabulary = vocabulary(&packages);
+    let vocabulary = build_vocabulary(&packages);
     eprintln!(
         "{} packages, {} words, {:?}",
         packages.len(),
         vocabulary.words.len(),
-        began.elapsed()
+        started.elapsed()
     );
-    let pairs = pairs(&mut packages, &vocabulary, names);
-    eprintln!("{} pairs, {:?}", pairs.len(), began.elapsed());
+    let pairs = build_pairs(&mut packages, &vocabulary, names);
+    eprintln!("{} pairs, {:?}", pairs.len(), started.elapsed());
     let mut table = Table::start(&vocabulary.rarity, 7);
-    let held: Vec<Held> = tune.iter().map(|it| hold(it, &vocabulary)).collect();
-    eprintln!("before: {}", report(&held, &table));
+    let held_out_packages: Vec<HeldOutPackage> =
+        tune.iter().map(|it| prepare_held_out(it, &vocabulary)).collect();
+    eprintln!("before: {}", describe_quality(&held_out_packages, &table));
     let settings = table::Settings {
         epochs,
         batch: 512,
-        together: 64,
+        group_size: 64,
         rate: 0.004,
         scale: 20.0,
         dropout: 0.1,
         decay: 0.0,
         seed: 11,
     };
-    table::learn(&mut table, &pairs, &settings, |epoch, loss, table| {
+    table::train(&mut table, &pairs, &settings, |epoch, loss, table| {
         eprintln!(
             "epoch {epoch}: loss {loss:.3}, {}, gains {:?}, {:?}",
-            report(&held, table),
+            describe_quality(&held_out_packages, table),
             table.gains,
-            began.elapsed()
+            started.elapsed()
         );
     });
     let rows: Vec<_> = vocabulary
         .words
         .iter()
         .enumerate()
-        .map(|(at, word)| {
-            let rows = at * D..(at + 1) * D;
-            (word.clone(), table.asked[rows.clone()].to_vec(), table.found[rows].to_vec())
+        .map(|(index, word)| {
+            let rows = index * D..(index + 1) * D;
+            (word.clone(), table.query_rows[rows.clone()].to_vec(), table.code_rows[rows].to_vec())
         })
         .collect();
     let [name, within, path, head, body] = table.gains;
     let bytes = StaticModel::encode([name, within, path, head, 1.0, body], &rows);
     let model = StaticModel::parse(Cow::Owned(bytes.clone())).context("the table is invalid")?;
-    let alone = candidates::alone(&tune, &model)?;
-    eprintln!("{} bytes; as they are kept: {alone}", bytes.len());
+    let quality = candidates::evaluate_alone(&tune, &model)?;
+    eprintln!("{} bytes; encoded: {quality}", bytes.len());
     std::fs::write(TABLE, bytes)?;
     Ok(())
 }
 
-/// Says how well the vectors of words in the file `table` do alone.
-pub fn table_alone(table: &str) -> anyhow::Result<()> {
+/// Prints how well the word vectors in the file `table` rank alone.
+pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
     let table =
         StaticModel::parse(Cow::Owned(std::fs::read(table)?)).context("this is not a table")?;
-    println!("{}", candidates::alone(&load(Split::Tune)?, &table)?);
+    println!("{}", candidates::evaluate_alone(&load(Split::Tune)?, &table)?);
     Ok(())
 }
 
-pub use candidates::{learn_networks, tune_bm25f};
+pub use candidates::{print_bm25f_quality, train_networks};
 
-/// All words that stand in enough functions, the most frequent first.
-fn vocabulary(packages: &[Package]) -> Vocabulary {
-    let mut holding: HashMap<String, u32> = HashMap::new();
+/// Returns the words that occur in enough functions, the most frequent first.
+fn build_vocabulary(packages: &[Package]) -> Vocabulary {
+    let mut containing: HashMap<String, u32> = HashMap::new();
     let mut units = 0.0_f32;
     for unit in packages.iter().flat_map(|it| &it.units) {
         units += 1.0;
@@ -103,28 +105,29 @@ fn vocabulary(packages: &[Package]) -> Vocabulary {
         for text in texts(unit) {
             words(text, |word| {
                 if seen.insert(word.to_owned()) {
-                    *holding.entry(word.to_owned()).or_default() += 1;
+                    *containing.entry(word.to_owned()).or_default() += 1;
                 }
             });
         }
     }
     for query in packages.iter().flat_map(|it| &it.pairs) {
         for concept in concepts(&query.text) {
-            *holding.entry(concept.word).or_default() += 1;
+            *containing.entry(concept.word).or_default() += 1;
         }
     }
-    let says = |word: &str| word.len() <= 24 && !word.bytes().all(|it| it.is_ascii_digit());
+    let is_eligible = |word: &str| word.len() <= 24 && !word.bytes().all(|it| it.is_ascii_digit());
     let mut all: Vec<(String, u32)> =
-        holding.into_iter().filter(|it| it.1 >= UNITS_MIN && says(&it.0)).collect();
+        containing.into_iter().filter(|it| it.1 >= UNITS_MIN && is_eligible(&it.0)).collect();
     all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     all.truncate(WORDS_MAX);
     #[allow(clippy::cast_precision_loss)]
     let rarity = all.iter().map(|it| (1.0 + units / it.1 as f32).ln() / 6.0).collect();
     let words: Vec<String> = all.into_iter().map(|it| it.0).collect();
-    let at = words.iter().zip(0..).map(|(word, at)| (word.clone(), at)).collect();
-    Vocabulary { at, words, rarity }
+    let numbers = words.iter().zip(0..).map(|(word, number)| (word.clone(), number)).collect();
+    Vocabulary { numbers, words, rarity }
 }
 
+/// Returns the parts of a function that are trained on.
 fn texts(unit: &Unit) -> [&str; PARTS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, &unit.body]
 }
@@ -133,23 +136,23 @@ impl Vocabulary {
     fn query(&self, text: &str) -> Vec<(u32, f32)> {
         let mut counts = HashMap::new();
         for concept in concepts(text) {
-            if let Some(at) = self.at.get(&concept.word) {
-                *counts.entry(*at).or_insert(0) += 1;
+            if let Some(number) = self.numbers.get(&concept.word) {
+                *counts.entry(*number).or_insert(0) += 1;
             }
         }
-        weighed(counts)
+        weigh(counts)
     }
 
     fn text(&self, text: &str) -> Vec<(u32, f32)> {
         let mut counts: HashMap<u32, u32> = HashMap::new();
         words(text, |word| {
-            if let Some(at) = self.at.get(word)
-                && (counts.len() < 512 || counts.contains_key(at))
+            if let Some(number) = self.numbers.get(word)
+                && (counts.len() < 512 || counts.contains_key(number))
             {
-                *counts.entry(*at).or_insert(0) += 1;
+                *counts.entry(*number).or_insert(0) += 1;
             }
         });
-        weighed(counts)
+        weigh(counts)
     }
 
     fn parts(&self, unit: &Unit) -> [Vec<(u32, f32)>; PARTS] {
@@ -157,13 +160,13 @@ impl Vocabulary {
     }
 }
 
-/// What is learned from: each sentence with its function; and for `names` as many functions again
-/// their names alone with the rest of them.
-fn pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32) -> Vec<Pair> {
+/// Returns the pairs to train on: each sentence with its function, and names of functions with the
+/// rest of them. There are `names` times as many of the latter.
+fn build_pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32) -> Vec<Pair> {
     let mut random = random::Random(3);
     let mut pairs = Vec::new();
-    for (at, package) in packages.drain(..).enumerate() {
-        let number = u32::try_from(at).unwrap_or(u32::MAX);
+    for (index, package) in packages.drain(..).enumerate() {
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
         for query in &package.pairs {
             let parts = vocabulary.parts(&package.units[query.unit]);
             let query = vocabulary.query(&query.text);
@@ -180,22 +183,23 @@ fn pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32) -> Ve
             }
             let mut parts = vocabulary.parts(unit);
             parts[0].clear();
-            // The head says the name again.
-            parts[3].retain(|it| query.iter().all(|asked| asked.0 != it.0));
+            // The head contains the name, too.
+            parts[3].retain(|it| query.iter().all(|name_word| name_word.0 != it.0));
             pairs.push(Pair { package: number + 1_000_000, query, parts });
         }
     }
     pairs
 }
 
-/// A package that nothing is learned from.
-struct Held {
+/// A package that is not trained on, to measure quality.
+struct HeldOutPackage {
     units: Vec<[Words; PARTS]>,
     queries: Vec<(Words, usize, f32)>,
 }
 
-fn hold(package: &Package, vocabulary: &Vocabulary) -> Held {
-    Held {
+/// Returns the functions and questions of a package as words by number.
+fn prepare_held_out(package: &Package, vocabulary: &Vocabulary) -> HeldOutPackage {
+    HeldOutPackage {
         units: package.units.iter().map(|it| vocabulary.parts(it)).collect(),
         queries: package
             .queries
@@ -206,23 +210,23 @@ fn hold(package: &Package, vocabulary: &Vocabulary) -> Held {
     }
 }
 
-/// MRR@10 over all questions, and over those that share little with the name.
-fn report(held: &[Held], table: &Table) -> String {
+/// Describes MRR@10 over all questions, and over those with low overlap.
+fn describe_quality(packages: &[HeldOutPackage], table: &Table) -> String {
     let mut tally = candidates::Tally::default();
-    for package in held {
+    for package in packages {
         let units: Vec<Vec<f32>> = package
             .units
             .iter()
             .map(|parts| {
                 let mut unit = table.unit(parts);
-                table::normalise(&mut unit);
+                table::normalize(&mut unit);
                 unit
             })
             .collect();
         for (query, right, overlap) in &package.queries {
             let query = table.query(query);
             let scores: Vec<f32> = units.iter().map(|unit| table::dot(unit, &query)).collect();
-            tally.add(candidates::place(&scores, *right), *overlap);
+            tally.add(candidates::count_above(&scores, *right), *overlap);
         }
     }
     tally.to_string()

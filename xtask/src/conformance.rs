@@ -1,7 +1,7 @@
-//! Holds toolgate against MCP's own conformance suite, through the example that offers everything.
+//! Runs MCP's own conformance suite against toolgate, through the example that offers everything.
 //!
-//! Every scenario that a revision has is run, those of extensions and those added since its
-//! release too, and each of its checks must succeed: nothing is expected to fail.
+//! Runs every scenario of a revision, including those of extensions and those added after its
+//! release. Each check must succeed: nothing is expected to fail.
 
 mod suite;
 mod client;
@@ -22,7 +22,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::setup;
 use crate::shell::{build, checkout};
-use client::hold as hold_client;
+use client::run_client_suite;
 use matrix::Pair;
 use server::Server;
 use suite::{Check, Outcome, Scenario, Suite};
@@ -30,31 +30,31 @@ use through::{Client, Edge};
 
 pub(crate) use driver::drive;
 
-/// The revisions that the suite has servers held against.
+/// The revisions that the suite tests servers in.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 /// The revision that extensions belong to.
 const EXTENSIONS: &str = "2026-07-28";
 
-/// What `cargo xtask conformance` is asked for.
+/// The options of `cargo xtask conformance`.
 #[derive(Default)]
 struct ConformanceOptions {
-    /// Only this scenario.
+    /// The only scenario to run. By default, all run.
     scenario: Option<String>,
-    /// Only this revision.
+    /// The only revision to run. By default, all run.
     revision: Option<String>,
-    /// Whether what the suite wrote down is kept.
+    /// Keeps the files that the suite wrote.
     keep: bool,
-    /// Whether the example is held through toolgate.
+    /// Tests the example through toolgate, as a gateway.
     through: bool,
-    /// Whether toolgate is held as the client that it is to upstreams.
+    /// Tests toolgate as a client of upstreams.
     client: bool,
-    /// Only where the name of the client has this in it, e.g. `2024-11-05 over HTTP+SSE`.
+    /// Runs only the clients whose names contain this text, e.g. `2024-11-05 over HTTP+SSE`.
     from: Option<String>,
-    /// Only where the name of the edge has this in it, e.g. `2025-03-26 over stdio`.
+    /// Runs only the edges whose names contain this text, e.g. `2025-03-26 over stdio`.
     edge: Option<String>,
 }
 
-/// What came of a revision.
+/// Counts of the outcomes of checks.
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -63,7 +63,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts what came of `scenario`, and prints what did not pass.
+    /// Counts the outcomes of `scenario`, and prints the checks that did not pass.
     fn count(&mut self, revision: &str, scenario: &Scenario, checks: &[Check]) {
         for check in checks {
             match check.outcome {
@@ -76,29 +76,29 @@ impl Tally {
                     self.skipped += 1;
                     eprintln!("{revision} {}: skipped: {check}", scenario.name);
                 }
-                Outcome::Told => {}
+                Outcome::Info => {}
             }
         }
     }
 }
 
-/// Does what `words` say: `--scenario NAME`, `--revision REVISION`, `--keep`.
-pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted = ConformanceOptions::default();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
-        match word.as_str() {
-            "--scenario" => wanted.scenario = Some(value()?.clone()),
+/// Runs `cargo xtask conformance` with `args`.
+pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
+    let mut options = ConformanceOptions::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("`{arg}` needs a value"));
+        match arg.as_str() {
+            "--scenario" => options.scenario = Some(value()?.clone()),
             "--revision" => {
                 let revision = value()?;
-                wanted.revision = Some(revision.clone());
+                options.revision = Some(revision.clone());
             }
-            "--keep" => wanted.keep = true,
-            "--through" => wanted.through = true,
-            "--client" => wanted.client = true,
-            "--from" => wanted.from = Some(value()?.clone()),
-            "--edge" => wanted.edge = Some(value()?.clone()),
+            "--keep" => options.keep = true,
+            "--through" => options.through = true,
+            "--client" => options.client = true,
+            "--from" => options.from = Some(value()?.clone()),
+            "--edge" => options.edge = Some(value()?.clone()),
             other => bail!(
                 "unknown option `{other}`; the options are --scenario NAME, --revision REVISION, --keep, --through, \
                  --from CLIENT, --edge EDGE, --client"
@@ -107,36 +107,36 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     }
     setup::node()?;
     build()?;
-    if wanted.client {
-        return hold_client(&wanted);
+    if options.client {
+        return run_client_suite(&options);
     }
-    if wanted.through {
-        // What has the example speak over WebSockets is among them.
+    if options.through {
+        // The bridge that serves the example over WebSockets is one of them.
         setup::upstreams()?;
-        return hold_through(&wanted);
+        return test_gateway(&options);
     }
-    if let Some(revision) = &wanted.revision {
+    if let Some(revision) = &options.revision {
         let known = REVISIONS.contains(&revision.as_str());
         ensure!(known, "the suite supports {}, not {revision}", REVISIONS.join(" and "));
     }
-    hold(&wanted)
+    test_server(&options)
 }
 
-/// Runs every scenario that is wanted against the example as it is built, and fails if any check
-/// of any does.
-fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
+/// Runs the selected scenarios against the example server, and fails if a check fails.
+fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let folder = Folder::make()?;
+    let folder = Folder::create()?;
     let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
     eprintln!("\n==> conformance against {}", server.url);
     let mut tallies = Vec::new();
-    for (revision, scenarios) in chosen(&all, wanted)? {
+    for (revision, scenarios) in select_scenarios(&all, options)? {
         let results = folder.0.join("results").join(revision);
-        tallies.push((revision, against(&suite, revision, &scenarios, &server.url, &results)?));
+        tallies
+            .push((revision, run_scenarios(&suite, revision, &scenarios, &server.url, &results)?));
     }
     server.stop()?;
-    folder.leave(wanted.keep)?;
+    folder.close(options.keep)?;
     let mut failed = 0;
     for (revision, tally) in tallies {
         println!("{revision}: {} passed, {} failed", tally.passed, tally.failed);
@@ -146,32 +146,35 @@ fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same against the example behind toolgate, for every pair of edges, as many edges at a time
-/// as there are processors; a whole run is kept as a page of the reference.
-fn hold_through(wanted: &ConformanceOptions) -> anyhow::Result<()> {
+/// Runs the selected scenarios against the example behind toolgate, for each client and edge. As
+/// many edges run at a time as there are processors. A whole run writes a page of the reference.
+fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let is_wanted = |edge: &Edge| {
+    let is_selected = |edge: &Edge| {
         let name = edge.to_string();
-        wanted.edge.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))
+        options.edge.as_ref().is_none_or(|part| name.contains(part.as_str()))
     };
-    let edges = Mutex::new(Edge::all().filter(is_wanted));
-    let next = || edges.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let some = || {
+    let edges = Mutex::new(Edge::all().filter(is_selected));
+    let next_edge = || edges.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let run_edges = || {
         let mut pairs = Vec::new();
-        while let Some(edge) = next() {
-            pairs.extend(before(edge, &suite, &all, wanted)?);
+        while let Some(edge) = next_edge() {
+            pairs.extend(test_edge(edge, &suite, &all, options)?);
         }
         anyhow::Ok(pairs)
     };
     let pairs: anyhow::Result<Vec<_>> = thread::scope(|scope| {
         let at_once = thread::available_parallelism().map_or(1, usize::from);
-        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(some)).collect();
-        threads.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(run_edges)).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
     });
     let pairs: Vec<_> = pairs?.into_iter().flatten().collect();
-    let some = [&wanted.from, &wanted.edge, &wanted.revision, &wanted.scenario];
-    let is_whole = some.iter().all(|it| it.is_none());
+    let filters = [&options.from, &options.edge, &options.revision, &options.scenario];
+    let is_whole = filters.iter().all(|filter| filter.is_none());
     if is_whole {
         matrix::write(&pairs)?;
     }
@@ -180,55 +183,55 @@ fn hold_through(wanted: &ConformanceOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What comes of the clients that are wanted before `edge`.
-fn before(
+/// Starts toolgate with `edge` as its upstream and runs the selected clients against it.
+fn test_edge(
     edge: Edge,
     suite: &Suite,
     all: &[Scenario],
-    wanted: &ConformanceOptions,
+    options: &ConformanceOptions,
 ) -> anyhow::Result<Vec<Pair>> {
-    let folder = Folder::make()?;
-    let tested = edge.start(&folder.0)?;
-    eprintln!("\n==> conformance against {}, with {edge} upstream", tested.server.url);
+    let folder = Folder::create()?;
+    let gateway = edge.start_gateway(&folder.0)?;
+    eprintln!("\n==> conformance against {}, with {edge} upstream", gateway.server.url);
     let mut pairs = Vec::new();
     for client in Client::all() {
         let name = client.to_string();
-        let other = wanted.from.as_ref().is_some_and(|from| !name.contains(from.as_str()));
-        if other || wanted.revision.as_ref().is_some_and(|wanted| wanted != client.revision) {
+        let is_left_out = options.from.as_ref().is_some_and(|from| !name.contains(from.as_str()));
+        if is_left_out || options.revision.as_ref().is_some_and(|only| only != client.revision) {
             continue;
         }
-        let is_wanted = |one: &&Scenario| {
-            let named = wanted.scenario.as_ref().is_none_or(|name| *name == one.name);
-            named && client.asks(one)
+        let is_selected = |scenario: &&Scenario| {
+            let has_name = options.scenario.as_ref().is_none_or(|name| *name == scenario.name);
+            has_name && client.supports(scenario)
         };
-        let (scenarios, beyond): (Vec<_>, Vec<_>) =
-            all.iter().filter(is_wanted).partition(|one| edge.has_words_for(&one.name));
+        let (scenarios, left_out): (Vec<_>, Vec<_>) =
+            all.iter().filter(is_selected).partition(|scenario| edge.supports(&scenario.name));
         if scenarios.is_empty() {
             continue;
         }
-        let (url, between) = client.reaches(&tested)?;
+        let (url, client_gateway) = client.connect(&gateway)?;
         let results = folder.0.join("results").join(name);
-        let tally = against(suite, client.suited(), &scenarios, &url, &results)?;
-        between.map_or(Ok(()), Server::stop)?;
+        let tally = run_scenarios(suite, client.suite_revision(), &scenarios, &url, &results)?;
+        client_gateway.map_or(Ok(()), Server::stop)?;
         let Tally { passed, failed, .. } = tally;
         println!("{client}, {edge} upstream: {passed} passed, {failed} failed");
-        pairs.push(Pair { client, edge, tally, beyond: beyond.len() });
+        pairs.push(Pair { client, edge, tally, left_out: left_out.len() });
     }
-    tested.stop()?;
-    folder.leave(wanted.keep)?;
+    gateway.stop()?;
+    folder.close(options.keep)?;
     Ok(pairs)
 }
 
-/// What comes of `scenarios` against the server at `url`; what the suite writes down is below
-/// `results`.
-fn against(
+/// Runs `scenarios` against the server at `url` and counts the outcomes of their checks. The suite
+/// writes its files below `results`.
+fn run_scenarios(
     suite: &Suite,
     revision: &str,
     scenarios: &[&Scenario],
     url: &str,
     results: &Path,
 ) -> anyhow::Result<Tally> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut tally = Tally::default();
     for scenario in scenarios {
         let results = results.join(&scenario.name);
@@ -237,53 +240,53 @@ fn against(
     eprintln!(
         "{revision}: {} scenarios in {:.0} s; the suite skipped {} checks",
         scenarios.len(),
-        begun.elapsed().as_secs_f64(),
+        started.elapsed().as_secs_f64(),
         tally.skipped
     );
     Ok(tally)
 }
 
-/// The scenarios to run, by revision.
-fn chosen<'s>(
+/// Returns the scenarios to run, by revision.
+fn select_scenarios<'s>(
     all: &'s [Scenario],
-    wanted: &ConformanceOptions,
+    options: &ConformanceOptions,
 ) -> anyhow::Result<Vec<(&'static str, Vec<&'s Scenario>)>> {
     let mut runs = Vec::new();
     for revision in REVISIONS {
-        if wanted.revision.as_ref().is_some_and(|wanted| wanted != revision) {
+        if options.revision.as_ref().is_some_and(|only| only != revision) {
             continue;
         }
-        let is_wanted = |one: &&Scenario| {
-            let named = wanted.scenario.as_ref().is_none_or(|name| *name == one.name);
-            named && one.is_of(revision, EXTENSIONS)
+        let is_selected = |scenario: &&Scenario| {
+            let has_name = options.scenario.as_ref().is_none_or(|name| *name == scenario.name);
+            has_name && scenario.runs_in(revision, EXTENSIONS)
         };
-        let scenarios: Vec<_> = all.iter().filter(is_wanted).collect();
+        let scenarios: Vec<_> = all.iter().filter(is_selected).collect();
         if !scenarios.is_empty() {
             runs.push((revision, scenarios));
         }
     }
     ensure!(!runs.is_empty(), "the suite has no such scenario; it has {}", {
-        let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
+        let names: Vec<_> = all.iter().map(|scenario| scenario.name.as_str()).collect();
         names.join(", ")
     });
     Ok(runs)
 }
 
-/// A folder for the server's state and the suite's results, removed when all is well or not.
+/// A temporary folder for the server's state and the suite's results. It is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn make() -> anyhow::Result<Self> {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let nth = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("toolgate-conformance-{:x}-{nth}", std::process::id());
+    fn create() -> anyhow::Result<Self> {
+        static CREATED: AtomicUsize = AtomicUsize::new(0);
+        let number = CREATED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("toolgate-conformance-{:x}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
         Ok(Self(path))
     }
 
-    /// Removes it, or says where it is.
-    fn leave(mut self, keep: bool) -> anyhow::Result<()> {
+    /// Removes the folder, or prints its path if `keep` is true.
+    fn close(mut self, keep: bool) -> anyhow::Result<()> {
         if keep {
             eprintln!("the suite's results are in {}", self.0.join("results").display());
             self.0 = PathBuf::new();
@@ -297,7 +300,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // An error is on its way that says more than this one would.
+            // The run already failed with an error that matters more than this one.
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }

@@ -1,4 +1,4 @@
-//! Ties every requirement of the five contracts to the tests that show it, and runs those.
+//! Runs the tests of the five contracts, and matches every requirement with the tests that show it.
 //!
 //! A test shows the rows that its name begins with: `s0_23_67_a_line_over_a_mebibyte_is_refused`
 //! shows S0-23 and S0-67.
@@ -17,36 +17,37 @@ use crate::shell::{NEXTEST, build, checkout, run};
 use report::{Report, TestName};
 use rows::{Row, Seed};
 
-/// The tests that show rows, as nextest selects them.
-const SHOWING: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
-/// Where the page about it is.
+/// The nextest filter of the tests that show rows.
+const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
+/// Path of the generated page in the checkout.
 const PAGE: &str = "docs/reference/contracts.md";
 
 /// A row and the tests that show it.
-pub(crate) struct Shown {
+pub(crate) struct TestedRow {
     row: Row,
     tests: Vec<TestName>,
 }
 
-/// How it stands with a row.
-enum Standing {
+/// The outcome of a row.
+enum RowOutcome {
     Holds,
     Untested,
     Broken(Vec<TestName>),
 }
 
-/// Does what `words` say: `--seed S0`, `--list` to run nothing, `--last` to judge by what ran last.
-pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+/// Runs `cargo xtask contracts`. `--seed S0` selects one contract, `--list` runs nothing, and
+/// `--last` uses the results of the last test run.
+pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     let mut only = None;
     let mut list = false;
     let mut last = false;
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
             "--list" => list = true,
             "--last" => last = true,
             "--seed" => {
-                let name = words.next().context("`--seed` needs a name")?;
+                let name = args.next().context("`--seed` needs a name")?;
                 let seed =
                     Seed::ALL.into_iter().find(|seed| seed.name().eq_ignore_ascii_case(name));
                 only = Some(seed.with_context(|| {
@@ -59,53 +60,58 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         }
     }
     if list {
-        return listed(only);
+        return list_rows(only);
     }
     if last {
-        return judge(&Report::newest()?, only, Page::Write);
+        return check_rows(&Report::newest()?, only, Page::Write);
     }
     setup::everything()?;
     build()?;
     let filter = match only {
-        None => SHOWING.to_owned(),
+        None => CONTRACT_TESTS.to_owned(),
         Some(seed) => {
             // A name may begin with rows of another contract, too.
             format!("test(/(^|::|_[0-9]{{2}}_){}_[0-9]{{2}}_/)", seed.name().to_ascii_lowercase())
         }
     };
-    // That some fail is told below, by row.
-    let ran = run(&setup::nextest()?, &[&NEXTEST[..], &["-E", &filter]].concat());
-    if let Err(err) = &ran {
+    // `check_rows` prints the failures by row.
+    let outcome = run(&setup::nextest()?, &[&NEXTEST[..], &["-E", &filter]].concat());
+    if let Err(err) = &outcome {
         eprintln!("{err:#}");
     }
-    judge(&Report::newest()?, only, Page::Write)
+    check_rows(&Report::newest()?, only, Page::Write)
 }
 
-/// Whether the page is written or must be as it would be.
+/// Writes the page, or fails if it is stale.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Page {
     Write,
     Check,
 }
 
-/// Judges by the tests that were run last, all of them.
+/// Checks all rows by the last run of the tests, and that the page is current.
 pub(crate) fn judge_the_last_run() -> anyhow::Result<()> {
-    judge(&Report::newest()?, None, Page::Check)
+    check_rows(&Report::newest()?, None, Page::Check)
 }
 
-fn judge(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result<()> {
-    let shown = tied(report.names())?;
+/// Prints the rows that are broken or have no test, and fails if there are any. If `only` is `None`
+/// and all rows hold, also writes or checks the page.
+fn check_rows(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result<()> {
+    let tested_rows = match_tests(report.names())?;
     let mut summary = Vec::new();
     let mut wrong = 0;
     for seed in Seed::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
-        let rows: Vec<&Shown> = shown.iter().filter(|one| one.row.seed == seed).collect();
+        let rows: Vec<&TestedRow> =
+            tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let mut holds = 0;
-        for one in &rows {
-            match standing(one, &rows, report) {
-                Standing::Holds => holds += 1,
-                Standing::Untested => println!("{}: no test: {}", one.row.id, one.row.asks),
-                Standing::Broken(tests) => {
-                    println!("{}: broken: {}", one.row.id, one.row.asks);
+        for tested in &rows {
+            match outcome_of(tested, &rows, report) {
+                RowOutcome::Holds => holds += 1,
+                RowOutcome::Untested => {
+                    println!("{}: no test: {}", tested.row.id, tested.row.requirement);
+                }
+                RowOutcome::Broken(tests) => {
+                    println!("{}: broken: {}", tested.row.id, tested.row.requirement);
                     tests.iter().for_each(|test| println!("    {test}"));
                 }
             }
@@ -121,7 +127,7 @@ fn judge(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result<()> 
         return Ok(());
     }
     let path = checkout().join(PAGE);
-    let text = page::written(&shown);
+    let text = page::render(&tested_rows);
     match page {
         Page::Write => std::fs::write(path, text)?,
         Page::Check => ensure!(
@@ -132,8 +138,8 @@ fn judge(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Each row with the tests whose names say that they show it.
-fn tied(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<Shown>> {
+/// Returns each row with the tests whose names start with it.
+fn match_tests(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<TestedRow>> {
     let mut by_row: BTreeMap<String, Vec<TestName>> = BTreeMap::new();
     for name in names {
         for row in name.rows() {
@@ -141,54 +147,58 @@ fn tied(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<Shown>> {
         }
     }
     let rows = Row::all()?;
-    let tie = |row: Row| Shown { tests: by_row.remove(&row.id).unwrap_or_default(), row };
-    let shown: Vec<Shown> = rows.into_iter().map(tie).collect();
+    let with_tests =
+        |row: Row| TestedRow { tests: by_row.remove(&row.id).unwrap_or_default(), row };
+    let tested_rows: Vec<TestedRow> = rows.into_iter().map(with_tests).collect();
     ensure!(by_row.is_empty(), "tests are named after unknown rows: {by_row:?}");
-    Ok(shown)
+    Ok(tested_rows)
 }
 
-fn standing(one: &Shown, seed: &[&Shown], report: &Report) -> Standing {
-    let broken = |shown: &Shown| -> Vec<TestName> {
-        shown.tests.iter().filter(|test| !report.passed(test)).cloned().collect()
+/// Returns the outcome of `tested`, one of the rows `seed` of its contract.
+fn outcome_of(tested: &TestedRow, seed: &[&TestedRow], report: &Report) -> RowOutcome {
+    let broken = |tested_row: &TestedRow| -> Vec<TestName> {
+        tested_row.tests.iter().filter(|test| !report.passed(test)).cloned().collect()
     };
-    if one.row.is_whole_seed() {
-        // It asks that all others hold.
+    if tested.row.is_whole_seed() {
+        // It requires that all other rows hold.
         let all = seed.iter().filter(|other| !other.row.is_whole_seed());
         let untested = all.clone().any(|other| other.tests.is_empty());
         let broken: Vec<_> = all.flat_map(|other| broken(other)).collect();
         return match (untested, broken.is_empty()) {
-            (false, true) => Standing::Holds,
-            (true, true) => Standing::Untested,
-            (_, false) => Standing::Broken(broken),
+            (false, true) => RowOutcome::Holds,
+            (true, true) => RowOutcome::Untested,
+            (_, false) => RowOutcome::Broken(broken),
         };
     }
-    let broken = broken(one);
-    if one.tests.is_empty() {
-        Standing::Untested
+    let broken = broken(tested);
+    if tested.tests.is_empty() {
+        RowOutcome::Untested
     } else if broken.is_empty() {
-        Standing::Holds
+        RowOutcome::Holds
     } else {
-        Standing::Broken(broken)
+        RowOutcome::Broken(broken)
     }
 }
 
-/// Says which tests show which row, and which rows none shows.
-fn listed(only: Option<Seed>) -> anyhow::Result<()> {
-    let shown = tied(report::listed(SHOWING)?.into_iter())?;
+/// Prints how many rows have tests, and the rows that have none.
+fn list_rows(only: Option<Seed>) -> anyhow::Result<()> {
+    let tested_rows = match_tests(report::list_tests(CONTRACT_TESTS)?.into_iter())?;
     for seed in Seed::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
-        let rows: Vec<&Shown> = shown.iter().filter(|one| one.row.seed == seed).collect();
-        let tied = rows.iter().filter(|one| !one.tests.is_empty() || one.row.is_whole_seed());
-        println!("{} {} of {} have tests", seed.name(), tied.count(), rows.len());
-        for Shown { row, tests } in rows.iter().copied() {
+        let rows: Vec<&TestedRow> =
+            tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
+        let with_tests =
+            rows.iter().filter(|tested| !tested.tests.is_empty() || tested.row.is_whole_seed());
+        println!("{} {} of {} have tests", seed.name(), with_tests.count(), rows.len());
+        for TestedRow { row, tests } in rows.iter().copied() {
             if tests.is_empty() && !row.is_whole_seed() {
-                println!("  {} {}: no test: {}", row.id, row.level, row.asks);
+                println!("  {} {}: no test: {}", row.id, row.level, row.requirement);
             }
         }
     }
     Ok(())
 }
 
-/// Where the rows are.
+/// Returns the path of the file of rows.
 fn rows_file() -> PathBuf {
     checkout().join("tests/contracts/rows.tsv")
 }

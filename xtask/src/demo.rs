@@ -1,4 +1,4 @@
-//! The main job, once: serves this checkout and makes one real call against it.
+//! Serves this checkout and makes one call against the server.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,9 +7,10 @@ use anyhow::Context;
 
 use crate::shell::{cargo, checkout, run, run_with};
 
-/// The quickest build of a fresh clone: without what only a second build or a debugger needs.
+/// Variables for a quick first build: without incremental data and debug information.
 const QUICK: [(&str, &str); 2] = [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "false")];
 
+/// Builds toolgate, serves this checkout and calls `files_read`.
 pub(crate) fn serve_and_call() -> anyhow::Result<()> {
     eprintln!("building toolgate takes some minutes in a fresh clone");
     run_with(&cargo(), &["build", "--locked", "--package", "toolgate"], &QUICK)?;
@@ -35,7 +36,7 @@ pub(crate) fn serve_and_call() -> anyhow::Result<()> {
     run(&toolgate, &["call", "files_read", arguments, "--url", url])
 }
 
-/// A server that is ended when this is dropped.
+/// A server process. It is killed when dropped.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,8 +1,8 @@
 //! Runs the examples in doc comments and checks that the documentation builds without a warning.
 //!
-//! `cargo doc` would compile every dependency once more, to check it. `cargo test --doc` uses what
-//! the tests are linked with, so this program stands in for its `rustdoc`: it runs the examples as
-//! asked, and then documents the same crate.
+//! `cargo doc` would check every dependency again. `cargo test --doc` uses the libraries of the
+//! tests instead. This program therefore replaces its `rustdoc`: it runs the examples, and then
+//! documents the same crate.
 
 use std::process::{Command, ExitCode};
 
@@ -10,7 +10,7 @@ use anyhow::bail;
 
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
-/// The variable that makes this program stand in for `rustdoc`.
+/// The variable that makes this program replace `rustdoc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTDOC";
 
 /// Tests and documents every library of the workspace.
@@ -31,28 +31,28 @@ pub(crate) fn check() -> anyhow::Result<()> {
 
 /// Runs `rustdoc` twice, if this program was started in its place: for the examples and for the
 /// pages.
-pub(crate) fn stand_in(words: &[String]) -> Option<ExitCode> {
+pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     std::env::var_os(STANDS_IN)?;
-    let run = |words: &[String]| {
-        let status = Command::new("rustdoc").args(words).status();
+    let run = |args: &[String]| {
+        let status = Command::new("rustdoc").args(args).status();
         status.is_ok_and(|status| status.success())
     };
     let pages = ["--deny", "warnings", "--out-dir", "target/doc"].map(str::to_owned);
-    let is_test = words.iter().any(|word| word == "--test");
-    let done = run(words) && (!is_test || run(&[&without_tests(words)[..], &pages].concat()));
+    let is_test = args.iter().any(|arg| arg == "--test");
+    let done = run(args) && (!is_test || run(&[&without_tests(args)[..], &pages].concat()));
     Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The arguments without those about tests.
-fn without_tests(words: &[String]) -> Vec<String> {
-    let mut words = words.iter();
+/// Returns `args` without those about tests.
+fn without_tests(args: &[String]) -> Vec<String> {
+    let mut args = args.iter();
     let mut remaining = Vec::new();
-    while let Some(word) = words.next() {
-        match word.as_str() {
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
             "--test" => {}
-            // Each has a value.
-            "--test-run-directory" | "--test-args" | "--test-runtool" => drop(words.next()),
-            _ => remaining.push(word.clone()),
+            // Each of these has a value.
+            "--test-run-directory" | "--test-args" | "--test-runtool" => drop(args.next()),
+            _ => remaining.push(arg.clone()),
         }
     }
     remaining

@@ -2,19 +2,19 @@
 
 use crate::shell::{cargo, run};
 
-/// Builds the evaluation as it is measured and runs it with `words`.
-pub(crate) fn search(words: &[String]) -> anyhow::Result<()> {
-    built("toolgate-eval", words)
+/// Builds the evaluation with optimizations and runs it with `args`.
+pub(crate) fn search(args: &[String]) -> anyhow::Result<()> {
+    build_and_run("toolgate-eval", args)
 }
 
-/// Learns what search knows beforehand, as `words` say, and writes it where it is built in.
-pub(crate) fn train(words: &[String]) -> anyhow::Result<()> {
-    built("train", words)
+/// Trains the built-in models of search, selected by `args`, and writes them into the source.
+pub(crate) fn train(args: &[String]) -> anyhow::Result<()> {
+    build_and_run("train", args)
 }
 
-fn built(program: &str, words: &[String]) -> anyhow::Result<()> {
+fn build_and_run(program: &str, args: &[String]) -> anyhow::Result<()> {
     let build = ["run", "--release", "--package", "toolgate-eval", "--bin", program];
-    let words = words.iter().map(String::as_str);
-    let all: Vec<&str> = build.into_iter().chain(["--"]).chain(words).collect();
+    let args = args.iter().map(String::as_str);
+    let all: Vec<&str> = build.into_iter().chain(["--"]).chain(args).collect();
     run(&cargo(), &all)
 }

@@ -1,9 +1,9 @@
-//! Fuzzing: every parser of foreign bytes, for a while, from the kept corpus on.
+//! Fuzzes every parser of untrusted bytes for some seconds, starting from the kept corpus.
 //!
-//! Each crate lists its targets in `fuzzing::TARGETS`; `fuzz/src/fuzz.rs` runs them. Our crates are built with the coverage that libFuzzer
-//! reads, by flags that a stable compiler takes: this program stands in for `rustc` and adds them,
-//! since Cargo's own variables add them to all crates, which is slow and sees mostly what is not
-//! ours.
+//! Each crate lists its targets in `fuzzing::TARGETS`; `fuzz/src/fuzz.rs` runs them. Our crates are
+//! built with the coverage that libFuzzer reads. A stable compiler accepts its flags. Cargo's own
+//! variables would add them to all crates, which is slow and mostly measures the code of others.
+//! This program therefore replaces `rustc` and adds the flags to our crates only.
 
 mod corpus;
 
@@ -17,13 +17,13 @@ use anyhow::{Context, bail};
 use crate::setup;
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
-/// What says that this program stands in for `rustc`.
+/// The variable that makes this program replace `rustc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 
-/// The packages whose coverage counts: ours, and the parsers of others that we rely on. They are
-/// optimised otherwise than for the tests, so that Cargo takes neither for the other; all the rest
-/// is as the tests have built it.
-const SEEN: [(&str, u8); 11] = [
+/// The packages with coverage: ours and the foreign parsers that we rely on, each with its level of
+/// optimization. The level differs from that of the tests, so that Cargo keeps both builds apart.
+/// All other packages are shared with the tests.
+const COVERED: [(&str, u8); 11] = [
     ("toolgate", 1),
     ("toolgate-contract", 1),
     ("toolgate-transports", 1),
@@ -37,8 +37,8 @@ const SEEN: [(&str, u8); 11] = [
     ("httparse", 2),
 ];
 
-/// What libFuzzer needs to see where an input leads.
-const COVERAGE: [&str; 7] = [
+/// Compiler flags for the coverage that libFuzzer reads.
+const COVERAGE_FLAGS: [&str; 7] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
@@ -48,88 +48,91 @@ const COVERAGE: [&str; 7] = [
     "fuzzing",
 ];
 
-/// How long a target runs unless told.
-const SECONDS: u64 = 8;
+/// Default duration of each target, in seconds.
+const DEFAULT_SECONDS: u64 = 8;
 
-/// What is to be fuzzed.
+/// The options of `cargo xtask fuzz`.
 struct FuzzOptions {
     targets: Vec<String>,
     seconds: u64,
-    /// Whether what is new goes into the kept corpus.
+    /// Adds inputs that reach new code to the kept corpus.
     merge: bool,
-    /// One input to be run, and nothing else.
+    /// Runs only this input.
     again: Option<String>,
 }
 
-pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted =
-        FuzzOptions { targets: Vec::new(), seconds: SECONDS, merge: false, again: None };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
-        match word.as_str() {
-            "--seconds" => wanted.seconds = value()?.parse().context("--seconds needs a number")?,
-            "--again" => wanted.again = Some(value()?.clone()),
-            "--merge" => wanted.merge = true,
+/// Runs `cargo xtask fuzz` with `args`.
+pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
+    let mut options =
+        FuzzOptions { targets: Vec::new(), seconds: DEFAULT_SECONDS, merge: false, again: None };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("`{arg}` needs a value"));
+        match arg.as_str() {
+            "--seconds" => {
+                options.seconds = value()?.parse().context("--seconds needs a number")?;
+            }
+            "--again" => options.again = Some(value()?.clone()),
+            "--merge" => options.merge = true,
             flag if flag.starts_with('-') => {
                 bail!("unknown option `{flag}`; `cargo xtask` lists the options")
             }
-            target => wanted.targets.push(target.to_owned()),
+            target => options.targets.push(target.to_owned()),
         }
     }
-    fuzz(&wanted)
+    fuzz(&options)
 }
 
-/// Builds the targets and runs those that are wanted; fails if anything is found.
-fn fuzz(wanted: &FuzzOptions) -> anyhow::Result<()> {
+/// Builds the targets and runs the selected ones. Fails if an input makes one fail.
+fn fuzz(options: &FuzzOptions) -> anyhow::Result<()> {
     let program = build()?;
     let all = targets(&program)?;
-    if let Some(unknown) = wanted.targets.iter().find(|target| !all.contains(target)) {
+    if let Some(unknown) = options.targets.iter().find(|target| !all.contains(target)) {
         bail!("unknown target `{unknown}`; the targets are {}", all.join(", "));
     }
-    let targets = if wanted.targets.is_empty() { &all } else { &wanted.targets };
-    if let Some(input) = &wanted.again {
+    let targets = if options.targets.is_empty() { &all } else { &options.targets };
+    if let Some(input) = &options.again {
         let [target] = &targets[..] else { bail!("name the one target of `{input}`") };
-        return again(&program, target, input);
+        return run_input(&program, target, input);
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for target in targets {
-        if let Some(finding) = one(&program, target, wanted.seconds)? {
-            found.push(finding);
+        if let Some(finding) = run_target(&program, target, options.seconds)? {
+            findings.push(finding);
         }
-        if wanted.merge {
-            corpus::take_in(&program, target)?;
+        if options.merge {
+            corpus::merge(&program, target)?;
         }
     }
-    if !found.is_empty() {
-        bail!("fuzzing found:\n  {}", found.join("\n  "));
+    if !findings.is_empty() {
+        bail!("fuzzing found:\n  {}", findings.join("\n  "));
     }
     Ok(())
 }
 
-/// Builds the targets; the program that runs them.
+/// Builds the targets and returns the program that runs them.
 fn build() -> anyhow::Result<PathBuf> {
     setup::cpp_compiler()?;
     fs::create_dir_all(home())?;
     let stand_in = home().join("rustc");
     copy_of_this(&stand_in)?;
     eprintln!("\n==> cargo build --test fuzz, with coverage");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut build = command(&cargo());
-    // Of all packages, and as a test: by itself it is built with other features, and so is all
-    // that it needs.
+    // The whole workspace, and as a test: a build of this package alone would have other features,
+    // and so would all its dependencies.
     build.args(["build", "--test", "fuzz", "--workspace", "--locked", "--profile", "test"]);
     build.args(["--message-format", "json-render-diagnostics"]);
-    for (package, level) in SEEN {
+    for (package, level) in COVERED {
         build.args(["--config", &format!("profile.test.package.{package}.opt-level={level}")]);
     }
     build.env("RUSTC_WRAPPER", stand_in).env(STANDS_IN, "1").current_dir(checkout());
-    let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    if !built.status.success() {
-        bail!("cannot build the targets: {}", built.status);
+    let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        bail!("cannot build the targets: {}", output.status);
     }
-    eprintln!("    {:.1} s", begun.elapsed().as_secs_f64());
-    let messages = built.stdout.split(|byte| *byte == b'\n');
+    eprintln!("    {:.1} s", started.elapsed().as_secs_f64());
+    let messages = output.stdout.split(|byte| *byte == b'\n');
     let messages =
         messages.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
     let programs = messages.filter(|message| message["target"]["name"] == "fuzz");
@@ -137,63 +140,65 @@ fn build() -> anyhow::Result<PathBuf> {
     programs.next().context("cargo did not report the program of the targets")
 }
 
-/// Whether this program was started in the place of `rustc`; then it is that, and this its end.
-pub(crate) fn stand_in(words: &[String]) -> Option<ExitCode> {
+/// Runs `rustc` with the coverage flags, if this program was started in its place. Returns the exit
+/// code in that case.
+pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     std::env::var_os(STANDS_IN)?;
-    let (rustc, args) = words.split_first()?;
-    let named = args.iter().skip_while(|word| *word != "--crate-name").nth(1);
-    let seen = named.is_some_and(|name| {
-        name == "fuzz" || SEEN.iter().any(|(package, _)| package.replace('-', "_") == *name)
+    let (rustc, rustc_args) = args.split_first()?;
+    let crate_name = rustc_args.iter().skip_while(|arg| *arg != "--crate-name").nth(1);
+    let is_covered = crate_name.is_some_and(|name| {
+        name == "fuzz" || COVERED.iter().any(|(package, _)| package.replace('-', "_") == *name)
     });
     let mut command = Command::new(rustc);
-    command.args(args).args(COVERAGE.iter().filter(|_| seen));
+    command.args(rustc_args).args(COVERAGE_FLAGS.iter().filter(|_| is_covered));
     let code = command.status().ok().and_then(|status| status.code());
     Some(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// Where what is found on the way is kept.
+/// Returns the folder of the build, the logs and the new inputs.
 fn home() -> PathBuf {
     checkout().join("target/fuzz")
 }
 
+/// Lists the targets of `program`.
 fn targets(program: &Path) -> anyhow::Result<Vec<String>> {
     let listed = Command::new(program).env("FUZZ_TARGET", "?").output()?;
     Ok(String::from_utf8(listed.stdout)?.lines().map(str::to_owned).collect())
 }
 
-/// Runs one target and prints a line about it; the finding, if there is one.
-fn one(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Option<String>> {
-    let kept = corpus::kept(target);
-    let fresh = corpus::fresh(target);
-    let found = checkout().join("fuzz/found").join(target);
-    for folder in [&kept, &fresh, &found] {
+/// Runs one target and prints a line about it. Returns the finding, if there is one.
+fn run_target(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Option<String>> {
+    let kept_inputs = corpus::kept_folder(target);
+    let new_inputs = corpus::new_folder(target);
+    let findings = checkout().join("fuzz/found").join(target);
+    for folder in [&kept_inputs, &new_inputs, &findings] {
         fs::create_dir_all(folder)?;
     }
     let log = home().join(format!("{target}.log"));
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut command = Command::new(program);
     command
         .env("FUZZ_TARGET", target)
         .arg(format!("-max_total_time={seconds}"))
-        .arg(format!("-artifact_prefix={}/", found.display()))
+        .arg(format!("-artifact_prefix={}/", findings.display()))
         .args(["-timeout=20", "-rss_limit_mb=1024", "-max_len=4096", "-print_final_stats=1"])
         // New inputs go to the first.
-        .args([&fresh, &kept])
+        .args([&new_inputs, &kept_inputs])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(fs::File::create(&log)?);
-    let words = checkout().join(format!("fuzz/words/{target}"));
-    if words.exists() {
-        command.arg(format!("-dict={}", words.display()));
+    let dictionary = checkout().join(format!("fuzz/words/{target}"));
+    if dictionary.exists() {
+        command.arg(format!("-dict={}", dictionary.display()));
     }
     let status = command.status().context("cannot run the targets")?;
     let text = fs::read(&log)?;
     let text = String::from_utf8_lossy(&text);
-    let took = begun.elapsed().as_secs();
-    let stats = Told::of(&text);
-    let end = if status.success() { "nothing found" } else { "FOUND" };
+    let seconds_taken = started.elapsed().as_secs();
+    let stats = RunStats::parse(&text);
+    let verdict = if status.success() { "nothing found" } else { "FOUND" };
     eprintln!(
-        "{target:20} {:>9} runs in {took} s, coverage {} (from {}), {} inputs, {end}",
+        "{target:20} {:>9} runs in {seconds_taken} s, coverage {} (from {}), {} inputs, {verdict}",
         stats.runs, stats.coverage, stats.coverage_before, stats.inputs,
     );
     if status.success() {
@@ -201,17 +206,17 @@ fn one(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Option<Stri
     }
     let input = text.lines().find_map(|line| line.split_once("Test unit written to "));
     let input = input.map_or("an input that was not saved", |(_, path)| path);
-    let why = text.lines().skip_while(|line| !line.contains("panicked at")).take(3);
-    let why: Vec<_> = why.collect();
+    let panic = text.lines().skip_while(|line| !line.contains("panicked at")).take(3);
+    let panic: Vec<_> = panic.collect();
     Ok(Some(format!(
         "{target}: {}\n    cargo xtask fuzz {target} --again {input}\n    full output: {}",
-        why.join(" "),
+        panic.join(" "),
         log.display(),
     )))
 }
 
-/// Runs one input, all that it says shown.
-fn again(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
+/// Runs one input and shows its output.
+fn run_input(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     let status = command.env("FUZZ_TARGET", target).arg("-timeout=20").arg(input).status()?;
     if !status.success() {
@@ -220,32 +225,32 @@ fn again(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What libFuzzer says of a run.
+/// The statistics that libFuzzer prints about a run.
 #[derive(Default)]
-struct Told {
+struct RunStats {
     runs: u64,
     coverage_before: u64,
     coverage: u64,
     inputs: u64,
 }
 
-impl Told {
-    fn of(log: &str) -> Self {
+impl RunStats {
+    fn parse(log: &str) -> Self {
         let mut stats = Self::default();
         for line in log.lines() {
-            let after = |name: &str| {
+            let number_after = |name: &str| {
                 let rest = line.split_once(name)?.1.trim_start();
                 rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
             };
             if line.starts_with('#') {
-                stats.runs = after("#").unwrap_or(stats.runs);
-                stats.coverage = after(" cov: ").unwrap_or(stats.coverage);
-                stats.inputs = after(" corp: ").unwrap_or(stats.inputs);
+                stats.runs = number_after("#").unwrap_or(stats.runs);
+                stats.coverage = number_after(" cov: ").unwrap_or(stats.coverage);
+                stats.inputs = number_after(" corp: ").unwrap_or(stats.inputs);
                 if line.contains("INITED") {
                     stats.coverage_before = stats.coverage;
                 }
             }
-            stats.runs = after("stat::number_of_executed_units:").unwrap_or(stats.runs);
+            stats.runs = number_after("stat::number_of_executed_units:").unwrap_or(stats.runs);
         }
         stats
     }

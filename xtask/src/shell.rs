@@ -1,4 +1,4 @@
-//! Runs programs in the checkout and says which.
+//! Runs programs in the checkout and prints their command lines.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-/// Builds the programs, tests and benchmarks of all packages. A selection of fewer packages has other features,
-/// and compiles each dependency again.
+/// Builds the programs, tests and benchmarks of all packages. A selection of fewer packages has
+/// other features, and compiles each dependency again.
 pub(crate) const BUILD: [&str; 9] = [
     "build",
     "--workspace",
@@ -21,36 +21,37 @@ pub(crate) const BUILD: [&str; 9] = [
     "gate",
 ];
 
-/// Runs what [`BUILD`] builds. Four at a time: many tests wait more than they compute.
+/// Runs the tests that [`BUILD`] builds, four at a time: many tests wait more than they compute.
 pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "4"];
 
 /// Variables for every program that [`command`] starts from now on.
 static ENVIRONMENT: OnceLock<[(&str, String); 3]> = OnceLock::new();
 
-/// The checkout.
+/// Returns the folder of the checkout.
 pub(crate) fn checkout() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// The folder that setup owns.
+/// Returns the folder that setup installs into.
 pub(crate) fn tools() -> PathBuf {
     checkout().join(".tools")
 }
 
-/// The cargo that runs this.
+/// Returns the cargo that runs this program.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Copies the program that this is: who builds while it runs may have removed its file, not what runs.
+/// Copies the running program to `to`. A build may have removed its file meanwhile, so this reads
+/// the process's own image.
 pub(crate) fn copy_of_this(to: &Path) -> anyhow::Result<()> {
     std::fs::copy("/proc/self/exe", to).with_context(|| to.display().to_string())?;
     Ok(())
 }
 
-/// `program`, without what cargo tells this one of itself: a cargo that is told the same takes it
-/// for a change, and builds anew what asks for it.
+/// Returns a command that runs `program` without the variables that cargo set for this program. A
+/// cargo that inherits them rebuilds the crates that read them.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -65,17 +66,17 @@ pub(crate) fn command(program: &str) -> Command {
 }
 
 /// Makes Clippy the compiler of our own crates from now on, with warnings as errors. One pass then
-/// both lints and builds, and all that this process starts shares what it built.
+/// both lints and builds, and every program that this process starts uses the same build.
 ///
-/// A whole test run compiles everything once, so it does not write what makes a second build quick,
-/// unless `CARGO_INCREMENTAL` asks for that.
+/// A whole test run compiles everything once. It therefore writes no incremental data, unless
+/// `CARGO_INCREMENTAL` asks for it.
 pub(crate) fn lint_builds(incremental: bool) -> anyhow::Result<()> {
     let sysroot = output("rustc", &["--print", "sysroot"])?;
     let clippy = format!("{}/bin/clippy-driver", sysroot.trim());
     if !works(&clippy, &["--version"]) {
         bail!("Clippy is missing; run `rustup component add clippy`");
     }
-    // What `cargo clippy -- --deny warnings` passes on.
+    // The encoding in which `cargo clippy -- --deny warnings` passes its flags on.
     let flags = ["--deny", "warnings"].map(|flag| format!("{flag}__CLIPPY_HACKERY__")).concat();
     let by_default = |_| u8::from(incremental).to_string();
     let incremental = std::env::var("CARGO_INCREMENTAL").unwrap_or_else(by_default);
@@ -88,16 +89,16 @@ pub(crate) fn lint_builds(incremental: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a program in the checkout, its output shown; fails if it does.
+/// Runs a program in the checkout and shows its output. Fails if the program fails.
 pub(crate) fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
     run_with(program, args, &[])
 }
 
-/// The same with variables added to the environment.
+/// Runs a program like [`run`], with the variables `env` added to its environment.
 pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<()> {
     let name = program.rsplit('/').next().unwrap_or(program);
     eprintln!("\n==> {name} {}", args.join(" "));
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = command(program)
         .args(args)
         .envs(env.iter().copied())
@@ -105,7 +106,7 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
         .stdin(Stdio::null())
         .status()
         .with_context(|| format!("cannot start `{program}`"))?;
-    eprintln!("    {:.1} s", begun.elapsed().as_secs_f64());
+    eprintln!("    {:.1} s", started.elapsed().as_secs_f64());
     if !status.success() {
         bail!("`{name} {}` failed: {status}", args.join(" "));
     }
@@ -117,7 +118,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
     run(&cargo(), &BUILD)
 }
 
-/// What a program prints, run in the checkout.
+/// Runs a program in the checkout and returns its standard output.
 pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     let output = command(program)
         .args(args)
@@ -132,7 +133,7 @@ pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Whether a program runs and is content with `args`.
+/// Returns true if a program can be run with `args` and succeeds.
 pub(crate) fn works(program: &str, args: &[&str]) -> bool {
     let mut command = command(program);
     command.args(args).current_dir(checkout());

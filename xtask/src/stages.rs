@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::{checkout, command};
 
-/// Stages as they run, each with the time it took.
+/// The stages that ran, each with the time it took.
 pub(crate) struct Stages {
-    begun: Instant,
+    started: Instant,
     rows: Vec<(String, Duration)>,
 }
 
-/// A stage that runs as a process of its own. Its output is printed when it has ended.
+/// A stage that runs as a process of its own. Its output is printed after it has ended.
 pub(crate) struct Background {
     name: String,
     log: PathBuf,
@@ -30,18 +30,18 @@ pub(crate) struct Background {
 
 impl Stages {
     pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), rows: Vec::new() }
+        Self { started: Instant::now(), rows: Vec::new() }
     }
 
-    /// Runs one stage in this process, its output shown as it comes.
+    /// Runs one stage in this process. Its output is shown immediately.
     pub(crate) fn run(
         &mut self,
         name: &str,
         stage: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let outcome = stage();
-        self.rows.push((name.to_owned(), begun.elapsed()));
+        self.rows.push((name.to_owned(), started.elapsed()));
         outcome
     }
 
@@ -49,7 +49,7 @@ impl Stages {
     pub(crate) fn wait_for(&mut self, mut stage: Background) -> anyhow::Result<()> {
         let name = stage.name.clone();
         let waiter = stage.waiter.take().context("a stage is waited for once")?;
-        let ended = waiter.join().unwrap_or_else(|why| resume_unwind(why));
+        let ended = waiter.join().unwrap_or_else(|panic| resume_unwind(panic));
         let (status, took) = ended.with_context(|| format!("cannot wait for {name}"))?;
         self.rows.push((name.clone(), took));
         show(&name, took, &fs::read(&stage.log)?)?;
@@ -59,19 +59,20 @@ impl Stages {
         Ok(())
     }
 
-    /// Runs the lanes side by side, and the words of each lane one after the other. All lanes run
-    /// to their end, or to their first failure, before this returns.
+    /// Runs the lanes side by side, and the commands of each lane one after the other. All lanes
+    /// run to their end, or to their first failure, before this returns.
     pub(crate) fn side_by_side(&mut self, lanes: &[&[&str]]) -> anyhow::Result<()> {
         let outcomes: Vec<(Self, anyhow::Result<()>)> = thread::scope(|scope| {
             let run = |lane: &[&str]| {
                 let mut stages = Self::new();
-                let outcome =
-                    lane.iter().try_for_each(|word| stages.wait_for(Background::start(word)?));
+                let outcome = lane
+                    .iter()
+                    .try_for_each(|command| stages.wait_for(Background::start(command)?));
                 (stages, outcome)
             };
             let lanes: Vec<_> = lanes.iter().map(|lane| scope.spawn(move || run(lane))).collect();
             let joined = lanes.into_iter().map(thread::ScopedJoinHandle::join);
-            joined.map(|lane| lane.unwrap_or_else(|why| resume_unwind(why))).collect()
+            joined.map(|lane| lane.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         });
         let mut failures = Vec::new();
         for (stages, outcome) in outcomes {
@@ -92,32 +93,32 @@ impl Stages {
         for (name, took) in &self.rows {
             eprintln!("{name:width$}  {:7.1}", took.as_secs_f64());
         }
-        eprintln!("{:width$}  {:7.1}", "total", self.begun.elapsed().as_secs_f64());
+        eprintln!("{:width$}  {:7.1}", "total", self.started.elapsed().as_secs_f64());
     }
 }
 
 impl Background {
-    /// Starts `cargo xtask WORDS` by running this program again.
-    pub(crate) fn start(words: &str) -> anyhow::Result<Self> {
+    /// Starts `cargo xtask COMMAND` by running this program again.
+    pub(crate) fn start(command_line: &str) -> anyhow::Result<Self> {
         let folder = checkout().join("target/xtask");
         fs::create_dir_all(&folder)?;
-        let log = folder.join(format!("{}.log", words.replace(' ', "-")));
+        let log = folder.join(format!("{}.log", command_line.replace(' ', "-")));
         let output = File::create(&log).with_context(|| log.display().to_string())?;
         // A build may have replaced this program's file since it started.
         let mut command = command("/proc/self/exe");
-        command.args(words.split_whitespace()).current_dir(checkout()).stdin(Stdio::null());
+        command.args(command_line.split_whitespace()).current_dir(checkout()).stdin(Stdio::null());
         command.stdout(output.try_clone()?).stderr(output);
-        let mut child = command.spawn().with_context(|| format!("cannot start {words}"))?;
-        let begun = Instant::now();
+        let mut child = command.spawn().with_context(|| format!("cannot start {command_line}"))?;
+        let started = Instant::now();
         let process = Pid::from_child(&child);
-        let wait = move || child.wait().map(|status| (status, begun.elapsed()));
+        let wait = move || child.wait().map(|status| (status, started.elapsed()));
         let waiter = Some(thread::spawn(wait));
-        Ok(Self { name: words.to_owned(), log, process, waiter })
+        Ok(Self { name: command_line.to_owned(), log, process, waiter })
     }
 }
 
 impl Drop for Background {
-    /// Ends a stage that nobody waits for any more, because another failed.
+    /// Kills a stage that nobody waits for anymore, because another failed.
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             let _ = kill_process(self.process, Signal::KILL);

@@ -1,4 +1,5 @@
-//! The rules no compiler knows: which crate may see which, whose licences we take, how files read.
+//! Checks rules that no compiler knows: dependencies between crates, licenses, and the form of
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use serde_json::Value;
 
 use crate::shell::{cargo, checkout, output};
 
-/// The arrows of ARCHITECTURE.md: which of our crates each may depend on, and no other.
-const ARROWS: [(&str, &[&str]); 11] = [
+/// The arrows of ARCHITECTURE.md: each of our crates, and the only others that it may depend on.
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("toolgate-contract", &[]),
     ("toolgate-transports", &["toolgate-contract"]),
     ("toolgate-dialects", &["toolgate-contract"]),
@@ -42,13 +43,15 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ),
 ];
 
-/// What the pure crates must not depend on: each would let them do IO.
+/// The crates that must not do I/O.
 const PURE: [&str; 2] = ["toolgate-contract", "toolgate-dialects"];
+/// Packages that the pure crates must not depend on, because they do I/O.
 const IMPURE: [&str; 6] = ["tokio", "hyper", "rustix", "axum", "reqwest", "tempfile"];
 
-/// Longer than this, a file is more than a person holds in mind.
+/// Largest number of lines of a file. A reader cannot keep a longer one in mind.
 const FILE_LINES_MAX: usize = 600;
 
+/// Checks all rules, and fails with a line for each violation.
 pub(crate) fn check() -> anyhow::Result<()> {
     let metadata: Value = serde_json::from_str(&output(
         &cargo(),
@@ -63,13 +66,13 @@ pub(crate) fn check() -> anyhow::Result<()> {
         ],
     )?)?;
     let mut wrong = Vec::new();
-    wrong.extend(arrows(&metadata));
-    wrong.extend(licences(&metadata)?);
-    wrong.extend(files()?);
+    wrong.extend(check_dependencies(&metadata));
+    wrong.extend(check_licenses(&metadata)?);
+    wrong.extend(check_files()?);
     wrong.extend(crate::rooms::check()?);
     wrong.extend(crate::architecture::check()?);
-    wrong.extend(readability()?);
-    wrong.extend(what_cargo_run_runs(&metadata));
+    wrong.extend(check_readability()?);
+    wrong.extend(check_default_member(&metadata));
     if !wrong.is_empty() {
         bail!("tidy found:\n  {}", wrong.join("\n  "));
     }
@@ -77,10 +80,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn arrows(metadata: &Value) -> Vec<String> {
-    let allowed: BTreeMap<_, _> = ARROWS.into_iter().collect();
+/// Returns a line for each dependency that a crate of ours must not have.
+fn check_dependencies(metadata: &Value) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ALLOWED_DEPENDENCIES.into_iter().collect();
     let mut wrong = Vec::new();
-    for package in ours(metadata) {
+    for package in own_packages(metadata) {
         let name = package["name"].as_str().unwrap_or_default();
         let dependencies: BTreeSet<_> = package["dependencies"]
             .as_array()
@@ -90,10 +94,10 @@ fn arrows(metadata: &Value) -> Vec<String> {
             .filter_map(|dependency| dependency["name"].as_str())
             .collect();
         if let Some(allowed) = allowed.get(name) {
-            let stray =
+            let forbidden =
                 dependencies.iter().filter(|d| d.starts_with("toolgate") && !allowed.contains(*d));
             wrong.extend(
-                stray.map(|d| format!("`{name}` must not depend on `{d}` (ARCHITECTURE.md)")),
+                forbidden.map(|d| format!("`{name}` must not depend on `{d}` (ARCHITECTURE.md)")),
             );
         }
         if PURE.contains(&name) {
@@ -104,69 +108,70 @@ fn arrows(metadata: &Value) -> Vec<String> {
     wrong
 }
 
-fn ours(metadata: &Value) -> impl Iterator<Item = &Value> {
+/// Returns the packages of this workspace.
+fn own_packages(metadata: &Value) -> impl Iterator<Item = &Value> {
     let all = metadata["packages"].as_array().into_iter().flatten();
     all.filter(|package| package["source"].is_null())
 }
 
-/// `cargo run` at the top is how a newcomer starts: it must mean toolgate itself.
-fn what_cargo_run_runs(metadata: &Value) -> Option<String> {
+/// Returns a line unless `cargo run` runs toolgate itself, as newcomers expect.
+fn check_default_member(metadata: &Value) -> Option<String> {
     let all = metadata["workspace_default_members"].as_array();
     let default: Vec<_> = all.into_iter().flatten().filter_map(Value::as_str).collect();
-    let right = matches!(default[..], [only] if only.contains("crates/server"));
-    (!right).then(|| {
+    let is_server = matches!(default[..], [only] if only.contains("crates/server"));
+    (!is_server).then(|| {
         format!("`cargo run` runs {default:?}, not crates/server (Cargo.toml, default-members)")
     })
 }
 
-/// Dependencies whose licence `deny.toml` does not allow.
-fn licences(metadata: &Value) -> anyhow::Result<Vec<String>> {
+/// Returns a line for each dependency whose license `deny.toml` does not allow.
+fn check_licenses(metadata: &Value) -> anyhow::Result<Vec<String>> {
     let deny: toml::Table = std::fs::read_to_string(checkout().join("deny.toml"))?.parse()?;
-    let allowed = deny["licenses"]["allow"].as_array().context("deny.toml allows no licences")?;
-    let allowed: BTreeSet<_> = allowed.iter().filter_map(|licence| licence.as_str()).collect();
+    let allowed = deny["licenses"]["allow"].as_array().context("deny.toml allows no licenses")?;
+    let allowed: BTreeSet<_> = allowed.iter().filter_map(|license| license.as_str()).collect();
     let exceptions = deny["licenses"]["exceptions"].as_array().context("no list of exceptions")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
-    let stray = packages.filter_map(|package| {
+    let violations = packages.filter_map(|package| {
         let name = package["name"].as_str()?;
-        let excepted = exceptions.iter().filter(|it| it["crate"].as_str() == Some(name));
-        let excepted = excepted.flat_map(|it| it["allow"].as_array()).flatten();
+        let exceptions_here = exceptions.iter().filter(|it| it["crate"].as_str() == Some(name));
+        let exceptions_here = exceptions_here.flat_map(|it| it["allow"].as_array()).flatten();
         let allowed: BTreeSet<_> =
-            excepted.filter_map(|it| it.as_str()).chain(allowed.iter().copied()).collect();
-        let licence = package["license"].as_str().unwrap_or("none");
-        (!permits(licence, &allowed))
-            .then(|| format!("`{name}` is under `{licence}`, which deny.toml does not allow"))
+            exceptions_here.filter_map(|it| it.as_str()).chain(allowed.iter().copied()).collect();
+        let license = package["license"].as_str().unwrap_or("none");
+        (!permits(license, &allowed))
+            .then(|| format!("`{name}` is under `{license}`, which deny.toml does not allow"))
     });
-    Ok(stray.collect())
+    Ok(violations.collect())
 }
 
-/// Whether some choice that the SPDX expression leaves is allowed whole.
+/// Returns true if the SPDX expression permits a choice of licenses that are all allowed.
 fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     any_of(&mut spaced.split_whitespace().peekable(), allowed)
 }
 
-type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+type SpdxWords<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn any_of(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut some = all_of(words, allowed);
+fn any_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut is_allowed = all_of(words, allowed);
     while words.next_if_eq(&"OR").is_some() {
-        some |= all_of(words, allowed);
+        is_allowed |= all_of(words, allowed);
     }
-    some
+    is_allowed
 }
 
-fn all_of(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut every = licence(words, allowed);
+fn all_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut is_allowed = is_license_allowed(words, allowed);
     while words.next_if_eq(&"AND").is_some() {
-        every &= licence(words, allowed);
+        is_allowed &= is_license_allowed(words, allowed);
     }
-    every
+    is_allowed
 }
 
-fn licence(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+fn is_license_allowed(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
     if words.next_if_eq(&"(").is_some() {
-        let holds = any_of(words, allowed);
-        return words.next_if_eq(&")").is_some() && holds;
+        let is_allowed = any_of(words, allowed);
+        return words.next_if_eq(&")").is_some() && is_allowed;
     }
     let Some(name) = words.next() else { return false };
     match words.next_if_eq(&"WITH").and_then(|_| words.next()) {
@@ -176,7 +181,7 @@ fn licence(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
 }
 
 /// Returns a line for each figure of names, comments and guides that misses its limit.
-fn readability() -> anyhow::Result<Vec<String>> {
+fn check_readability() -> anyhow::Result<Vec<String>> {
     let script = checkout().join("xtask/readability.py");
     let done = std::process::Command::new("python3")
         .arg(&script)
@@ -192,12 +197,12 @@ fn readability() -> anyhow::Result<Vec<String>> {
     Ok(missed.into_iter().map(|line| format!("xtask/readability.py: {line}")).collect())
 }
 
-/// Files that are too long, or that hold what a file of ours does not.
-fn files() -> anyhow::Result<Vec<String>> {
+/// Returns a line for each file that is too long, or lacks a module comment or a last line break.
+fn check_files() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     for name in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines()
     {
-        // Inputs of fuzzing are as they were found.
+        // Inputs of fuzzing stay as they were found.
         if name.starts_with("fuzz/corpus/") {
             continue;
         }

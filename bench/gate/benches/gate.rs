@@ -1,4 +1,4 @@
-//! How long each takes: `cargo bench -p bench-gate`.
+//! Measures the time of each case: `cargo bench -p bench-gate`.
 
 use bench_gate::{Bench, Case};
 
@@ -8,7 +8,7 @@ fn main() {
 
 #[divan::bench(args = Case::ALL)]
 fn gate(bencher: divan::Bencher<'_, '_>, case: &Case) {
-    let mut bench = Bench::of(*case);
+    let mut bench = Bench::new(*case);
     bench.check();
-    bencher.bench_local(|| bench.ask());
+    bencher.bench_local(|| bench.request());
 }

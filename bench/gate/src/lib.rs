@@ -1,5 +1,6 @@
-//! A request between its bytes and the answer's: read by its dialect, passed through the gate,
-//! spelled again. No wire, no session and no work, so that what is measured is toolgate's own.
+//! A request from its bytes to the bytes of its answer: a dialect reads it, the gate passes it on,
+//! and the dialect writes the answer. There is no transport and no work, so that only toolgate's
+//! own cost is measured.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use toolgate_contract::{
     AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultText, Tool,
-    ToolContext, ToolError, ToolId, ToolOutput as Given, ToolSpec, erase_tool,
+    ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolSpec, erase_tool,
 };
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{Conversation, Dialect, FrameReading, ServerInfo};
@@ -21,22 +22,22 @@ use toolgate_host::{
     IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
 };
 
-/// What is asked, again and again.
+/// The request that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// A call in a session of 2025-11-25.
     Call,
-    /// A call of 2026-07-28, which brings all that it needs.
+    /// A call of 2026-07-28, without a session.
     Stateless,
     /// The list of fifty tools.
     List,
 }
 
 impl Case {
-    /// All of them.
+    /// All cases.
     pub const ALL: [Self; 3] = [Self::Call, Self::Stateless, Self::List];
 
-    /// What it is called.
+    /// Returns the name on the command line and in the recorded counts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -65,7 +66,7 @@ impl Case {
     }
 }
 
-/// A host with all that the gate can be given to do for a call, and one client of it.
+/// A host whose gate has rules, rates, limits and an audit log, and one client of it.
 pub struct Bench {
     runtime: Runtime,
     host: Host,
@@ -75,14 +76,16 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// One that is asked `case`.
+    /// Creates a host and prepares the request of `case`.
     ///
     /// # Panics
-    /// When what is written here is not sound.
-    pub fn of(case: Case) -> Self {
+    ///
+    /// Panics if the settings in this file are invalid.
+    pub fn new(case: Case) -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let host = Host::new(gate(), None);
-        let mut conversation = McpDialect::new(facts().into()).start_conversation(&Caller::local());
+        let mut conversation =
+            McpDialect::new(server_info().into()).start_conversation(&Caller::local());
         if case != Case::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
             let read = conversation.read(&MessageFrame::from_line(hello.as_bytes().to_vec()));
@@ -92,35 +95,37 @@ impl Bench {
         Self { runtime, host, conversation, request, expected: case.expected() }
     }
 
-    /// Asks once.
+    /// Sends the request once and returns the answer.
     ///
     /// # Panics
-    /// When the answer is another than it should be.
-    pub fn ask(&mut self) -> Bytes {
-        let FrameReading::Request(ask) =
+    ///
+    /// Panics if the bytes are not a request, or if there is no answer.
+    pub fn request(&mut self) -> Bytes {
+        let FrameReading::Request(read) =
             self.conversation.read(&MessageFrame::from_line(self.request.clone()))
         else {
             panic!("this is not a request");
         };
-        let asked = IncomingRequest {
-            metadata: ask.metadata,
-            time_limit: ask.time_limit,
-            ..IncomingRequest::without_client(ask.request, Caller::local(), "mcp")
+        let incoming = IncomingRequest {
+            metadata: read.metadata,
+            time_limit: read.time_limit,
+            ..IncomingRequest::without_client(read.request, Caller::local(), "mcp")
         };
-        let outcome = self.runtime.block_on(self.host.answer(asked));
-        let Some(Reply { body: ReplyBody::Json(answer), .. }) = ask.encoder.encode_reply(outcome)
+        let outcome = self.runtime.block_on(self.host.answer(incoming));
+        let Some(Reply { body: ReplyBody::Json(answer), .. }) = read.encoder.encode_reply(outcome)
         else {
             panic!("there is no answer");
         };
         answer
     }
 
-    /// Asks once, and sees whether the answer is what it should be.
+    /// Sends the request once and checks the answer.
     ///
     /// # Panics
-    /// When it is not.
+    ///
+    /// Panics if the answer is wrong.
     pub fn check(&mut self) {
-        let answer = self.ask();
+        let answer = self.request();
         let answer = str::from_utf8(&answer).expect("the answer is UTF-8");
         assert!(answer.contains(self.expected), "a wrong answer: {answer}");
     }
@@ -132,13 +137,13 @@ struct Echo;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Input {
-    /// What to say back.
+    /// The text to return.
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Output {
-    /// What was said.
+    /// The text of the input.
     text: String,
 }
 
@@ -160,13 +165,13 @@ impl Tool for Echo {
     }
 }
 
-/// The same by another name.
-struct Other {
+/// The echo tool under another name.
+struct RenamedEcho {
     spec: ToolSpec,
     echo: Arc<dyn AnyTool>,
 }
 
-impl AnyTool for Other {
+impl AnyTool for RenamedEcho {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -175,7 +180,7 @@ impl AnyTool for Other {
         &'a self,
         ctx: &'a ToolContext,
         input: Value,
-    ) -> BoxFuture<'a, Result<Given, ToolError>> {
+    ) -> BoxFuture<'a, Result<ErasedOutput, ToolError>> {
         self.echo.run(ctx, input)
     }
 }
@@ -183,10 +188,10 @@ impl AnyTool for Other {
 fn gate() -> Gate {
     let echo = erase_tool(Echo);
     let mut tools = vec![echo.clone()];
-    for at in 1..50 {
-        let id = ToolId::new(&format!("bench.{at}")).expect("an id");
+    for number in 1..50 {
+        let id = ToolId::new(&format!("bench.{number}")).expect("an id");
         let spec = ToolSpec { id, ..echo.spec().clone() };
-        tools.push(Arc::new(Other { spec, echo: echo.clone() }));
+        tools.push(Arc::new(RenamedEcho { spec, echo: echo.clone() }));
     }
     let rules = [
         rule("no-infra", PolicyEffect::Deny, Some(r#"input.text.startsWith("infra/")"#)),
@@ -196,13 +201,17 @@ fn gate() -> Gate {
     let policy =
         ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("the rules are valid");
     let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("the rules are valid");
-    let often = NonZeroU32::new(1_000_000_000).expect("some");
-    let rate =
-        CallRate { tools: "*".to_owned(), calls: often, per: Duration::from_secs(1), burst: often };
+    let unlimited = NonZeroU32::new(1_000_000_000).expect("some");
+    let rate = CallRate {
+        tools: "*".to_owned(),
+        calls: unlimited,
+        per: Duration::from_secs(1),
+        burst: unlimited,
+    };
     let limits = CallLimits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
     let limits = limits.expect("sound rates");
-    let null = AuditFile::with_defaults("/dev/null".into(), "/nowhere".as_ref());
-    let audit = AuditLog::open(&AuditDestination::File(null), false).expect("a log");
+    let audit_file = AuditFile::with_defaults("/dev/null".into(), "/nowhere".as_ref());
+    let audit = AuditLog::open(&AuditDestination::File(audit_file), false).expect("a log");
     let catalog = Catalog::new(tools).expect("sound tools");
     Gate::new(catalog, policy, limits, audit, GateSettings::default())
 }
@@ -221,7 +230,7 @@ fn rule(name: &str, effect: PolicyEffect, when: Option<&str>) -> PolicyRule {
     }
 }
 
-fn facts() -> ServerInfo {
+fn server_info() -> ServerInfo {
     ServerInfo {
         name: "bench".to_owned(),
         title: "Bench".to_owned(),
@@ -245,9 +254,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_case_is_answered_as_it_should_be() {
+    fn each_case_gets_the_expected_answer() {
         for case in Case::ALL {
-            Bench::of(case).check();
+            Bench::new(case).check();
         }
     }
 }

@@ -1,23 +1,24 @@
-//! `bench-gate CASE` asks so often that what one request costs can be counted from outside: with
-//! valgrind, the instructions within [`counted`], by how often it says it has asked. Without a
-//! case it says which there are.
+//! `bench-gate CASE` sends a request many times, so that valgrind can count its instructions.
+//!
+//! Valgrind counts within [`counted`]. The program prints how many requests that function sends.
+//! Without a case, it prints the names of all cases.
 
 use bench_gate::{Bench, Case};
 
-/// How often a case is asked before anything is counted.
-const BEFORE: usize = 200;
-/// How often then.
+/// Number of requests before counting starts.
+const WARM_UP: usize = 200;
+/// Number of counted requests.
 const COUNTED: usize = 300;
 
-#[allow(clippy::print_stdout, reason = "what it is asked for")]
+#[allow(clippy::print_stdout, reason = "the output that the caller reads")]
 fn main() {
     let word = std::env::args().nth(1).unwrap_or_default();
     let Some(case) = Case::ALL.into_iter().find(|case| case.name() == word) else {
         println!("{}", Case::ALL.map(Case::name).join(" "));
         return;
     };
-    let mut bench = Bench::of(case);
-    for _ in 0..BEFORE {
+    let mut bench = Bench::new(case);
+    for _ in 0..WARM_UP {
         bench.check();
     }
     counted(&mut bench);
@@ -25,10 +26,10 @@ fn main() {
     println!("{COUNTED}");
 }
 
-/// What is counted: toolgate alone, not whether the answer is right.
+/// Sends the counted requests. The answers are not checked here, so that only toolgate is counted.
 #[inline(never)]
 fn counted(bench: &mut Bench) {
     for _ in 0..COUNTED {
-        std::hint::black_box(bench.ask());
+        std::hint::black_box(bench.request());
     }
 }

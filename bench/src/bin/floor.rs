@@ -1,11 +1,17 @@
-//! The floors: the least a program could do and still answer.
+//! The floors: the least that a program could do and still answer.
 //!
-//! `floor canned` reads what has come and writes a canned answer for each line of it; `floor lines`
-//! does the same as tokio's lines do; `floor stdio FILE` opens and reads FILE for each line and
-//! writes a canned frame around it; `floor list FOLDER` does so with the names, kinds, sizes and
-//! times of what is in FOLDER; `floor http` answers every POST with a canned body. What gateways are
-//! put before is `floor mcp` and `floor mcp-http`: MCP's least, over pipes and over HTTP.
-#![allow(clippy::disallowed_methods, clippy::print_stderr, reason = "a floor is bare by intent")]
+//! - `floor canned` writes a canned answer for each line that it reads.
+//! - `floor lines` does this through tokio's reader of lines.
+//! - `floor stdio FILE` opens and reads FILE for each line, and writes it in a canned frame.
+//! - `floor list FOLDER` does this with the names, kinds, sizes and times of the entries of FOLDER.
+//! - `floor http` answers every POST with a canned body.
+//! - `floor mcp` and `floor mcp-http` are the least possible MCP servers, over pipes and over HTTP.
+//!   Gateways are measured in front of them.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a floor uses no layers above the system"
+)]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -21,13 +27,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-/// What stands before the text of an answer whose id is written, and behind it.
-const BEFORE: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"";
-const BEHIND: &[u8] = b"\"}],\"isError\":false}}\n";
+/// Bytes of an answer between its id and its text.
+const BEFORE_TEXT: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"";
+/// Bytes of an answer after its text.
+const AFTER_TEXT: &[u8] = b"\"}],\"isError\":false}}\n";
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["canned"] => canned(),
         ["lines"] => lines(),
         ["stdio", file] => stdio(|out| Ok(File::open(file)?.read_to_end(out).map(drop)?)),
@@ -41,24 +48,24 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Answers `hello` to all that one read brings with one write.
+/// Answers each line with `hello`, all lines of one read with one write.
 fn canned() -> anyhow::Result<()> {
-    piped(|line, answers| answer(line, b"hello", answers))
+    answer_lines(|line, answers| answer(line, b"hello", answers))
 }
 
-/// The same of whoever speaks MCP.
+/// Answers MCP messages over pipes, all messages of one read with one write.
 fn mcp() -> anyhow::Result<()> {
-    piped(|line, answers| {
-        if let Some(said) = told(line) {
-            answers.extend_from_slice(said.as_bytes());
+    answer_lines(|line, answers| {
+        if let Some(answer) = mcp_answer(line) {
+            answers.extend_from_slice(answer.as_bytes());
             answers.push(b'\n');
         }
     })
 }
 
-/// The least that a server of MCP with the tool `echo` says to `request`; nothing to what is only
-/// said.
-fn told(request: &[u8]) -> Option<String> {
+/// Returns the answer of an MCP server with the tool `echo` to `request`. Returns `None` for a
+/// notification.
+fn mcp_answer(request: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Request<'a> {
         #[serde(borrow)]
@@ -85,8 +92,8 @@ fn told(request: &[u8]) -> Option<String> {
     Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
 }
 
-/// Answers all lines that one read brings with one write.
-fn piped(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
+/// Answers each line by `answer`, all lines of one read with one write.
+fn answer_lines(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
     let mut input = std::io::stdin().lock();
     let mut output = std::io::stdout().lock();
     let mut buffer = vec![0; 64 << 10];
@@ -111,7 +118,7 @@ fn piped(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
     }
 }
 
-/// Answers `hello` line by line, as tokio reads lines.
+/// Answers each line with `hello`, through tokio's reader of lines.
 #[tokio::main(flavor = "current_thread")]
 async fn lines() -> anyhow::Result<()> {
     let mut input = tokio::io::BufReader::new(tokio::io::stdin()).lines();
@@ -126,8 +133,8 @@ async fn lines() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers each line with what `text` gives, which needs no escaping but what it brings; flushes
-/// when nothing more has come.
+/// Answers each line with the text that `text` appends, which must be escaped already. Flushes if
+/// no more input is waiting.
 fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, std::io::stdin().lock());
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
@@ -137,9 +144,9 @@ fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()
         text(&mut bytes)?;
         output.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
         output.write_all(id(&line))?;
-        output.write_all(BEFORE)?;
+        output.write_all(BEFORE_TEXT)?;
         output.write_all(&bytes)?;
-        output.write_all(BEHIND)?;
+        output.write_all(AFTER_TEXT)?;
         line.clear();
         bytes.clear();
         if input.buffer().is_empty() {
@@ -149,7 +156,7 @@ fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()
     Ok(())
 }
 
-/// What is in `folder`, in order of name.
+/// Appends a line for each entry of `folder`, sorted by name.
 fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let mut entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -157,20 +164,22 @@ fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let meta = entry.metadata()?;
         let name = entry.file_name();
         let size = meta.size();
-        let at = meta.mtime();
-        write!(out, "{} {} {size} {at}\\n", name.display(), meta.is_dir())?;
+        let modified = meta.mtime();
+        write!(out, "{} {} {size} {modified}\\n", name.display(), meta.is_dir())?;
     }
     Ok(())
 }
 
+/// Appends the answer with `text` to the request `line`.
 fn answer(line: &[u8], text: &[u8], answers: &mut Vec<u8>) {
     answers.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     answers.extend_from_slice(id(line));
-    answers.extend_from_slice(BEFORE);
+    answers.extend_from_slice(BEFORE_TEXT);
     answers.extend_from_slice(text);
-    answers.extend_from_slice(BEHIND);
+    answers.extend_from_slice(AFTER_TEXT);
 }
 
+/// Returns the id of a request in the form that the benchmark sends.
 fn id(line: &[u8]) -> &[u8] {
     let id = line.split(|&b| b == b':').nth(2).unwrap_or_default();
     id.split(|&b| b == b',').next().unwrap_or_default()
@@ -190,8 +199,8 @@ async fn http() -> anyhow::Result<()> {
 async fn mcp_http() -> anyhow::Result<()> {
     let json = [("content-type", "application/json")];
     let post = post(move |body: Bytes| async move {
-        match told(&body) {
-            Some(said) => (json, said).into_response(),
+        match mcp_answer(&body) {
+            Some(answer) => (json, answer).into_response(),
             None => StatusCode::ACCEPTED.into_response(),
         }
     });

@@ -1,4 +1,4 @@
-//! The gateways, each before a server of its own.
+//! The measured gateways, each with an upstream of its own.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::child::{Child, Server, listening, start_server};
+use crate::child::{Child, Server, start_server, wait_until_listening};
 use crate::contenders::{FASTMCP, FLOOR, OURS, Piped, echo, python, script, tools};
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, runtime};
@@ -20,134 +20,139 @@ const SUPERGATEWAY: &str = "supergateway";
 const NPM: &str = "mcp-proxy (npm)";
 const PYPI: &str = "mcp-proxy (PyPI)";
 const CONTEXTFORGE: &str = "ContextForge";
-/// Those whose server is behind pipes.
+/// The gateways that are measured with an upstream over pipes.
 pub(super) const PIPED_PEERS: [&str; 4] = [SUPERGATEWAY, NPM, PYPI, FASTMCP];
 
-/// How long one may take to be ready: ContextForge makes itself a database first.
-const READY: Duration = Duration::from_secs(90);
+/// The longest time until a gateway is ready. ContextForge creates a database first.
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A gateway in whose session it is asked.
+/// A gateway with an open session.
 pub(super) struct Gateway {
     pub(super) name: &'static str,
     pub(super) headers: Headers,
     pub(super) question: Question,
     pub(super) server: Server,
-    /// What it is before, where that is a server of its own.
-    _behind: Option<Server>,
+    /// The upstream, if the gateway does not start it itself.
+    _upstream: Option<Server>,
     _folder: Option<TempDir>,
 }
 
-/// The server behind, asked over its pipes.
+/// Starts the upstream, to call it directly over pipes.
 pub(super) fn direct_pipes() -> anyhow::Result<Piped> {
     Piped::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
 }
 
-/// The server behind, asked over HTTP.
+/// Starts the upstream, to call it directly over HTTP.
 pub(super) fn direct_http() -> anyhow::Result<Gateway> {
-    Gateway::of(FLOOR, behind_http()?, "echo")
+    Gateway::new(FLOOR, start_upstream_http()?, "echo")
 }
 
-/// toolgate first.
-pub(super) fn before_pipes(run: &Run) -> anyhow::Result<Vec<Gateway>> {
-    run.beside(vec![ours()?], || {
-        let behind = text(&program("floor")?);
-        let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &behind, "mcp"];
+/// Starts the gateways to an upstream over pipes, toolgate first.
+pub(super) fn gateways_to_pipes(run: &Run) -> anyhow::Result<Vec<Gateway>> {
+    run.with_others(vec![ours()?], || {
+        let upstream = text(&program("floor")?);
+        let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &upstream, "mcp"];
         Ok(vec![
-            supergateway(&behind)?,
-            npm(&behind)?,
-            pypi(&behind)?,
-            Gateway::of(FASTMCP, start_server(&python()?, &fastmcp)?, "echo")?,
+            supergateway(&upstream)?,
+            npm(&upstream)?,
+            pypi(&upstream)?,
+            Gateway::new(FASTMCP, start_server(&python()?, &fastmcp)?, "echo")?,
         ])
     })
 }
 
-/// toolgate first.
-pub(super) fn before_http(run: &Run) -> anyhow::Result<Vec<Gateway>> {
-    let url = |behind: &Server| format!("http://{}/mcp", behind.address);
-    let first = behind_http()?;
-    let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.before(first);
-    run.beside(vec![ours], || {
-        let second = behind_http()?;
-        let third = behind_http()?;
-        let words = [&*script("fastmcp_proxy.py")?, "http", &url(&second)];
-        let fastmcp = Gateway::of(FASTMCP, start_server(&python()?, &words)?, "echo")?;
+/// Starts the gateways to an upstream over HTTP, toolgate first.
+pub(super) fn gateways_to_http(run: &Run) -> anyhow::Result<Vec<Gateway>> {
+    let url = |upstream: &Server| format!("http://{}/mcp", upstream.address);
+    let first = start_upstream_http()?;
+    let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.with_upstream(first);
+    run.with_others(vec![ours], || {
+        let second = start_upstream_http()?;
+        let third = start_upstream_http()?;
+        let args = [&*script("fastmcp_proxy.py")?, "http", &url(&second)];
+        let fastmcp = Gateway::new(FASTMCP, start_server(&python()?, &args)?, "echo")?;
         let contextforge = contextforge(&url(&third))?;
-        Ok(vec![fastmcp.before(second), contextforge.before(third)])
+        Ok(vec![fastmcp.with_upstream(second), contextforge.with_upstream(third)])
     })
 }
 
 impl Gateway {
-    fn of(name: &'static str, server: Server, tool: &str) -> anyhow::Result<Self> {
+    /// Opens a session with the gateway `server`.
+    fn new(name: &'static str, server: Server, tool: &str) -> anyhow::Result<Self> {
         let headers = Headers::session(&server.address).context(name)?;
         let question = echo(tool);
-        Ok(Self { name, headers, question, server, _behind: None, _folder: None })
+        Ok(Self { name, headers, question, server, _upstream: None, _folder: None })
     }
 
-    fn before(self, behind: Server) -> Self {
-        Self { _behind: Some(behind), ..self }
+    fn with_upstream(self, upstream: Server) -> Self {
+        Self { _upstream: Some(upstream), ..self }
     }
 
-    fn within(self, folder: TempDir) -> Self {
+    fn with_folder(self, folder: TempDir) -> Self {
         Self { _folder: Some(folder), ..self }
     }
 }
 
-/// The server behind, over HTTP.
-fn behind_http() -> anyhow::Result<Server> {
+/// Starts the upstream over HTTP.
+fn start_upstream_http() -> anyhow::Result<Server> {
     start_server(&program("floor")?, &["mcp-http"])
 }
 
-/// toolgate before the server over pipes.
+/// Starts toolgate in front of the upstream over pipes.
 pub(super) fn ours() -> anyhow::Result<Gateway> {
     toolgate(&format!("command = [\"{}\", \"mcp\"]", text(&program("floor")?)))
 }
 
-/// toolgate before what `at` says.
-fn toolgate(at: &str) -> anyhow::Result<Gateway> {
+/// Starts toolgate in front of an upstream. `address` is the line of the settings that names it.
+fn toolgate(address: &str) -> anyhow::Result<Gateway> {
     let folder = tempfile::tempdir()?;
-    let settings = format!("{UNLIMITED}[upstream.it]\n{at}\nprefix = \"\"\n");
+    let settings = format!("{UNLIMITED}[upstream.it]\n{address}\nprefix = \"\"\n");
     fs::write(folder.path().join("toolgate.toml"), settings)?;
-    let words = ["serve", &text(folder.path()), "--listen", "127.0.0.1:0"];
-    let server = start_server(&program("toolgate")?, &words)?;
-    Ok(Gateway::of(OURS, server, "echo")?.within(folder))
+    let args = ["serve", &text(folder.path()), "--listen", "127.0.0.1:0"];
+    let server = start_server(&program("toolgate")?, &args)?;
+    Ok(Gateway::new(OURS, server, "echo")?.with_folder(folder))
 }
 
-fn supergateway(behind: &str) -> anyhow::Result<Gateway> {
+fn supergateway(upstream: &str) -> anyhow::Result<Gateway> {
     let module = "gateways/node_modules/supergateway/dist/index.js";
-    let (port, at) = place()?;
-    let behind = format!("'{behind}' mcp");
-    let ways = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none"];
-    let words = [&[&*text(&tools(module)?), "--stdio", &behind, "--port", &port], &ways[..]];
-    let child = Child::quiet(&node()?, &words.concat())?;
-    Gateway::of(SUPERGATEWAY, listening(child, at)?, "echo")
+    let (port, address) = free_port()?;
+    let upstream = format!("'{upstream}' mcp");
+    let options = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none"];
+    let args = [&[&*text(&tools(module)?), "--stdio", &upstream, "--port", &port], &options[..]];
+    let child = Child::quiet(&node()?, &args.concat())?;
+    Gateway::new(SUPERGATEWAY, wait_until_listening(child, address)?, "echo")
 }
 
-fn npm(behind: &str) -> anyhow::Result<Gateway> {
+fn npm(upstream: &str) -> anyhow::Result<Gateway> {
     let module = text(&tools("gateways/node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs")?);
-    let (port, at) = place()?;
-    // Its store of events makes each call take twice as long.
-    let ways = ["--server", "stream", "--no-eventStore", "--", behind, "mcp"];
-    let words = [&[&*module, "--host", "127.0.0.1", "--port", &port], &ways[..]];
-    Gateway::of(NPM, listening(Child::quiet(&node()?, &words.concat())?, at)?, "echo")
+    let (port, address) = free_port()?;
+    // With its store of events, each call takes twice as long.
+    let options = ["--server", "stream", "--no-eventStore", "--", upstream, "mcp"];
+    let args = [&[&*module, "--host", "127.0.0.1", "--port", &port], &options[..]];
+    Gateway::new(
+        NPM,
+        wait_until_listening(Child::quiet(&node()?, &args.concat())?, address)?,
+        "echo",
+    )
 }
 
-fn pypi(behind: &str) -> anyhow::Result<Gateway> {
-    let (port, at) = place()?;
-    let words = ["--host", "127.0.0.1", "--port", &port, "--log-level", "ERROR", "--"];
-    let words = [&words[..], &[behind, "mcp"]].concat();
-    let child = Child::quiet(&tools("gateways-python/bin/mcp-proxy")?, &words)?;
-    Gateway::of(PYPI, listening(child, at)?, "echo")
+fn pypi(upstream: &str) -> anyhow::Result<Gateway> {
+    let (port, address) = free_port()?;
+    let args = ["--host", "127.0.0.1", "--port", &port, "--log-level", "ERROR", "--"];
+    let args = [&args[..], &[upstream, "mcp"]].concat();
+    let child = Child::quiet(&tools("gateways-python/bin/mcp-proxy")?, &args)?;
+    Gateway::new(PYPI, wait_until_listening(child, address)?, "echo")
 }
 
-/// ContextForge with nobody to sign in, which is told of what is behind it once it runs.
-fn contextforge(behind: &str) -> anyhow::Result<Gateway> {
+/// Starts ContextForge without authentication, and then registers the upstream with it.
+fn contextforge(upstream: &str) -> anyhow::Result<Gateway> {
     let folder = tempfile::tempdir()?;
-    let (port, at) = place()?;
+    let (port, address) = free_port()?;
     let home = text(folder.path());
     let program = text(&tools("gateways-python/bin/mcpgateway")?);
     let database = format!("DATABASE_URL=sqlite:///{home}/mcp.db");
-    let words = [
-        // It reads settings that lie where it starts.
+    let args = [
+        // It reads settings from its working folder.
         &["-C", &home, &database][..],
         &["JWT_SECRET_KEY=only-of-the-benchmark-0123456789abcdef", "AUTH_REQUIRED=false"],
         &["ALLOW_UNAUTHENTICATED_ADMIN=true", "SSRF_ALLOW_LOCALHOST=true"],
@@ -155,24 +160,24 @@ fn contextforge(behind: &str) -> anyhow::Result<Gateway> {
         &["DB_METRICS_RECORDING_ENABLED=false", &program],
         &["--host", "127.0.0.1", "--port", &port, "--no-access-log"],
     ];
-    let child = Child::quiet(Path::new("/usr/bin/env"), &words.concat())?;
-    let server = listening(child, at)?;
+    let child = Child::quiet(Path::new("/usr/bin/env"), &args.concat())?;
+    let server = wait_until_listening(child, address)?;
     let upstream = json!({
         "name": "it",
-        "url": behind,
+        "url": upstream,
         "transport": "STREAMABLEHTTP",
         "visibility": "public",
     });
-    let begun = Instant::now();
-    while let Err(why) = posted(&server.address, "/gateways", &upstream.to_string()) {
-        ensure!(begun.elapsed() < READY, "{CONTEXTFORGE}: {why:#}");
+    let started = Instant::now();
+    while let Err(err) = post(&server.address, "/gateways", &upstream.to_string()) {
+        ensure!(started.elapsed() < READY_TIMEOUT, "{CONTEXTFORGE}: {err:#}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    Ok(Gateway::of(CONTEXTFORGE, server, "it-echo")?.within(folder))
+    Ok(Gateway::new(CONTEXTFORGE, server, "it-echo")?.with_folder(folder))
 }
 
-/// Posts `body` to `path`, and sees that it is taken.
-fn posted(address: &str, path: &str, body: &str) -> anyhow::Result<()> {
+/// Posts `body` to `path`, and fails unless the response is a success.
+fn post(address: &str, path: &str, body: &str) -> anyhow::Result<()> {
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
@@ -181,16 +186,16 @@ fn posted(address: &str, path: &str, body: &str) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let mut connection = Connection::open(address).await?;
         connection.send(request.as_bytes()).await?;
-        // Anything but a 200 is refused there.
-        connection.answer().await?;
+        // `read_response` fails unless the status is a success.
+        connection.read_response().await?;
         Ok(())
     })
 }
 
-/// A port that nobody has, and where that is: they cannot be told to look for one.
-fn place() -> anyhow::Result<(String, String)> {
-    let at = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    Ok((at.port().to_string(), at.to_string()))
+/// Returns a free port and its address. These gateways cannot choose a port themselves.
+fn free_port() -> anyhow::Result<(String, String)> {
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    Ok((address.port().to_string(), address.to_string()))
 }
 
 fn node() -> anyhow::Result<PathBuf> {

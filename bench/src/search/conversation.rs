@@ -1,4 +1,4 @@
-//! One client of one server, a question at a time.
+//! One client of one server, which sends one call at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::{lines, program, text};
 pub(super) struct Conversation {
     pub(super) child: Child,
     output: BufReader<ChildStdout>,
-    last: u64,
+    last_id: u64,
 }
 
 impl Conversation {
-    /// With a server of the folder `at` that keeps what it knows of it in `cache`.
-    pub(super) fn over(at: &Path, cache: &Path) -> anyhow::Result<Self> {
+    /// Starts a server of the workspace `at` that stores its index in `cache`.
+    pub(super) fn start(at: &Path, cache: &Path) -> anyhow::Result<Self> {
         let settings = at.with_extension("toml");
         let cache = text(cache);
         std::fs::write(&settings, format!("[limits]\nrate = []\n[search]\ncache = {cache:?}\n"))?;
@@ -27,14 +27,14 @@ impl Conversation {
         let mut child = Child::stdio(&program("toolgate")?, &args)?;
         lines::initialize(&mut child)?;
         let output = BufReader::new(child.output.take().context("no output")?);
-        Ok(Self { child, output, last: 0 })
+        Ok(Self { child, output, last_id: 0 })
     }
 
-    /// What the tool `name` answers, which must be a success.
+    /// Calls the tool `name` and returns its structured result. Fails if the call does.
     pub(super) fn call(&mut self, name: &str, arguments: &Value) -> anyhow::Result<Value> {
-        self.last += 1;
+        self.last_id += 1;
         let params = json!({ "name": name, "arguments": arguments });
-        let id = self.last;
+        let id = self.last_id;
         let request =
             json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
         let input = self.child.input.as_mut().context("no input")?;

@@ -1,4 +1,4 @@
-//! What is searched: sources of the crates that this workspace is built of, the same in every run.
+//! Creates the searched files from the sources of the crates that this workspace depends on.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-/// Files with these ends are taken,
-const ENDS: [&str; 6] = ["rs", "md", "toml", "c", "h", "py"];
-/// if they are no larger than this: what is larger was mostly written by programs.
+/// The extensions of the files to copy.
+const EXTENSIONS: [&str; 6] = ["rs", "md", "toml", "c", "h", "py"];
+/// Largest size of a file to copy. Most larger files are generated.
 const BYTES_MAX: u64 = 256 << 10;
 
-/// What was copied.
+/// The number of copied files, and their lines and bytes.
 pub(super) struct Corpus {
     pub(super) files: usize,
     pub(super) lines: u64,
@@ -19,16 +19,17 @@ pub(super) struct Corpus {
 }
 
 impl Corpus {
-    /// The first so many `files` of `sources`, copied to `to`; taken again where they do not do.
-    pub(super) fn of_files(to: &Path, sources: &[PathBuf], files: usize) -> anyhow::Result<Self> {
+    /// Copies the first `files` files of `sources` to `to`. Copies them again if there are too few.
+    pub(super) fn with_files(to: &Path, sources: &[PathBuf], files: usize) -> anyhow::Result<Self> {
         Self::copy(to, sources, |corpus| corpus.files < files)
     }
 
-    /// The first files of `sources` that have so many `lines` together, copied to `to`.
-    pub(super) fn of_lines(to: &Path, sources: &[PathBuf], lines: u64) -> anyhow::Result<Self> {
+    /// Copies the first files of `sources` to `to` until they have `lines` lines together.
+    pub(super) fn with_lines(to: &Path, sources: &[PathBuf], lines: u64) -> anyhow::Result<Self> {
         Self::copy(to, sources, |corpus| corpus.lines < lines)
     }
 
+    /// Copies files while `more` returns true.
     fn copy(to: &Path, sources: &[PathBuf], more: impl Fn(&Self) -> bool) -> anyhow::Result<Self> {
         let mut corpus = Self { files: 0, lines: 0, bytes: 0 };
         for round in 0.. {
@@ -37,7 +38,7 @@ impl Corpus {
                 let name = folder.file_name().context("a folder without a name")?;
                 let into = match round {
                     0 => to.join(name),
-                    again => to.join(format!("again-{again}")).join(name),
+                    round => to.join(format!("again-{round}")).join(name),
                 };
                 for file in files(folder)? {
                     if !more(&corpus) {
@@ -58,7 +59,7 @@ impl Corpus {
     }
 }
 
-/// The folders of the crates that this workspace is built of here, by name and version.
+/// Returns the source folders of the crates that this workspace depends on, sorted.
 pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
@@ -68,27 +69,28 @@ pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let packages = metadata["packages"].as_array().context("no packages")?;
-    let theirs = packages.iter().filter(|package| package["source"].is_string());
-    let manifests = theirs.filter_map(|package| package["manifest_path"].as_str());
+    let external = packages.iter().filter(|package| package["source"].is_string());
+    let manifests = external.filter_map(|package| package["manifest_path"].as_str());
     let mut folders: Vec<PathBuf> =
         manifests.filter_map(|path| Some(Path::new(path).parent()?.to_owned())).collect();
     folders.sort();
     Ok(folders)
 }
 
-/// The files of `folder` that are taken, in order.
+/// Returns the files of `folder` to copy, sorted.
 fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut open = vec![folder.to_owned()];
-    while let Some(folder) = open.pop() {
+    let mut unread = vec![folder.to_owned()];
+    while let Some(folder) = unread.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
             let path = entry.path();
             let kind = entry.file_type()?;
-            let is_taken = path.extension().is_some_and(|end| ENDS.iter().any(|it| end == *it));
+            let has_extension =
+                path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known));
             if kind.is_dir() {
-                open.push(path);
-            } else if kind.is_file() && is_taken && entry.metadata()?.len() <= BYTES_MAX {
+                unread.push(path);
+            } else if kind.is_file() && has_extension && entry.metadata()?.len() <= BYTES_MAX {
                 found.push(path);
             }
         }

@@ -1,4 +1,4 @@
-//! What holds of the chunks of every text: whole lines, in order, and nothing but blanks left out.
+//! Invariants of the chunks of every text: chunks are whole lines, in order, and omit only blanks.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ proptest! {
     fn damaged_code_is_still_cut_into_chunks(
         which in 0..WHOLE.len(), from in 0usize..4000, len in 0usize..200, put in "[{}()\"'/*#=\\\\\n ]{0,6}"
     ) {
-        let (path, text) = whole(WHOLE[which]);
+        let (path, text) = split_case(WHOLE[which]);
         let from = text.floor_char_boundary(from % text.len());
         let to = text.floor_char_boundary((from + len).min(text.len()));
         let mixed = [&text[..from], &put, &text[to..]].concat();
@@ -109,7 +109,7 @@ const WHOLE: [&str; 11] = [
 ];
 
 /// The path and the text of a case of `tests/languages`.
-fn whole(case: &str) -> (&str, &str) {
+fn split_case(case: &str) -> (&str, &str) {
     let (path, rest) = case.split_once('\n').expect("a path");
     (path, rest.split_once("==== chunks\n").expect("a text").0)
 }
@@ -255,15 +255,15 @@ fn a_line_of_a_hundred_mebibytes_is_one_chunk() {
 #[test]
 fn code_that_takes_too_long_to_parse_is_cut_by_lines() {
     let text = "\0(".repeat(400_000) + "\n\nfn good() {\n    a();\n    b();\n    c();\n}\n";
-    let begun = Instant::now();
+    let started = Instant::now();
     finds("a.rs", &text, "good", 3);
     // The parser stops after a limit of work or time. The rest is a margin for a busy machine.
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }
 
 #[test]
 fn the_enclosing_names_of_a_chunk_are_limited() {
-    let told_of = |path, text: &str, innermost: &str| {
+    let check_enclosing_names = |path, text: &str, innermost: &str| {
         let found = check(path, text);
         let is_function = |it: &&TextChunk| it.kind == ChunkKind::Function;
         let functions: Vec<&TextChunk> = found.iter().filter(is_function).collect();
@@ -277,17 +277,21 @@ fn the_enclosing_names_of_a_chunk_are_limited() {
     let many: String = (0..1000).map(|at| format!("n{at}::\n")).collect();
     let function = |at| format!("int f{at}() {{\n  a();\n  b();\n  c();\n}}\n");
     let functions: String = (0..8).map(function).collect();
-    told_of("a.cpp", &format!("namespace {many}last {{\n{functions}}}\n"), "last");
+    check_enclosing_names("a.cpp", &format!("namespace {many}last {{\n{functions}}}\n"), "last");
     let method = "function () {\n  a();\n  b();\n  c();\n};\n";
     let assigned = format!("a.{}last.f = {method}", "b.\n".repeat(1000));
-    told_of("a.js", &assigned.repeat(8), "last");
+    check_enclosing_names("a.js", &assigned.repeat(8), "last");
     let many = many.replace("::", ".");
-    told_of("a.cs", &format!("namespace {many}last;\nclass A {{\n{functions}}}\n"), "last");
+    check_enclosing_names(
+        "a.cs",
+        &format!("namespace {many}last;\nclass A {{\n{functions}}}\n"),
+        "last",
+    );
     let long = "m".repeat(150);
     let nested: String = (0..12).map(|at| format!("mod {long}{at} {{\n")).collect();
     let functions = functions.replace("int ", "fn ");
     let closed = "}\n".repeat(12);
-    told_of("a.rs", &format!("{nested}{functions}{closed}"), &format!("{long}11"));
+    check_enclosing_names("a.rs", &format!("{nested}{functions}{closed}"), &format!("{long}11"));
 }
 
 #[test]
@@ -317,9 +321,9 @@ fn the_time_grows_linearly_with_the_text() {
         ("a.c", format!("int {many}z;\n")),
         ("a.rs", format!("{below}fn good() {{\n    a();\n    b();\n}}\n")),
     ] {
-        let begun = Instant::now();
+        let started = Instant::now();
         check(path, &text);
         // Comparing each definition with all others took a minute.
-        assert!(begun.elapsed() < Duration::from_secs(12), "{path}: {:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(12), "{path}: {:?}", started.elapsed());
     }
 }

@@ -99,7 +99,7 @@ const GLOB_BYTES_MAX: usize = 8 << 10;
 /// Compiling such a glob could exhaust the process.
 pub fn glob_problem(glob: &str) -> Option<String> {
     if glob.len() > GLOB_BYTES_MAX {
-        return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
+        return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are allowed", glob.len()));
     }
     let mut depth = 0_usize;
     let mut deepest = 0;

@@ -90,7 +90,7 @@ impl Dialect for SynestheticDialect {
                     .with_header("retry-after", "1")
             }
             FrameRefusal::Unauthorized { .. } | FrameRefusal::SeveralCredentials => {
-                let why = "a valid key is required";
+                let why = "a valid API key is required; send it as `Authorization: Bearer KEY`";
                 Reply::json(result_message(None, &unsupported(why))).with_status(401)
             }
             FrameRefusal::Throttled { retry_after } => {
@@ -243,8 +243,9 @@ impl AnswerEncoder for SynestheticEncoder {
             Ok(HostAnswer::Output(output)) => output.value,
             Err(error) => error_value(self.method, &in_own_names(self.method, &error)),
             Ok(_) => {
-                let failure =
-                    RpcFailure::new(INTERNAL_ERROR, "the answer does not match the request");
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
+                let failure = RpcFailure::new(INTERNAL_ERROR, why);
                 return Some(Reply::json(error_message(Some(&self.id), &failure)));
             }
         };

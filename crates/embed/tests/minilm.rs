@@ -1,4 +1,4 @@
-//! Held against all-MiniLM-L6-v2, whose vectors others computed.
+//! Compares vectors of all-MiniLM-L6-v2 with those of its Python implementation.
 #![allow(clippy::unwrap_used, reason = "a missing value fails the test")]
 
 use std::path::{Path, PathBuf};

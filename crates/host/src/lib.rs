@@ -44,7 +44,7 @@ use pipeline::multi_round::StateSealer;
 
 pub use audit::{
     AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog, IntactAuditLog, audit_guard,
-    verify as verify_audit,
+    audit_record_schema, verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
 pub use envelopes::{EnvelopeLog, EnvelopeMaker, EnvelopeSettings};

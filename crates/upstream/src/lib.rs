@@ -11,6 +11,7 @@ mod names;
 mod instructions;
 pub mod pins;
 mod message;
+mod start_report;
 mod transport;
 mod server_requests;
 mod oauth;
@@ -42,6 +43,7 @@ pub use settings::{
     ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamSettings, UpstreamTables,
     UpstreamTransport, variable_names,
 };
+pub use start_report::StartReport;
 pub use upstream::{Upstream, UpstreamHost, UpstreamState};
 pub use world::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld,
@@ -285,6 +287,13 @@ impl Upstreams {
         let chosen = now.iter().map(|one| &one.upstream).filter(|it| wanted(&it.name));
         let listings = chosen.map(async |upstream| (upstream.name.clone(), upstream.list().await));
         join_all(listings).await
+    }
+
+    /// Returns the report on the last start of the upstream `name`.
+    pub fn start_report(&self, name: &str) -> StartReport {
+        let now = self.current();
+        let named = now.iter().find(|one| one.upstream.name == name);
+        named.map(|one| one.upstream.start_report()).unwrap_or_default()
     }
 
     /// Waits until the first listing of each upstream is done, or of each that may have the tool

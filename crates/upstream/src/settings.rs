@@ -244,18 +244,18 @@ impl UpstreamSettings {
             }
         }
         let zeros = [
-            (self.at_once == 0, "at_once", "no call would be possible"),
-            (self.processes == 0, "processes", "no call that asks questions would be possible"),
-            (self.start_ms == 0, "start_ms", "it could never start"),
+            (self.at_once == 0, "at_once", "so no call would be possible"),
+            (self.processes == 0, "processes", "so no call that asks questions would be possible"),
+            (self.start_ms == 0, "start_ms", "so the upstream could never start"),
             (
                 self.deadline_ms == Some(0),
                 "deadline_ms",
-                "no call could finish; leave it out for the general timeout",
+                "so no call could finish; leave it out for the general timeout",
             ),
-            (self.message_bytes == 0, "message_bytes", "no message could be received"),
+            (self.message_bytes == 0, "message_bytes", "so no message could be received"),
         ];
         if let Some((_, setting, why)) = zeros.into_iter().find(|(is, ..)| *is) {
-            return Err(format!("`{setting}` is 0: {why}"));
+            return Err(format!("`{setting}` is 0, {why}"));
         }
         for (setting, value) in [("at_once", self.at_once), ("processes", self.processes)] {
             if value > AT_ONCE_MAX {

@@ -1,5 +1,6 @@
 //! One upstream: connected when needed, watched, and known by its last listing.
 
+mod schema_repair;
 mod tool;
 mod dedicated;
 mod call_driver;
@@ -35,6 +36,7 @@ use crate::oauth::UpstreamCredentials;
 use crate::pins::PinPolicy;
 use crate::results::ResultStore;
 use crate::settings::UpstreamSettings;
+use crate::start_report::StartReport;
 use crate::world::UpstreamWorld;
 
 pub(crate) use calls::{CallRequest, RoundCall};
@@ -156,6 +158,8 @@ pub struct Upstream {
     watches: Arc<WatchCounts>,
     /// Current listening request.
     listening: Mutex<Option<ListenRequest>>,
+    /// Report on the last start.
+    start_report: Mutex<StartReport>,
     /// OAuth credentials, once they were needed.
     credentials: OnceLock<Arc<UpstreamCredentials>>,
     /// Owner of this instance.
@@ -227,6 +231,7 @@ impl Upstream {
             is_unheard: AtomicBool::new(false),
             watches,
             listening: Mutex::default(),
+            start_report: Mutex::default(),
             credentials: OnceLock::new(),
             owner,
             callers: CallerInstances::default(),
@@ -252,6 +257,11 @@ impl Upstream {
     /// Returns the last listing.
     pub(crate) fn listing(&self) -> Arc<UpstreamListing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the report on the last start.
+    pub(crate) fn start_report(&self) -> StartReport {
+        self.start_report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the index of the listed skills.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -178,6 +178,11 @@ impl ProcessRunner {
     pub fn replace_sandbox(&self, next: Sandbox) {
         let mut sandbox = self.0.sandbox.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *sandbox, next).close();
+    }
+
+    /// Returns the folders outside the workspace that the sandbox lets programs write.
+    pub fn writable_folders(&self) -> Vec<PathBuf> {
+        self.0.sandbox.writable_folders(&self.0.environment)
     }
 
     /// Returns `true` if a program confined by `inside` sees the file at `named`.

@@ -30,7 +30,7 @@ mod unconfined_thread;
 mod server_confinement;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -89,6 +89,13 @@ pub struct Confinement {
     pub visible_paths: Vec<PathBuf>,
     /// The only files and folders that may be executed. `None` allows everything visible.
     pub executables: Option<Vec<PathBuf>>,
+}
+
+impl Confinement {
+    /// Returns `true` if the program may write the workspace and the folders of `sandbox.write`.
+    pub fn may_write(&self) -> bool {
+        !self.read_only && self.profile != SandboxProfile::ReadOnly
+    }
 }
 
 /// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
@@ -186,6 +193,16 @@ impl Sandbox {
             executables: None,
         };
         (profile != SandboxProfile::Off).then_some(inside)
+    }
+
+    /// Returns the folders outside the workspace that the settings let programs write. `variables`
+    /// is the server's environment.
+    pub(super) fn writable_folders(
+        &self,
+        variables: &BTreeMap<OsString, OsString>,
+    ) -> Vec<PathBuf> {
+        let variable = |name: &str| variables.get(OsStr::new(name)).map(PathBuf::from);
+        view::writable_folders(&self.0.settings, &variable)
     }
 
     /// Returns the layers of `profile` that are in force for programs in `workspace`. `variables`

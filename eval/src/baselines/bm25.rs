@@ -1,68 +1,69 @@
-//! BM25, plain and as good as it gets for code without rules of its own.
+//! BM25: plain, and as good as it gets for code without special rules.
 //!
-//! Its words are not ours: a change of what our search takes for a word never changes it.
+//! It splits words by itself, so that a change of how our search splits words never changes it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use rust_stemmers::{Algorithm, Stemmer};
 
-use super::{SAID_BY_ALL, Scores};
+use super::{STOP_WORDS, Scores};
 use crate::set::questions::identifier_parts;
 use crate::set::{Package, Unit};
 
-/// What counts as a word.
+/// The way in which text is split into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Words {
-    /// `\w+` in small letters, of the whole text.
+pub enum WordSplitting {
+    /// `\w+` of the whole text, in lower case.
     Plain,
-    /// Identifiers taken apart, endings cut, stop words left out; of the name three times, of the
-    /// path once.
+    /// Identifiers are split, words are stemmed, and stop words are left out. The name counts three
+    /// times, the path once.
     Symbols,
 }
 
-// Of five pairs of these that were tried on the packages to tune on, the best.
+// The best of five pairs of K1 and B that were tried on the tuning packages.
 const K1: f32 = 1.5;
 const B: f32 = 0.75;
-/// How often the words of a name count, besides where they stand.
-const NAME: usize = 3;
+/// Number of times that the words of a name count, in addition to their place in the code.
+const NAME_COUNT: usize = 3;
 
-/// The functions of a package by their words.
+/// An index of the functions of a package by their words.
 pub struct Bm25 {
-    words: Words,
+    words: WordSplitting,
     stemmer: Stemmer,
     stems: RefCell<HashMap<String, String>>,
-    found: HashMap<String, Vec<(u32, f32)>>,
+    /// By word, the functions that contain it and how often.
+    occurrences: HashMap<String, Vec<(u32, f32)>>,
     lengths: Vec<f32>,
 }
 
 impl Bm25 {
-    /// That of `package`.
-    pub fn new(package: &Package, words: Words) -> Self {
+    /// Indexes the functions of `package`.
+    pub fn new(package: &Package, words: WordSplitting) -> Self {
         let mut index = Self {
             words,
             stemmer: Stemmer::create(Algorithm::English),
             stems: RefCell::default(),
-            found: HashMap::new(),
+            occurrences: HashMap::new(),
             lengths: Vec::new(),
         };
-        for (unit, at) in package.units.iter().zip(0..) {
-            index.add(unit, at);
+        for (unit, number) in package.units.iter().zip(0..) {
+            index.add(unit, number);
         }
         index
     }
 
-    /// What each function is worth for each of `questions`.
+    /// Returns the score of each function for each of `questions`.
     pub fn scores<T: AsRef<str>>(&self, questions: &[T]) -> Scores {
         questions.iter().map(|it| self.score(it.as_ref())).collect()
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "weights are no counts")]
-    fn add(&mut self, unit: &Unit, at: u32) {
+    #[allow(clippy::cast_precision_loss, reason = "weights need no exact counts")]
+    fn add(&mut self, unit: &Unit, index: u32) {
         let mut words = self.words_of(&unit.body);
-        if self.words == Words::Symbols {
+        if self.words == WordSplitting::Symbols {
             let name = self.words_of(&unit.name);
-            words.extend((0..NAME).flat_map(|_| name.clone()));
+            words.extend((0..NAME_COUNT).flat_map(|_| name.clone()));
             words.extend(self.words_of(&unit.path));
         }
         self.lengths.push(words.len() as f32);
@@ -71,23 +72,23 @@ impl Bm25 {
             *counts.entry(word).or_default() += 1.0;
         }
         for (word, count) in counts {
-            self.found.entry(word).or_default().push((at, count));
+            self.occurrences.entry(word).or_default().push((index, count));
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "weights are no counts")]
+    #[allow(clippy::cast_precision_loss, reason = "weights need no exact counts")]
     fn score(&self, question: &str) -> Vec<f32> {
         let units = self.lengths.len() as f32;
         let average = self.lengths.iter().sum::<f32>() / units.max(1.0);
         let mut scores = vec![0.0; self.lengths.len()];
         for word in self.words_of(question) {
-            let Some(found) = self.found.get(&word) else { continue };
-            let holding = found.len() as f32;
-            let rarity = (1.0 + (units - holding + 0.5) / (holding + 0.5)).ln();
-            for (at, count) in found {
-                let at = *at as usize;
-                let long = 1.0 - B + B * self.lengths[at] / average;
-                scores[at] += rarity * count * (K1 + 1.0) / (count + K1 * long);
+            let Some(occurrences) = self.occurrences.get(&word) else { continue };
+            let containing = occurrences.len() as f32;
+            let rarity = (1.0 + (units - containing + 0.5) / (containing + 0.5)).ln();
+            for (index, count) in occurrences {
+                let index = *index as usize;
+                let length = 1.0 - B + B * self.lengths[index] / average;
+                scores[index] += rarity * count * (K1 + 1.0) / (count + K1 * length);
             }
         }
         scores
@@ -103,10 +104,10 @@ impl Bm25 {
         let parts = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         let parts = parts.filter(|it| !it.is_empty());
         match self.words {
-            Words::Plain => parts.map(str::to_lowercase).collect(),
-            Words::Symbols => parts
+            WordSplitting::Plain => parts.map(str::to_lowercase).collect(),
+            WordSplitting::Symbols => parts
                 .flat_map(identifier_parts)
-                .filter(|it| !SAID_BY_ALL.contains(&it.as_str()))
+                .filter(|it| !STOP_WORDS.contains(&it.as_str()))
                 .map(|it| self.stem(it))
                 .collect(),
         }

@@ -1,7 +1,7 @@
-//! What an agent does without search: ripgrep's own binary, any of the question's words.
+//! The search of an agent without an index: ripgrep's own binary with any of the question's words.
 //!
-//! Each function is a file of its own; the one that has most of the words comes first, of those
-//! with as many the one that has them most often. Words are found within others and in any case.
+//! Each function is a file of its own. The function with most distinct words comes first, then the
+//! one with most hits. Words also match inside others, and in any case.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::{SAID_BY_ALL, Scores};
+use super::{STOP_WORDS, Scores};
 use crate::set::Package;
 use crate::sources;
 
-/// ripgrep's binary, where there is one.
+/// Returns the path of ripgrep, from setup or else from `PATH`.
 pub fn binary() -> Option<PathBuf> {
-    let ours = sources::checkout().join(".tools/ripgrep/bin/rg");
-    let theirs = || {
+    let installed = sources::checkout().join(".tools/ripgrep/bin/rg");
+    let from_path = || {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).map(|it| it.join("rg")).find(|it| it.is_file())
     };
-    if ours.is_file() { Some(ours) } else { theirs() }
+    if installed.is_file() { Some(installed) } else { from_path() }
 }
 
-/// What each function of `package` is worth for each of `questions`.
+/// Returns the score of each function of `package` for each of `questions`.
 pub fn scores<T: AsRef<str>>(
     package: &Package,
     questions: &[T],
@@ -34,8 +34,8 @@ pub fn scores<T: AsRef<str>>(
         std::fs::remove_dir_all(&folder)?;
     }
     std::fs::create_dir_all(&folder)?;
-    for (at, unit) in package.units.iter().enumerate() {
-        std::fs::write(folder.join(at.to_string()), &unit.body)?;
+    for (index, unit) in package.units.iter().enumerate() {
+        std::fs::write(folder.join(index.to_string()), &unit.body)?;
     }
     let mut all = Vec::new();
     for question in questions {
@@ -53,21 +53,21 @@ pub fn scores<T: AsRef<str>>(
         }
         let output = rg.arg(".").current_dir(&folder).stdin(Stdio::null()).output();
         let output = output.with_context(|| format!("cannot run `{}`", binary.display()))?;
-        // It ends with 1 where nothing matches.
+        // ripgrep exits with 1 if nothing matches.
         ensure!(output.status.code() < Some(2), "rg: {}", String::from_utf8_lossy(&output.stderr));
         let mut found: HashMap<usize, (HashSet<String>, usize)> = HashMap::new();
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let Some((file, word)) = line.trim_start_matches("./").split_once(':') else {
                 continue;
             };
-            let of_file = found.entry(file.parse()?).or_default();
-            of_file.0.insert(word.to_ascii_lowercase());
-            of_file.1 += 1;
+            let matches = found.entry(file.parse()?).or_default();
+            matches.0.insert(word.to_ascii_lowercase());
+            matches.1 += 1;
         }
-        for (at, (words, hits)) in found {
-            #[allow(clippy::cast_precision_loss, reason = "an order, no count")]
+        for (index, (words, hits)) in found {
+            #[allow(clippy::cast_precision_loss, reason = "an order needs no exact counts")]
             let score = words.len() as f32 + hits as f32 / (hits as f32 + 1.0);
-            scores[at] = score;
+            scores[index] = score;
         }
         all.push(scores);
     }
@@ -75,11 +75,12 @@ pub fn scores<T: AsRef<str>>(
     Ok(all)
 }
 
+/// Returns the distinct words of a question, without short words and stop words.
 fn words_of(question: &str) -> Vec<String> {
     let words = question.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     let mut words: Vec<String> = words
         .map(str::to_ascii_lowercase)
-        .filter(|it| it.len() > 2 && !SAID_BY_ALL.contains(&it.as_str()))
+        .filter(|it| it.len() > 2 && !STOP_WORDS.contains(&it.as_str()))
         .collect();
     words.sort_unstable();
     words.dedup();

@@ -1,25 +1,26 @@
-//! Learns what search knows beforehand: `train words` the vectors of words, `train networks` how to
-//! weigh what a closer look sees. Both are written where toolgate-search builds them in.
-#![allow(clippy::print_stderr, reason = "a developer's tool")]
+//! Trains the built-in models of search: `train words` the word vectors, `train networks` the
+//! network of the reranker. Both are written into the source of toolgate-search.
+#![allow(clippy::print_stderr, reason = "a tool for developers")]
 
 use toolgate_eval::train;
 
-fn arguments_of_table() -> String {
+/// Returns the second argument, the path of a table.
+fn table_path() -> String {
     std::env::args().nth(2).unwrap_or_default()
 }
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let what = arguments.next().unwrap_or_default();
-    let numbers: Vec<f32> = arguments.filter_map(|it| it.parse().ok()).collect();
-    let number = |at: usize, otherwise: f32| numbers.get(at).copied().unwrap_or(otherwise);
+    let command = arguments.next().unwrap_or_default();
+    let numbers: Vec<f32> = arguments.filter_map(|argument| argument.parse().ok()).collect();
+    let number = |index: usize, default: f32| numbers.get(index).copied().unwrap_or(default);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
-    let count = |at: usize, otherwise: f32| number(at, otherwise) as usize;
-    match what.as_str() {
-        "words" => train::words_table(count(0, 8.0), number(1, 1.0)),
-        "alone" => train::table_alone(&arguments_of_table()),
-        "bm25f" => train::tune_bm25f(),
-        "networks" => train::learn_networks(count(0, 150.0), numbers.get(1).map(|_| count(1, 0.0))),
+    let count = |index: usize, default: f32| number(index, default) as usize;
+    match command.as_str() {
+        "words" => train::train_word_table(count(0, 8.0), number(1, 1.0)),
+        "alone" => train::print_table_quality(&table_path()),
+        "bm25f" => train::print_bm25f_quality(),
+        "networks" => train::train_networks(count(0, 150.0), numbers.get(1).map(|_| count(1, 0.0))),
         _ => anyhow::bail!("usage: train words [epochs] [names] | bm25f | networks [questions]"),
     }
 }

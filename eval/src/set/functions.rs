@@ -1,5 +1,5 @@
-//! The functions of a package, by tree-sitter: not by our own chunks, so that a change of those
-//! never changes the set.
+//! Finds the functions of a package by tree-sitter. It does not use our own chunks, so that a
+//! change of those never changes the set.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,21 +9,21 @@ use tree_sitter::{Node, Parser};
 
 use super::{Lang, Unit};
 
-/// A function and what its doc comment says.
+/// A function and the text of its doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     pub unit: Unit,
-    /// Its doc comment without marks; empty where there is none.
+    /// Its doc comment without comment marks, or an empty string.
     pub doc: String,
 }
 
-/// Bigger files are made by programs.
+/// Largest size of a source file. Larger files are generated.
 const FILE_BYTES_MAX: u64 = 1_000_000;
 
-/// All functions of the package in `folder`, files in the order of the alphabet.
-pub fn of_package(folder: &Path, lang: Lang) -> anyhow::Result<Vec<Function>> {
+/// Returns all functions of the package in `folder`. Files are sorted by path.
+pub fn parse_package(folder: &Path, lang: Lang) -> anyhow::Result<Vec<Function>> {
     let mut files = Vec::new();
-    files_beneath(folder, "", lang, &mut files)?;
+    collect_files(folder, "", lang, &mut files)?;
     files.sort();
     let mut functions = Vec::new();
     for path in files {
@@ -31,15 +31,15 @@ pub fn of_package(folder: &Path, lang: Lang) -> anyhow::Result<Vec<Function>> {
         if std::fs::metadata(&file)?.len() > FILE_BYTES_MAX {
             continue;
         }
-        // What is not UTF-8 is data for somebody's test.
+        // Files that are not UTF-8 are test data.
         let Ok(text) = String::from_utf8(std::fs::read(&file)?) else { continue };
-        functions.extend(of_file(&path, &text, lang)?);
+        functions.extend(parse_file(&path, &text, lang)?);
     }
     Ok(functions)
 }
 
-/// The functions of one file.
-pub fn of_file(path: &str, text: &str, lang: Lang) -> anyhow::Result<Vec<Function>> {
+/// Returns the functions of one file.
+pub fn parse_file(path: &str, text: &str, lang: Lang) -> anyhow::Result<Vec<Function>> {
     let mut parser = Parser::new();
     let language = match lang {
         Lang::Rust => tree_sitter_rust::LANGUAGE.into(),
@@ -57,7 +57,8 @@ pub fn of_file(path: &str, text: &str, lang: Lang) -> anyhow::Result<Vec<Functio
     Ok(walk.found)
 }
 
-fn files_beneath(
+/// Collects the source files below `folder`/`beneath`.
+fn collect_files(
     folder: &Path,
     beneath: &str,
     lang: Lang,
@@ -73,7 +74,7 @@ fn files_beneath(
         };
         let kind = entry.file_type()?;
         if kind.is_dir() && !is_left_out(&name) {
-            files_beneath(folder, &path, lang, files)?;
+            collect_files(folder, &path, lang, files)?;
         } else if kind.is_file() && is_source && !is_test(&name) {
             files.push(path);
         }
@@ -81,9 +82,9 @@ fn files_beneath(
     Ok(())
 }
 
-/// Whether a folder of that name holds tests, examples or other people's code.
+/// Returns true if a folder of this name contains tests, examples or vendored code.
 fn is_left_out(name: &str) -> bool {
-    let other = [
+    let names = [
         "test",
         "tests",
         "testsuite",
@@ -104,10 +105,10 @@ fn is_left_out(name: &str) -> bool {
         "doc",
         "docs",
     ];
-    other.contains(&name) || name.starts_with('.') || name.ends_with(".dist-info")
+    names.contains(&name) || name.starts_with('.') || name.ends_with(".dist-info")
 }
 
-/// Whether a file of that name is a test.
+/// Returns true if a file of this name is a test.
 fn is_test(name: &str) -> bool {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     ["test", "tests", "conftest"].contains(&stem)
@@ -115,6 +116,7 @@ fn is_test(name: &str) -> bool {
         || ["_test", "_tests"].iter().any(|it| stem.ends_with(it))
 }
 
+/// A walk over the syntax tree of a file.
 struct Walk<'t> {
     path: &'t str,
     text: &'t str,
@@ -129,24 +131,24 @@ impl<'t> Walk<'t> {
         for child in list.named_children(&mut list.walk()) {
             match child.kind() {
                 "line_comment" | "block_comment" => {
-                    if let Some(said) = rust_doc(self.of(child)) {
-                        doc.push_str(&said);
+                    if let Some(text) = rust_doc(self.text_of(child)) {
+                        doc.push_str(&text);
                     }
                     continue;
                 }
                 "attribute_item" => {
-                    let attribute = self.of(child);
+                    let attribute = self.text_of(child);
                     is_test |= ["#[test", "#[cfg(test)", "#[bench", "::test]", "::test("]
                         .iter()
                         .any(|it| attribute.contains(it));
-                    if let Some(said) = attribute.strip_prefix("#[doc = \"") {
-                        doc.push_str(said.trim_end_matches("\"]"));
+                    if let Some(text) = attribute.strip_prefix("#[doc = \"") {
+                        doc.push_str(text.trim_end_matches("\"]"));
                         doc.push('\n');
                     }
                     continue;
                 }
                 "function_item" if !is_test => self.function(child, &doc),
-                "impl_item" | "trait_item" | "mod_item" if !is_test => self.rust_within(child),
+                "impl_item" | "trait_item" | "mod_item" if !is_test => self.enter_rust_item(child),
                 _ => {}
             }
             doc.clear();
@@ -154,14 +156,15 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn rust_within(&mut self, item: Node<'_>) {
+    fn enter_rust_item(&mut self, item: Node<'_>) {
         let Some(body) = item.child_by_field_name("body") else { return };
-        let said = |field: &str| {
-            let text = item.child_by_field_name(field).map(|it| self.of(it))?;
+        let name_of = |field: &str| {
+            let text = item.child_by_field_name(field).map(|it| self.text_of(it))?;
             let name = text.split('<').next().unwrap_or(text);
             Some(name.rsplit("::").next().unwrap_or(name).trim().to_owned())
         };
-        let names: Vec<String> = ["name", "type", "trait"].into_iter().filter_map(said).collect();
+        let names: Vec<String> =
+            ["name", "type", "trait"].into_iter().filter_map(name_of).collect();
         if item.kind() == "mod_item" && ["test", "tests", "bench"].contains(&names[0].as_str()) {
             return;
         }
@@ -180,11 +183,11 @@ impl<'t> Walk<'t> {
             match item.kind() {
                 "function_definition" => {
                     let doc = item.child_by_field_name("body").and_then(docstring);
-                    let doc = doc.map(|it| python_doc(self.of(it))).unwrap_or_default();
+                    let doc = doc.map(|it| python_doc(self.text_of(it))).unwrap_or_default();
                     self.function(item, &doc);
                 }
                 "class_definition" => {
-                    let name = item.child_by_field_name("name").map_or("", |it| self.of(it));
+                    let name = item.child_by_field_name("name").map_or("", |it| self.text_of(it));
                     self.within.push(name.to_owned());
                     if let Some(body) = item.child_by_field_name("body") {
                         self.python(body);
@@ -207,10 +210,10 @@ impl<'t> Walk<'t> {
             return;
         };
         let mut comments = Vec::new();
-        comments_of(item, &mut comments);
-        let head = self.without(item.start_byte()..body.start_byte(), &comments);
-        let name = self.of(name);
-        // Python's tests stand anywhere.
+        collect_comments(item, &mut comments);
+        let head = self.text_without(item.start_byte()..body.start_byte(), &comments);
+        let name = self.text_of(name);
+        // Tests of Python may be in any file.
         if name.starts_with("test_") {
             return;
         }
@@ -219,45 +222,44 @@ impl<'t> Walk<'t> {
             within: self.within.join(" "),
             path: self.path.to_owned(),
             head: head.split_whitespace().collect::<Vec<_>>().join(" "),
-            body: self.without(item.byte_range(), &comments),
+            body: self.text_without(item.byte_range(), &comments),
         };
         self.found.push(Function { unit, doc: doc.trim().to_owned() });
     }
 
-    fn of(&self, node: Node<'_>) -> &'t str {
+    fn text_of(&self, node: Node<'_>) -> &'t str {
         &self.text[node.byte_range()]
     }
 
-    /// The text in `range` but for `comments`, which are in order, and the lines that they leave
-    /// blank.
-    fn without(&self, range: Range<usize>, comments: &[Range<usize>]) -> String {
-        let mut kept = String::new();
-        let mut at = range.start;
+    /// Returns the text of `range` without `comments`, which are sorted, and without blank lines.
+    fn text_without(&self, range: Range<usize>, comments: &[Range<usize>]) -> String {
+        let mut text = String::new();
+        let mut position = range.start;
         for comment in comments.iter().filter(|it| it.start >= range.start) {
             if comment.start >= range.end {
                 break;
             }
-            kept.push_str(&self.text[at..comment.start.max(at)]);
-            // A line comment of Rust may take its end of line with it.
+            text.push_str(&self.text[position..comment.start.max(position)]);
+            // A line comment of Rust may include its line break.
             if self.text[comment.clone()].ends_with('\n') {
-                kept.push('\n');
+                text.push('\n');
             }
-            at = comment.end.max(at);
+            position = comment.end.max(position);
         }
-        kept.push_str(&self.text[at.min(range.end)..range.end]);
-        let lines = kept.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        text.push_str(&self.text[position.min(range.end)..range.end]);
+        let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
         lines.collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Where comments, and strings that nobody uses, stand in `node`.
-fn comments_of(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
+/// Collects the ranges of comments and unused strings in `node`.
+fn collect_comments(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
     let is_comment = match node.kind() {
         "line_comment" | "block_comment" | "comment" => true,
         "expression_statement" => {
-            let said = node.named_child(0).map(|it| it.kind());
+            let kind = node.named_child(0).map(|it| it.kind());
             node.named_child_count() == 1
-                && matches!(said, Some("string" | "concatenated_string"))
+                && matches!(kind, Some("string" | "concatenated_string"))
                 && node.parent().is_some_and(|it| it.kind() == "block")
                 && node.child_count() == 1
         }
@@ -268,11 +270,11 @@ fn comments_of(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
         return;
     }
     for child in node.children(&mut node.walk()) {
-        comments_of(child, comments);
+        collect_comments(child, comments);
     }
 }
 
-/// What a comment of Rust says, if it is a doc comment of what follows.
+/// Returns the text of a comment of Rust if it documents the next item.
 fn rust_doc(comment: &str) -> Option<String> {
     if let Some(line) = comment.strip_prefix("///") {
         return (!line.starts_with('/')).then(|| format!("{}\n", line.trim()));
@@ -282,7 +284,7 @@ fn rust_doc(comment: &str) -> Option<String> {
     (!block.starts_with('*')).then(|| lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// The string that documents the function whose body is `block`.
+/// Returns the docstring of the function whose body is `block`.
 fn docstring(block: Node<'_>) -> Option<Node<'_>> {
     let mut walk = block.walk();
     let first = block.named_children(&mut walk).find(|it| it.kind() != "comment")?;
@@ -290,10 +292,12 @@ fn docstring(block: Node<'_>) -> Option<Node<'_>> {
     (string.kind() == "string").then_some(string)
 }
 
-/// What the literal of a docstring says.
+/// Returns the text of the literal of a docstring.
 fn python_doc(literal: &str) -> String {
-    let bare = literal.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-    let quotes = if bare.starts_with("\"\"\"") || bare.starts_with("'''") { 3 } else { 1 };
-    let said = bare.get(quotes..bare.len().saturating_sub(quotes)).unwrap_or_default();
-    said.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+    let literal_start = literal.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let quotes =
+        if literal_start.starts_with("\"\"\"") || literal_start.starts_with("'''") { 3 } else { 1 };
+    let text =
+        literal_start.get(quotes..literal_start.len().saturating_sub(quotes)).unwrap_or_default();
+    text.lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,5 @@
-//! Which sentences are questions: those that a person could ask, and that one function answers.
+//! Selects the sentences that are questions: a person could ask them, and one function answers
+//! them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,7 +10,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 use super::Query;
 use super::functions::Function;
 
-/// Names that say nothing, or what every package has many of.
+/// Names that mean little, or that every package has many times.
 const TRIVIAL: [&str; 34] = [
     "new",
     "default",
@@ -47,7 +48,7 @@ const TRIVIAL: [&str; 34] = [
     "setup",
 ];
 
-/// How sentences begin that tell of another place.
+/// Starts of sentences that refer to another place.
 const ELSEWHERE: [&str; 14] = [
     "see ",
     "see:",
@@ -65,24 +66,26 @@ const ELSEWHERE: [&str; 14] = [
     "todo",
 ];
 
-/// The questions of a package, as if shuffled, and all that can be learned from.
-pub(super) fn of(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<Query>) {
+/// Returns the questions of a package in a random order that is always the same, and all pairs that
+/// can be trained on.
+pub(super) fn select(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<Query>) {
     let sentences: Vec<String> = functions.iter().map(|it| first_sentence(&it.doc)).collect();
     let bodies: Vec<String> =
         functions.iter().map(|it| body_key(&it.unit.body, &it.unit.head)).collect();
-    let said = counted(sentences.iter().map(|it| sentence_key(it)));
-    let done = counted(bodies.iter().cloned());
+    let sentence_counts = count_keys(sentences.iter().map(|it| sentence_key(it)));
+    let body_counts = count_keys(bodies.iter().cloned());
     let mut queries = Vec::new();
     let mut pairs = Vec::new();
-    for (at, function) in functions.iter().enumerate() {
-        let sentence = &sentences[at];
-        if !is_learned_from(function, sentence) {
+    for (index, function) in functions.iter().enumerate() {
+        let sentence = &sentences[index];
+        if !is_trainable(function, sentence) {
             continue;
         }
         let overlap = overlap(&function.unit.name, sentence);
-        let query = Query { text: sentence.clone(), unit: at, overlap };
-        let alone = said[&sentence_key(sentence)] == 1 && done[&bodies[at]] == 1;
-        if alone && is_asked(function, sentence) {
+        let query = Query { text: sentence.clone(), unit: index, overlap };
+        let is_unique =
+            sentence_counts[&sentence_key(sentence)] == 1 && body_counts[&bodies[index]] == 1;
+        if is_unique && is_question(function, sentence) {
             queries.push(query.clone());
         }
         pairs.push(query);
@@ -95,12 +98,12 @@ pub(super) fn of(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<Quer
     (queries, pairs)
 }
 
-/// A sentence as it is compared: words in small letters.
+/// Returns the words of a sentence in lower case, to compare it with others.
 pub(super) fn sentence_key(sentence: &str) -> String {
     words_of(sentence).join(" ")
 }
 
-/// A body as it is compared: what follows the head, however it is laid out.
+/// Returns the words of a body after its head, to compare it with others.
 pub(super) fn body_key(body: &str, head: &str) -> String {
     let mut words = body.split_whitespace();
     let block = (!head.is_empty()).then(|| {
@@ -110,26 +113,26 @@ pub(super) fn body_key(body: &str, head: &str) -> String {
     block.unwrap_or_default()
 }
 
-/// How many of the words of `name` the sentence has, their endings cut: 0 to 1.
+/// Returns the share of the words of `name` that the sentence contains, compared by their stems.
 pub fn overlap(name: &str, sentence: &str) -> f32 {
     let stemmer = Stemmer::create(Algorithm::English);
     let stem = |word: &str| stemmer.stem(word).into_owned();
-    let asked: Vec<String> = words_of(sentence).iter().map(|it| stem(it)).collect();
+    let stems: Vec<String> = words_of(sentence).iter().map(|it| stem(it)).collect();
     let parts = identifier_parts(name);
-    let has = parts.iter().filter(|part| asked.contains(&stem(part))).count();
+    let contained = parts.iter().filter(|part| stems.contains(&stem(part))).count();
     #[allow(clippy::cast_precision_loss, reason = "names have few words")]
-    let share = has as f32 / parts.len().max(1) as f32;
+    let share = contained as f32 / parts.len().max(1) as f32;
     share
 }
 
-/// The parts of an identifier in small letters: of `parseHTTPHeader_2` `parse`, `http`, `header`
-/// and `2`.
+/// Returns the parts of an identifier in lower case: `parse`, `http`, `header` and `2` for
+/// `parseHTTPHeader_2`.
 pub fn identifier_parts(identifier: &str) -> Vec<String> {
     static PART: LazyLock<Regex> = LazyLock::new(|| regex(r"[A-Z]+[a-z]*|[a-z]+|[0-9]+"));
     let mut parts = Vec::new();
     for part in PART.find_iter(identifier).map(|it| it.as_str()) {
         let capitals = part.bytes().take_while(u8::is_ascii_uppercase).count();
-        // A run of capitals gives its last to the word that follows: `HTTPHeader`.
+        // The last letter of a run of capitals belongs to the next word: `HTTPHeader`.
         let (run, word) = match capitals {
             2.. if capitals < part.len() => part.split_at(capitals - 1),
             _ => ("", part),
@@ -145,7 +148,8 @@ fn words_of(text: &str) -> Vec<String> {
     parts.filter(|it| !it.is_empty()).flat_map(identifier_parts).collect()
 }
 
-fn is_learned_from(function: &Function, sentence: &str) -> bool {
+/// Returns true if `sentence` and `function` are fit for training.
+fn is_trainable(function: &Function, sentence: &str) -> bool {
     let words = sentence.split_whitespace().count();
     let lines = function.unit.body.lines().count();
     (3..=60).contains(&words)
@@ -154,7 +158,8 @@ fn is_learned_from(function: &Function, sentence: &str) -> bool {
         && !["http://", "https://", "www.", ">>>"].iter().any(|it| sentence.contains(it))
 }
 
-fn is_asked(function: &Function, sentence: &str) -> bool {
+/// Returns true if `sentence` is a question that `function` answers.
+fn is_question(function: &Function, sentence: &str) -> bool {
     let unit = &function.unit;
     let words = sentence.split_whitespace().count();
     let lower = sentence.to_ascii_lowercase();
@@ -169,15 +174,15 @@ fn is_asked(function: &Function, sentence: &str) -> bool {
         && !sentence.starts_with(&format!("{name}("))
 }
 
-/// The first sentence of a doc comment, its markup gone; empty where there is none.
+/// Returns the first sentence of a doc comment without markup, or an empty string.
 fn first_sentence(doc: &str) -> String {
     static LINK: LazyLock<Regex> =
         LazyLock::new(|| regex(r"\[([^\]\[]*)\](?:\([^)]*\)|\[[^\]]*\])?"));
     static ROLE: LazyLock<Regex> =
         LazyLock::new(|| regex(r":[A-Za-z][A-Za-z:+-]*:`[!~]?([^`<]*?)\s*(?:<[^`>]*>)?`"));
     static END: LazyLock<Regex> = LazyLock::new(|| regex(r"[.!?](?:\s+|$)"));
-    // Where the first paragraph ends, or what follows is no prose.
-    let ends = |line: &str| {
+    // The first paragraph ends at these lines.
+    let ends_paragraph = |line: &str| {
         line.is_empty()
             || [
                 "#", "```", ":param", ":return", ":type", "..", "----", "====", "@", ">>>", "* ",
@@ -189,21 +194,21 @@ fn first_sentence(doc: &str) -> String {
                 .contains(&line)
     };
     let lines = doc.lines().map(str::trim).skip_while(|line| line.is_empty());
-    let paragraph: Vec<&str> = lines.take_while(|line| !ends(line)).collect();
+    let paragraph: Vec<&str> = lines.take_while(|line| !ends_paragraph(line)).collect();
     let paragraph = paragraph.join(" ");
     let plain = ROLE.replace_all(&paragraph, "$1");
     let plain = LINK.replace_all(&plain, "$1").replace(['`', '*'], "");
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     let end = END.find_iter(&plain).find(|it| {
         let before = plain[..it.start()].rsplit(' ').next().unwrap_or_default();
-        let shortened = ["e.g", "i.e", "etc", "vs", "cf", "resp", "approx", "incl"];
-        !shortened.contains(&before.trim_start_matches('(').to_ascii_lowercase().as_str())
+        let abbreviations = ["e.g", "i.e", "etc", "vs", "cf", "resp", "approx", "incl"];
+        !abbreviations.contains(&before.trim_start_matches('(').to_ascii_lowercase().as_str())
     });
     let sentence = end.map_or(plain.as_str(), |it| &plain[..it.start()]);
     sentence.trim_end_matches([':', ';', ',', ' ']).to_owned()
 }
 
-fn counted(keys: impl Iterator<Item = String>) -> HashMap<String, usize> {
+fn count_keys(keys: impl Iterator<Item = String>) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for key in keys {
         *counts.entry(key).or_default() += 1;
@@ -211,7 +216,7 @@ fn counted(keys: impl Iterator<Item = String>) -> HashMap<String, usize> {
     counts
 }
 
-#[allow(clippy::expect_used, reason = "the patterns stand here and are tested")]
+#[allow(clippy::expect_used, reason = "the patterns are built in and tested")]
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a built-in pattern is valid")
 }
@@ -219,11 +224,11 @@ fn regex(pattern: &str) -> Regex {
 #[cfg(test)]
 mod tests {
     use super::super::Lang;
-    use super::super::functions::of_file;
+    use super::super::functions::parse_file;
     use super::*;
 
     #[test]
-    fn a_sentence_is_freed_of_its_markup() {
+    fn markup_is_removed_from_a_sentence() {
         for (doc, sentence) in [
             ("Parses `a` into [`Ast`](crate::Ast).\n\nMore.", "Parses a into Ast"),
             ("Reads all, e.g. a file. Then more.", "Reads all, e.g. a file"),
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identifier_has_parts() {
+    fn an_identifier_is_split_into_its_parts() {
         for (identifier, parts) in [
             ("parse_http_header", &["parse", "http", "header"][..]),
             ("parseHTTPHeader", &["parse", "http", "header"]),
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_the_share_of_the_names_words_that_are_asked_for() {
+    fn overlap_is_the_share_of_the_words_of_the_name_in_the_sentence() {
         for (name, sentence, share) in [
             ("parse_header", "Parses the headers of a request", 1.0),
             ("parse_header", "Reads the header", 0.5),
@@ -266,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_never_stands_in_what_is_searched() {
+    fn the_answer_is_removed_from_the_searched_code() {
         let rust = "
             /// Turns the secret sauce into a very good dinner.
             #[must_use = \"secret\"]
@@ -280,7 +285,7 @@ mod tests {
             #[cfg(test)]
             mod tests { fn a_test() {} }
             impl<T> fmt::Display for Pot<T> { fn fmt(&self) {} }";
-        let found = of_file("src/a.rs", rust, Lang::Rust).unwrap();
+        let found = parse_file("src/a.rs", rust, Lang::Rust).unwrap();
         let names: Vec<_> = found.iter().map(|it| it.unit.name.as_str()).collect();
         assert_eq!(names, ["cook", "fmt"]);
         assert_eq!(found[0].doc, "Turns the secret sauce into a very good dinner.");
@@ -303,7 +308,7 @@ class Pot:
             'secret'
         return '''kept'''
 ";
-        let found = of_file("a.py", python, Lang::Python).unwrap();
+        let found = parse_file("a.py", python, Lang::Python).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].doc, "Turns the secret sauce into\na dinner.\n\nMore.");
         assert!(!found[0].unit.body.contains("secret"), "{}", found[0].unit.body);
@@ -312,19 +317,19 @@ class Pot:
     }
 
     #[test]
-    fn what_two_functions_say_or_do_asks_for_neither() {
-        let of_text = |text: &str| {
-            let functions = of_file("a.py", text, Lang::Python).unwrap();
-            of("p", &functions).0.into_iter().map(|it| it.text).collect::<Vec<_>>()
+    fn a_sentence_or_body_of_two_functions_is_no_question() {
+        let questions_of = |text: &str| {
+            let functions = parse_file("a.py", text, Lang::Python).unwrap();
+            select("p", &functions).0.into_iter().map(|it| it.text).collect::<Vec<_>>()
         };
         let one =
             "def mend(a):\n '''Mends all that is broken here.'''\n b = a\n c = b\n return c\n";
         let same = one.replace("mend(", "heal(").replace("= b", "= 3");
         let copy = one.replace("mend(", "heal(").replace("Mends", "Heals");
         let other = one.replace("mend(", "fall(").replace("Mends", "Breaks").replace("= b", "= 7");
-        assert_eq!(of_text(one), ["Mends all that is broken here"]);
-        assert!(of_text(&format!("{one}{same}")).is_empty());
-        assert!(of_text(&format!("{one}{copy}")).is_empty());
-        assert_eq!(of_text(&format!("{one}{other}")).len(), 2);
+        assert_eq!(questions_of(one), ["Mends all that is broken here"]);
+        assert!(questions_of(&format!("{one}{same}")).is_empty());
+        assert!(questions_of(&format!("{one}{copy}")).is_empty());
+        assert_eq!(questions_of(&format!("{one}{other}")).len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! The functions of a package as candidates for its questions, each looked at.
+//! Trains the network of the reranker on candidates: the functions of a package for its questions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use super::network::{self, List};
 use crate::set::{Package, Split, Unit, load};
 use crate::vectors::Vectors;
 
-/// How many candidates each way finds.
-const EACH: usize = 100;
-/// What shares less of its words with the name of its function has little in common with it.
-const LOW: f32 = 0.34;
+/// Number of candidates of each kind.
+const CANDIDATES_EACH: usize = 100;
+/// Questions with less overlap with the name of their function count as low overlap.
+const OVERLAP_LOW: f32 = 0.34;
 
-/// Reciprocal ranks, added up.
+/// A sum of reciprocal ranks.
 #[derive(Default, Clone)]
 pub(super) struct Tally {
     all: f64,
@@ -30,13 +30,14 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, place: usize, overlap: f32) {
+    /// Adds a question whose right answer is below `above` others. Only the first ten ranks count.
+    pub(super) fn add(&mut self, above: usize, overlap: f32) {
         #[allow(clippy::cast_precision_loss)]
-        let worth = if place < 10 { 1.0 / (place as f64 + 1.0) } else { 0.0 };
-        self.all += worth;
+        let reciprocal = if above < 10 { 1.0 / (above as f64 + 1.0) } else { 0.0 };
+        self.all += reciprocal;
         self.count += 1.0;
-        if overlap < LOW {
-            self.low += worth;
+        if overlap < OVERLAP_LOW {
+            self.low += reciprocal;
             self.low_count += 1.0;
         }
     }
@@ -59,70 +60,77 @@ impl fmt::Display for Tally {
     }
 }
 
-/// How many stand before the right one.
-pub(super) fn place(scores: &[f32], right: usize) -> usize {
+/// Returns the number of scores that come before the right one.
+pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
     let own = scores[right];
-    scores.iter().enumerate().filter(|(at, it)| **it > own || (**it == own && *at < right)).count()
+    scores
+        .iter()
+        .enumerate()
+        .filter(|(index, score)| **score > own || (**score == own && *index < right))
+        .count()
 }
 
-/// How well the vectors of words do alone.
-pub(super) fn alone(packages: &[Package], model: &StaticModel) -> anyhow::Result<String> {
+/// Describes how well the word vectors rank alone.
+pub(super) fn evaluate_alone(packages: &[Package], model: &StaticModel) -> anyhow::Result<String> {
     let mut tally = Tally::default();
     for package in packages {
-        let statics = Statics::of(package, model)?;
+        let statics = StaticVectors::new(package, model)?;
         for query in package.queries.iter().take(80) {
-            let scores = statics.near(model.embed_query(&query.text).as_deref())?;
-            tally.add(place(&scores, query.unit), query.overlap);
+            let scores = statics.cosines(model.embed_query(&query.text).as_deref())?;
+            tally.add(count_above(&scores, query.unit), query.overlap);
         }
     }
     Ok(tally.to_string())
 }
 
-/// The vectors of a package's functions by words, as an index keeps them.
-struct Statics {
-    kept: VectorStore,
+/// The static vectors of a package's functions, with the precision of an index.
+struct StaticVectors {
+    store: VectorStore,
     units: usize,
 }
 
-impl Statics {
-    fn of(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
-        let kept = VectorStore::in_memory(&model.space(), Precision::Coarse)?;
+impl StaticVectors {
+    fn new(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
+        let store = VectorStore::in_memory(&model.space(), Precision::Coarse)?;
         let vectors = package.units.iter().map(|it| model.embed_chunk(&texts(it)));
-        let known = (0..).map(ChunkHash).zip(vectors);
-        let known: Vec<_> = known.filter_map(|(at, it)| Some((at, it?))).collect();
-        kept.append(&known)?;
-        Ok(Self { kept, units: package.units.len() })
+        let entries = (0..).map(ChunkHash).zip(vectors);
+        let entries: Vec<_> = entries.filter_map(|(index, it)| Some((index, it?))).collect();
+        store.append(&entries)?;
+        Ok(Self { store, units: package.units.len() })
     }
 
-    /// Of each function how near it is to `query`.
-    fn near(&self, query: Option<&[f32]>) -> Result<Vec<f32>, VectorsError> {
-        let now = self.kept.snapshot();
-        let Some(query) = query.map(|it| now.prepare_query(it)).transpose()? else {
+    /// Returns the cosine of each function with `query`, or zeros without a query.
+    fn cosines(&self, query: Option<&[f32]>) -> Result<Vec<f32>, VectorsError> {
+        let snapshot = self.store.snapshot();
+        let Some(query) = query.map(|it| snapshot.prepare_query(it)).transpose()? else {
             return Ok(vec![0.0; self.units]);
         };
-        let cosine = |at| now.slot_of(ChunkHash(at)).and_then(|slot| now.cosine(&query, slot));
-        Ok((0..self.units as u64).map(|at| cosine(at).unwrap_or_default()).collect())
+        let cosine = |index| {
+            snapshot.slot_of(ChunkHash(index)).and_then(|slot| snapshot.cosine(&query, slot))
+        };
+        Ok((0..self.units as u64).map(|index| cosine(index).unwrap_or_default()).collect())
     }
 }
 
+/// Returns the fields of a function.
 fn texts(unit: &Unit) -> [&str; FIELDS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, "", &unit.body]
 }
 
-/// A package whose words are counted.
-struct Counted {
-    /// Of each word in which units it stands, how often in each field.
-    holding: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
+/// A package with the counts of its words.
+struct CountedPackage {
+    /// By word, the functions that contain it, with the counts of each field.
+    occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
     averages: IndexStatistics,
-    statics: Statics,
-    shown: Vec<ChunkSummary>,
+    statics: StaticVectors,
+    summaries: Vec<ChunkSummary>,
 }
 
-impl Counted {
+impl CountedPackage {
     #[allow(clippy::cast_precision_loss)]
-    fn of(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
-        let mut holding: HashMap<String, Vec<(u32, [u16; FIELDS])>> = HashMap::new();
+    fn new(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
+        let mut occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>> = HashMap::new();
         let mut all_lengths = Vec::new();
         let mut averages =
             IndexStatistics { chunks: package.units.len() as u64, lengths: [0.0; FIELDS] };
@@ -138,79 +146,85 @@ impl Counted {
             }
             all_lengths.push(lengths);
             for (word, counts) in counts {
-                holding.entry(word).or_default().push((u32::try_from(at).unwrap_or(0), counts));
+                occurrences.entry(word).or_default().push((u32::try_from(at).unwrap_or(0), counts));
             }
         }
         Ok(Self {
-            holding,
+            occurrences,
             lengths: all_lengths,
             averages,
-            statics: Statics::of(package, model)?,
-            shown: package.units.iter().map(shown).collect(),
+            statics: StaticVectors::new(package, model)?,
+            summaries: package.units.iter().map(summary_of).collect(),
         })
     }
 
     fn question(&self, text: &str) -> WeighedQuestion {
         WeighedQuestion::new(text, self.averages.chunks, |word| {
-            self.holding.get(word).map_or(0, |it| it.len() as u64)
+            self.occurrences.get(word).map_or(0, |it| it.len() as u64)
         })
     }
 
-    /// What each unit has of the question's words.
+    /// Returns the counts of the question's words, by function.
     fn counts(&self, question: &WeighedQuestion) -> HashMap<u32, Vec<[u16; FIELDS]>> {
         let mut found: HashMap<u32, Vec<[u16; FIELDS]>> = HashMap::new();
         let concepts = question.concepts.len();
         for (at, concept) in question.concepts.iter().enumerate() {
-            for (unit, counts) in self.holding.get(&concept.word).into_iter().flatten() {
+            for (unit, counts) in self.occurrences.get(&concept.word).into_iter().flatten() {
                 found.entry(*unit).or_insert_with(|| vec![[0; FIELDS]; concepts])[at] = *counts;
             }
         }
         found
     }
 
-    /// As the index finds them: the best by words, and the best by vectors.
+    /// Returns the candidates that the index would find: the best by words, and the best by
+    /// vectors.
     fn candidates(
         &self,
         question: &WeighedQuestion,
-        near: &[f32],
+        cosines: &[f32],
         model: Option<&[f32]>,
     ) -> Vec<Candidate> {
         let counts = self.counts(question);
         let lexical: Vec<(f32, u32)> = counts
             .iter()
-            .map(|(at, counts)| {
-                (bm25f::score(question, &self.averages, counts, &self.lengths[*at as usize]), *at)
+            .map(|(index, counts)| {
+                (
+                    bm25f::score(question, &self.averages, counts, &self.lengths[*index as usize]),
+                    *index,
+                )
             })
             .collect();
-        let by_near = near.iter().copied().zip(0_u32..).collect();
-        let by_model = model.map(|it| it.iter().copied().zip(0_u32..).collect());
-        let mut taken: Vec<u32> = best(lexical);
-        taken.extend(best(by_near));
-        taken.extend(by_model.map(best).unwrap_or_default());
-        taken.sort_unstable();
-        taken.dedup();
-        let none = vec![[0; FIELDS]; question.concepts.len()];
-        taken
+        let by_cosine = cosines.iter().copied().zip(0_u32..).collect();
+        let by_model_cosine = model.map(|it| it.iter().copied().zip(0_u32..).collect());
+        let mut chosen: Vec<u32> = best(lexical);
+        chosen.extend(best(by_cosine));
+        chosen.extend(by_model_cosine.map(best).unwrap_or_default());
+        chosen.sort_unstable();
+        chosen.dedup();
+        let no_counts = vec![[0; FIELDS]; question.concepts.len()];
+        chosen
             .into_iter()
-            .map(|at| Candidate {
-                key: u64::from(at),
-                counts: counts.get(&at).unwrap_or(&none).clone(),
-                lengths: self.lengths[at as usize],
-                static_cosine: near[at as usize],
-                model_cosine: model.map(|it| it[at as usize]),
-                summary: self.shown[at as usize].clone(),
+            .map(|index| Candidate {
+                key: u64::from(index),
+                counts: counts.get(&index).unwrap_or(&no_counts).clone(),
+                lengths: self.lengths[index as usize],
+                static_cosine: cosines[index as usize],
+                model_cosine: model.map(|it| it[index as usize]),
+                summary: self.summaries[index as usize].clone(),
             })
             .collect()
     }
 }
 
+/// Returns the functions with the highest scores.
 fn best(mut all: Vec<(f32, u32)>) -> Vec<u32> {
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    all.truncate(EACH);
+    all.truncate(CANDIDATES_EACH);
     all.into_iter().map(|it| it.1).collect()
 }
 
-fn shown(unit: &Unit) -> ChunkSummary {
+/// Returns a function as the index summarizes it.
+fn summary_of(unit: &Unit) -> ChunkSummary {
     ChunkSummary {
         path: unit.path.clone(),
         first: 1,
@@ -226,54 +240,54 @@ fn shown(unit: &Unit) -> ChunkSummary {
     }
 }
 
-/// Says how well BM25F does with the weights as they are.
-pub fn tune_bm25f() -> anyhow::Result<()> {
+/// Prints how well BM25F ranks with its current weights.
+pub fn print_bm25f_quality() -> anyhow::Result<()> {
     let mut tally = Tally::default();
     for package in load(Split::Tune)? {
-        let counted = Counted::of(&package, StaticModel::built_in())?;
+        let counted = CountedPackage::new(&package, StaticModel::built_in())?;
         for query in package.queries.iter().take(80) {
             let question = counted.question(&query.text);
             let mut scores = vec![0.0; package.units.len()];
-            for (at, counts) in counted.counts(&question) {
-                let at = at as usize;
-                scores[at] =
-                    bm25f::score(&question, &counted.averages, &counts, &counted.lengths[at]);
+            for (index, counts) in counted.counts(&question) {
+                let index = index as usize;
+                scores[index] =
+                    bm25f::score(&question, &counted.averages, &counts, &counted.lengths[index]);
             }
-            tally.add(place(&scores, query.unit), query.overlap);
+            tally.add(count_above(&scores, query.unit), query.overlap);
         }
     }
     println!("BM25F: {tally}");
     Ok(())
 }
 
-/// Where the networks are kept.
+/// Path of the networks in the checkout.
 const NETWORKS: &str = "crates/search/src/rank";
 
-/// The candidates of one question, what it shares with the name, and whether the right one is there.
-struct Looked {
+/// The candidates of one question, its overlap, and whether the right answer is among them.
+struct QuestionCandidates {
     list: List,
     overlap: f32,
     found: bool,
 }
 
-/// Learns the network of the closer look on the `tune` packages; of four parts each says how well
-/// what the others taught holds for it, and of three sizes of network the best is kept. With a `model`, on the smaller packages alone, as many as
-/// have so many functions together.
-pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Result<()> {
+/// Trains the network of the reranker on the `tune` packages. Cross-validation in four parts
+/// chooses the best of three sizes. `model` trains the network for vectors of a model, on the
+/// smallest packages with at most that number of functions together.
+pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Result<()> {
     let mut packages = load(Split::Tune)?;
     if let Some(units) = model {
         packages.sort_by_key(|it| it.units.len());
-        let mut left = units;
+        let mut remaining = units;
         packages.retain(|it| {
-            let fits = it.units.len() <= left && it.queries.len() >= 20;
-            left -= if fits { it.units.len() } else { 0 };
+            let fits = it.units.len() <= remaining && it.queries.len() >= 20;
+            remaining -= if fits { it.units.len() } else { 0 };
             fits
         });
     }
     let mut vectors = model.map(|_| Vectors::open(TOKENS)).transpose()?;
-    let mut lists: Vec<Vec<Looked>> = Vec::new();
+    let mut lists: Vec<Vec<QuestionCandidates>> = Vec::new();
     for package in &packages {
-        lists.push(looked(package, per_package, vectors.as_mut())?);
+        lists.push(collect_candidates(package, per_package, vectors.as_mut())?);
     }
     let found = lists.iter().flatten().filter(|it| it.found).count();
     let all = lists.iter().flatten().count();
@@ -285,14 +299,14 @@ pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
     for hidden in [0, 16, 32] {
         let mut tally = Tally::default();
         for fold in 0..4 {
-            let learned = lists.iter().enumerate().filter(|(at, _)| at % 4 != fold);
-            let learned = learned.flat_map(|(_, it)| it).filter(|it| it.found).map(|it| &it.list);
-            let learned: Vec<&List> = learned.collect();
-            let network = network::learn(&learned, features::FEATURES, &settings(hidden));
-            let held = lists.iter().enumerate().filter(|(at, _)| at % 4 == fold);
-            for Looked { list, overlap, found } in held.flat_map(|(_, it)| it) {
+            let training = lists.iter().enumerate().filter(|(index, _)| index % 4 != fold);
+            let training = training.flat_map(|(_, it)| it).filter(|it| it.found).map(|it| &it.list);
+            let training: Vec<&List> = training.collect();
+            let network = network::train(&training, features::FEATURES, &settings(hidden));
+            let test = lists.iter().enumerate().filter(|(index, _)| index % 4 == fold);
+            for QuestionCandidates { list, overlap, found } in test.flat_map(|(_, it)| it) {
                 let scores: Vec<f32> = list.features.iter().map(|it| network.score(it)).collect();
-                tally.add(if *found { place(&scores, list.right) } else { 99 }, *overlap);
+                tally.add(if *found { count_above(&scores, list.right) } else { 99 }, *overlap);
             }
         }
         println!("network of {hidden}: {tally}");
@@ -301,52 +315,57 @@ pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
         }
     }
     let all: Vec<&List> = lists.iter().flatten().filter(|it| it.found).map(|it| &it.list).collect();
-    let network = network::learn(&all, features::FEATURES, &settings(best.1));
-    println!("likely {:?}", network.calibration);
+    let network = network::train(&all, features::FEATURES, &settings(best.1));
+    println!("calibration {:?}", network.calibration);
     let name = if model.is_some() { "model.net" } else { "words.net" };
     std::fs::write(format!("{NETWORKS}/{name}"), network.to_bytes())?;
     Ok(())
 }
 
-/// How many tokens of a text the model reads.
+/// Number of tokens of a text that the model reads.
 const TOKENS: usize = 128;
 
-fn looked(
+/// Collects the candidates of the first `per_package` questions of a package.
+fn collect_candidates(
     package: &Package,
     per_package: usize,
     vectors: Option<&mut Vectors>,
-) -> anyhow::Result<Vec<Looked>> {
+) -> anyhow::Result<Vec<QuestionCandidates>> {
     let table = StaticModel::built_in();
-    let counted = Counted::of(package, table)?;
+    let counted = CountedPackage::new(package, table)?;
     let queries = &package.queries[..per_package.min(package.queries.len())];
-    let by_model = match vectors {
+    let model_vectors = match vectors {
         Some(vectors) => {
-            let told: Vec<String> =
+            let unit_texts: Vec<String> =
                 package.units.iter().map(|it| embedding_text(&texts(it))).collect();
-            let units = vectors.of(&told)?;
-            let asked: Vec<&str> = queries.iter().map(|it| it.text.as_str()).collect();
-            Some((units, vectors.of(&asked)?))
+            let units = vectors.embed(&unit_texts)?;
+            let question_texts: Vec<&str> = queries.iter().map(|it| it.text.as_str()).collect();
+            Some((units, vectors.embed(&question_texts)?))
         }
         None => None,
     };
     let mut all = Vec::new();
-    for (at, query) in queries.iter().enumerate() {
+    for (index, query) in queries.iter().enumerate() {
         let question = counted.question(&query.text);
-        let near = counted.statics.near(table.embed_query(&query.text).as_deref())?;
-        let model: Option<Vec<f32>> = by_model.as_ref().map(|(units, asked)| {
-            let dot = |unit: &Vec<f32>| unit.iter().zip(&asked[at]).map(|(a, b)| a * b).sum();
+        let cosines = counted.statics.cosines(table.embed_query(&query.text).as_deref())?;
+        let model: Option<Vec<f32>> = model_vectors.as_ref().map(|(units, question_vectors)| {
+            let dot = |unit: &Vec<f32>| {
+                unit.iter().zip(&question_vectors[index]).map(|(a, b)| a * b).sum()
+            };
             units.iter().map(dot).collect()
         });
-        let candidates = counted.candidates(&question, &near, model.as_deref());
-        let seen = features::extract_features(table, &question, &counted.averages, &candidates);
+        let candidates = counted.candidates(&question, &cosines, model.as_deref());
+        let extracted =
+            features::extract_features(table, &question, &counted.averages, &candidates);
         let right = candidates.iter().position(|it| it.key == query.unit as u64);
-        let features = seen.iter().map(|it| it.to_vec()).collect();
+        let features = extracted.iter().map(|it| it.to_vec()).collect();
         let list = List { features, right: right.unwrap_or(usize::MAX), weight: 1.0 };
-        all.push(Looked { list, overlap: query.overlap, found: right.is_some() });
+        all.push(QuestionCandidates { list, overlap: query.overlap, found: right.is_some() });
     }
     Ok(all)
 }
 
+/// Returns the settings of training a network with `hidden` neurons.
 fn settings(hidden: usize) -> network::Settings {
     network::Settings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
 }

@@ -1,4 +1,5 @@
-//! Learns to weigh features: of a list of candidates the right one is to come first.
+//! Trains a network that weighs features, so that the right one of a list of candidates comes
+//! first.
 
 use toolgate_search::rank::network::RankingNetwork;
 
@@ -7,13 +8,15 @@ use super::random::Random;
 /// The candidates of one question.
 pub(super) struct List {
     pub(super) features: Vec<Vec<f32>>,
-    /// Which is the right one.
+    /// Index of the right candidate.
     pub(super) right: usize,
-    /// What the question counts beside others.
+    /// Weight of the question relative to others.
     pub(super) weight: f32,
 }
 
+/// The settings of training.
 pub(super) struct Settings {
+    /// Number of neurons.
     pub(super) hidden: usize,
     pub(super) epochs: usize,
     pub(super) rate: f32,
@@ -21,10 +24,10 @@ pub(super) struct Settings {
     pub(super) seed: u64,
 }
 
-/// The network that does best on `lists`.
-pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> RankingNetwork {
+/// Trains a network on `lists` by Adam.
+pub(super) fn train(lists: &[&List], inputs: usize, settings: &Settings) -> RankingNetwork {
     let mut random = Random(settings.seed);
-    let (means, scales) = spread(lists, inputs);
+    let (means, scales) = means_and_scales(lists, inputs);
     let hidden = settings.hidden;
     let mut numbers: Vec<f32> = (0..hidden * (inputs + 1)).map(|_| random.normal() * 0.2).collect();
     numbers.extend((0..hidden).map(|_| random.normal() * 0.2));
@@ -32,26 +35,29 @@ pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> Rank
     let mut first = vec![0.0_f32; numbers.len()];
     let mut second = vec![0.0_f32; numbers.len()];
     let mut order: Vec<usize> = (0..lists.len()).collect();
-    let group = 16;
+    let batch_size = 16;
     let mut round = 0.0_f32;
     #[allow(clippy::cast_precision_loss)]
-    let rounds = (settings.epochs * lists.len().div_ceil(group)) as f32;
+    let rounds = (settings.epochs * lists.len().div_ceil(batch_size)) as f32;
     for _ in 0..settings.epochs {
         random.shuffle(&mut order);
-        for some in order.chunks(group) {
+        for batch in order.chunks(batch_size) {
             let mut gradient = vec![0.0_f32; numbers.len()];
-            for &at in some {
-                slope(lists[at], &numbers, &mut gradient, &means, &scales, hidden);
+            for &index in batch {
+                add_gradient(lists[index], &numbers, &mut gradient, &means, &scales, hidden);
             }
             round += 1.0;
             let rate = settings.rate * (1.0 - round / rounds).max(0.01);
-            let (fix1, fix2) = (1.0 - 0.9_f32.powf(round), 1.0 - 0.999_f32.powf(round));
-            for at in 0..numbers.len() {
-                let slope = gradient[at] / group as f32;
-                first[at] = 0.9 * first[at] + 0.1 * slope;
-                second[at] = 0.999 * second[at] + 0.001 * slope * slope;
-                let step = first[at] / fix1 / ((second[at] / fix2).sqrt() + 1e-8);
-                numbers[at] -= rate * (step + settings.decay * numbers[at]);
+            let (first_correction, second_correction) =
+                (1.0 - 0.9_f32.powf(round), 1.0 - 0.999_f32.powf(round));
+            for index in 0..numbers.len() {
+                let slope = gradient[index] / batch_size as f32;
+                first[index] = 0.9 * first[index] + 0.1 * slope;
+                second[index] = 0.999 * second[index] + 0.001 * slope * slope;
+                let step = first[index]
+                    / first_correction
+                    / ((second[index] / second_correction).sqrt() + 1e-8);
+                numbers[index] -= rate * (step + settings.decay * numbers[index]);
             }
         }
     }
@@ -65,32 +71,33 @@ pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> Rank
         output_weights: second,
         calibration: [1.0, 0.0],
     };
-    network.calibration = likely(&network, lists);
+    network.calibration = calibrate(&network, lists);
     network
 }
 
-/// Scores as logits: by what to multiply them and what to add, so that of all candidates with a
-/// likelihood about that part is right.
-fn likely(network: &RankingNetwork, lists: &[&List]) -> [f32; 2] {
+/// Returns a factor and an offset for scores as logits. With them, a likelihood matches the share
+/// of right candidates among those that have it.
+fn calibrate(network: &RankingNetwork, lists: &[&List]) -> [f32; 2] {
     let mut scored = Vec::new();
     for list in lists {
         let scores = list.features.iter().map(|it| network.score(it)).enumerate();
-        scored.extend(scores.map(|(at, score)| (score, f32::from(u8::from(at == list.right)))));
+        scored
+            .extend(scores.map(|(index, score)| (score, f32::from(u8::from(index == list.right)))));
     }
     let mut slope = 1.0_f32;
     let mut offset = 0.0_f32;
     #[allow(clippy::cast_precision_loss)]
     let count = scored.len() as f32;
-    // Newton's way: two numbers, a smooth hill.
+    // Newton's method on the log-likelihood, a smooth function of two numbers.
     for _ in 0..50 {
         let mut g = [0.0_f32; 2];
         let mut h = [1e-3_f32, 0.0, 1e-3];
         for (score, right) in &scored {
-            let says = 1.0 / (1.0 + (-(slope * score + offset)).exp());
-            let off = (says - right) / count;
-            let curve = says * (1.0 - says) / count;
-            g[0] += off * score;
-            g[1] += off;
+            let likelihood = 1.0 / (1.0 + (-(slope * score + offset)).exp());
+            let error = (likelihood - right) / count;
+            let curve = likelihood * (1.0 - likelihood) / count;
+            g[0] += error * score;
+            g[1] += error;
             h[0] += curve * score * score;
             h[1] += curve * score;
             h[2] += curve;
@@ -102,7 +109,8 @@ fn likely(network: &RankingNetwork, lists: &[&List]) -> [f32; 2] {
     [slope, offset]
 }
 
-fn slope(
+/// Adds the gradient of the loss of one list to `gradient`.
+fn add_gradient(
     list: &List,
     numbers: &[f32],
     gradient: &mut [f32],
@@ -112,9 +120,9 @@ fn slope(
 ) {
     let inputs = means.len();
     let (layer, rest) = numbers.split_at(hidden * (inputs + 1));
-    let (says, direct) = rest.split_at(hidden);
+    let (output_weights, direct_weights) = rest.split_at(hidden);
     let mut scores = Vec::with_capacity(list.features.len());
-    let mut seen = Vec::with_capacity(list.features.len());
+    let mut inputs_and_neurons = Vec::with_capacity(list.features.len());
     for features in &list.features {
         let input: Vec<f32> = features
             .iter()
@@ -128,16 +136,16 @@ fn slope(
                 (sum + weights[inputs]).max(0.0)
             })
             .collect();
-        let score: f32 = neurons.iter().zip(says).map(|(a, b)| a * b).sum::<f32>()
-            + input.iter().zip(direct).map(|(a, b)| a * b).sum::<f32>();
+        let score: f32 = neurons.iter().zip(output_weights).map(|(a, b)| a * b).sum::<f32>()
+            + input.iter().zip(direct_weights).map(|(a, b)| a * b).sum::<f32>();
         scores.push(score);
-        seen.push((input, neurons));
+        inputs_and_neurons.push((input, neurons));
     }
-    let most = scores.iter().copied().fold(f32::MIN, f32::max);
-    let sum: f32 = scores.iter().map(|it| (it - most).exp()).sum();
-    for (at, (input, neurons)) in seen.iter().enumerate() {
-        let mut slope = (scores[at] - most).exp() / sum;
-        if at == list.right {
+    let max = scores.iter().copied().fold(f32::MIN, f32::max);
+    let sum: f32 = scores.iter().map(|it| (it - max).exp()).sum();
+    for (index, (input, neurons)) in inputs_and_neurons.iter().enumerate() {
+        let mut slope = (scores[index] - max).exp() / sum;
+        if index == list.right {
             slope -= 1.0;
         }
         slope *= list.weight;
@@ -145,10 +153,10 @@ fn slope(
             continue;
         }
         let (to_layer, to_rest) = gradient.split_at_mut(hidden * (inputs + 1));
-        for (neuron, says) in says.iter().enumerate() {
+        for (neuron, output_weight) in output_weights.iter().enumerate() {
             to_rest[neuron] += slope * neurons[neuron];
             if neurons[neuron] > 0.0 {
-                let slope = slope * says;
+                let slope = slope * output_weight;
                 let from = neuron * (inputs + 1);
                 for (into, it) in to_layer[from..from + inputs].iter_mut().zip(input) {
                     *into += slope * it;
@@ -162,9 +170,9 @@ fn slope(
     }
 }
 
-/// The mean of each input, and one over how far it lies from that.
+/// Returns the mean of each input, and the inverse of its standard deviation.
 #[allow(clippy::cast_precision_loss)]
-fn spread(lists: &[&List], inputs: usize) -> (Vec<f32>, Vec<f32>) {
+fn means_and_scales(lists: &[&List], inputs: usize) -> (Vec<f32>, Vec<f32>) {
     let mut sums = vec![(0.0_f64, 0.0_f64); inputs];
     let mut count = 0.0_f64;
     for list in lists {
@@ -179,9 +187,9 @@ fn spread(lists: &[&List], inputs: usize) -> (Vec<f32>, Vec<f32>) {
     sums.into_iter()
         .map(|(sum, squares)| {
             let mean = sum / count;
-            let far = (squares / count - mean * mean).max(0.0).sqrt();
+            let deviation = (squares / count - mean * mean).max(0.0).sqrt();
             #[allow(clippy::cast_possible_truncation)]
-            let pair = (mean as f32, if far < 1e-4 { 0.0 } else { (1.0 / far) as f32 });
+            let pair = (mean as f32, if deviation < 1e-4 { 0.0 } else { (1.0 / deviation) as f32 });
             pair
         })
         .unzip()

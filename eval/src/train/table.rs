@@ -1,19 +1,20 @@
-//! Learns a vector for each word from functions and the sentences that describe them: a question's
-//! words and a function's words come to lie near each other where people use one for the other.
+//! Trains a vector for each word on functions and the sentences that describe them.
 //!
-//! Two towers that share nothing but their start: a text is the sum of its words' vectors, of length
-//! 1. A batch holds functions of few packages, so that the wrong answers are likely ones.
+//! Words of questions and words of functions get similar vectors if people use one for the other.
+//! The two sides have separate rows that only start equal. The vector of a text is the sum of those
+//! of its words, normalized to length 1. A batch contains functions of few packages, so that wrong
+//! answers are plausible.
 
 use std::collections::HashMap;
 
 use super::random::Random;
 
-/// How many numbers a vector has.
+/// Number of dimensions of a vector.
 pub(super) const D: usize = 256;
-/// The fields of a function that are learned from: name, within, path, head, body.
+/// Number of parts of a function that are trained on: name, within, path, head, body.
 pub(super) const PARTS: usize = 5;
 
-/// Words by number, with what each counts.
+/// Words by number, each with its weight.
 pub(super) type Words = Vec<(u32, f32)>;
 
 /// A sentence and the function that it describes, as words by number.
@@ -23,32 +24,33 @@ pub(super) struct Pair {
     pub(super) parts: [Words; PARTS],
 }
 
-/// What is learned.
+/// The trained table.
 #[derive(Clone)]
 pub(super) struct Table {
-    /// A row for each word as it is asked for.
-    pub(super) asked: Vec<f32>,
-    /// A row for each word as it stands in code.
-    pub(super) found: Vec<f32>,
-    /// What each part of a function counts.
+    /// A row for each word in a question.
+    pub(super) query_rows: Vec<f32>,
+    /// A row for each word in code.
+    pub(super) code_rows: Vec<f32>,
+    /// Weight of each part of a function.
     pub(super) gains: [f32; PARTS],
 }
 
+/// The settings of training.
 pub(super) struct Settings {
     pub(super) epochs: usize,
     pub(super) batch: usize,
-    /// How many functions of one package stand in a batch together.
-    pub(super) together: usize,
+    /// Number of functions of one package that are in a batch together.
+    pub(super) group_size: usize,
     pub(super) rate: f32,
     pub(super) scale: f32,
-    /// How many words are left out at random.
+    /// Share of the words that are left out at random.
     pub(super) dropout: f32,
     pub(super) decay: f32,
     pub(super) seed: u64,
 }
 
-/// Counts as they weigh: the second mention says less than the first.
-pub(super) fn weighed(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
+/// Returns logarithmic weights for counts, normalized to length 1.
+pub(super) fn weigh(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
     let mut all: Vec<(u32, f32)> =
         counts.into_iter().map(|(word, count)| (word, 1.0 + (count as f32).ln())).collect();
     all.sort_unstable_by_key(|it| it.0);
@@ -60,28 +62,28 @@ pub(super) fn weighed(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
 }
 
 impl Table {
-    /// Before anything is learned: a random direction for each word, as long as it is rare.
+    /// Returns the table before training: a random direction for each word, longer for rarer words.
     pub(super) fn start(rarity: &[f32], seed: u64) -> Self {
         let mut random = Random(seed);
-        let mut asked = Vec::with_capacity(rarity.len() * D);
+        let mut rows = Vec::with_capacity(rarity.len() * D);
         for rare in rarity {
             let row: Vec<f32> = (0..D).map(|_| random.normal()).collect();
             let length = row.iter().map(|it| it * it).sum::<f32>().sqrt();
-            asked.extend(row.iter().map(|it| it / length * rare));
+            rows.extend(row.iter().map(|it| it / length * rare));
         }
-        Self { found: asked.clone(), asked, gains: [1.5, 0.4, 0.3, 0.6, 0.8] }
+        Self { code_rows: rows.clone(), query_rows: rows, gains: [1.5, 0.4, 0.3, 0.6, 0.8] }
     }
 
     pub(super) fn query(&self, words: &[(u32, f32)]) -> Vec<f32> {
         let mut sum = vec![0.0; D];
-        add(&mut sum, &self.asked, words, 1.0);
+        add(&mut sum, &self.query_rows, words, 1.0);
         sum
     }
 
     pub(super) fn unit(&self, parts: &[Words; PARTS]) -> Vec<f32> {
         let mut sum = vec![0.0; D];
         for (part, gain) in parts.iter().zip(self.gains) {
-            add(&mut sum, &self.found, part, gain);
+            add(&mut sum, &self.code_rows, part, gain);
         }
         sum
     }
@@ -100,7 +102,8 @@ fn add(sum: &mut [f32], table: &[f32], words: &[(u32, f32)], gain: f32) {
     }
 }
 
-pub(super) fn normalise(vector: &mut [f32]) -> f32 {
+/// Scales a vector to length 1, and returns its length before.
+pub(super) fn normalize(vector: &mut [f32]) -> f32 {
     let length = dot(vector, vector).sqrt().max(1e-6);
     for it in vector {
         *it /= length;
@@ -108,6 +111,7 @@ pub(super) fn normalise(vector: &mut [f32]) -> f32 {
     length
 }
 
+/// Returns the dot product, with sixteen sums that the compiler can vectorize.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 16];
     for (a, b) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
@@ -118,7 +122,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// Adam, for the rows that a batch touched.
+/// The optimizer Adam, for the rows that a batch touched.
 struct Adam {
     first: Vec<f32>,
     second: Vec<f32>,
@@ -171,17 +175,17 @@ impl Adam {
     }
 }
 
-/// Learns from `pairs`; `each` hears of every epoch.
-pub(super) fn learn(
+/// Trains `table` on `pairs`, and calls `on_epoch` after every epoch.
+pub(super) fn train(
     table: &mut Table,
     pairs: &[Pair],
     settings: &Settings,
-    mut each: impl FnMut(usize, f32, &Table),
+    mut on_epoch: impl FnMut(usize, f32, &Table),
 ) {
     let mut random = Random(settings.seed);
-    let words = table.asked.len() / D;
-    let mut asked = Adam::new(words);
-    let mut found = Adam::new(words);
+    let words = table.query_rows.len() / D;
+    let mut query_adam = Adam::new(words);
+    let mut code_adam = Adam::new(words);
     let mut gains = [(0.0_f32, 0.0_f32); PARTS];
     let rounds = settings.epochs * pairs.len().div_ceil(settings.batch);
     let mut round = 0;
@@ -191,9 +195,9 @@ pub(super) fn learn(
         let count = batches.len();
         for batch in batches {
             #[allow(clippy::cast_precision_loss)]
-            let left = 1.0 - round as f32 / rounds as f32;
-            let warm = (round as f32 / 100.0).min(1.0);
-            let rate = settings.rate * warm * left.max(0.02);
+            let remaining = 1.0 - round as f32 / rounds as f32;
+            let warm_up = (round as f32 / 100.0).min(1.0);
+            let rate = settings.rate * warm_up * remaining.max(0.02);
             round += 1;
             total += step(
                 table,
@@ -202,20 +206,20 @@ pub(super) fn learn(
                 settings,
                 rate,
                 &mut random,
-                &mut asked,
-                &mut found,
+                &mut query_adam,
+                &mut code_adam,
                 &mut gains,
             );
         }
-        each(epoch, total / count.max(1) as f32, table);
+        on_epoch(epoch, total / count.max(1) as f32, table);
     }
 }
 
-/// All pairs, in batches of groups that belong to one package each.
+/// Splits all pairs into batches. Each batch consists of groups of one package each.
 fn batches(pairs: &[Pair], settings: &Settings, random: &mut Random) -> Vec<Vec<usize>> {
     let mut packages: HashMap<u32, Vec<usize>> = HashMap::new();
-    for (at, pair) in pairs.iter().enumerate() {
-        packages.entry(pair.package).or_default().push(at);
+    for (index, pair) in pairs.iter().enumerate() {
+        packages.entry(pair.package).or_default().push(index);
     }
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut names: Vec<u32> = packages.keys().copied().collect();
@@ -223,7 +227,7 @@ fn batches(pairs: &[Pair], settings: &Settings, random: &mut Random) -> Vec<Vec<
     for name in names {
         let mut all = packages.remove(&name).unwrap_or_default();
         random.shuffle(&mut all);
-        groups.extend(all.chunks(settings.together).map(<[usize]>::to_vec));
+        groups.extend(all.chunks(settings.group_size).map(<[usize]>::to_vec));
     }
     random.shuffle(&mut groups);
     let mut batches = vec![Vec::new()];
@@ -238,6 +242,7 @@ fn batches(pairs: &[Pair], settings: &Settings, random: &mut Random) -> Vec<Vec<
     batches
 }
 
+/// Trains on one batch and returns its loss.
 #[allow(clippy::too_many_arguments)]
 fn step(
     table: &mut Table,
@@ -246,8 +251,8 @@ fn step(
     settings: &Settings,
     rate: f32,
     random: &mut Random,
-    asked: &mut Adam,
-    found: &mut Adam,
+    query_adam: &mut Adam,
+    code_adam: &mut Adam,
     moments: &mut [(f32, f32); PARTS],
 ) -> f32 {
     let n = batch.len();
@@ -256,23 +261,23 @@ fn step(
     let drop = |words: &[(u32, f32)], random: &mut Random| -> Vec<(u32, f32)> {
         words.iter().filter(|_| random.unit() >= settings.dropout).copied().collect()
     };
-    let kept: Vec<(Words, [Words; PARTS])> = batch
+    let samples: Vec<(Words, [Words; PARTS])> = batch
         .iter()
         .map(|&at| {
             let pair = &pairs[at];
             (drop(&pair.query, random), std::array::from_fn(|p| drop(&pair.parts[p], random)))
         })
         .collect();
-    // The vectors before and after they are made as long as 1.
-    for (words, parts) in &kept {
+    // The normalized vectors, each with its length before.
+    for (words, parts) in &samples {
         let mut query = table.query(words);
-        let long = normalise(&mut query);
-        queries.push((query, long));
+        let length = normalize(&mut query);
+        queries.push((query, length));
         let mut unit = table.unit(parts);
-        let long = normalise(&mut unit);
-        units.push((unit, long));
+        let length = normalize(&mut unit);
+        units.push((unit, length));
     }
-    // Softmax both ways.
+    // Softmax over the functions of a question, and over the questions of a function.
     let mut scores = vec![0.0_f32; n * n];
     for (i, (query, _)) in queries.iter().enumerate() {
         for (j, (unit, _)) in units.iter().enumerate() {
@@ -283,19 +288,19 @@ fn step(
     let mut loss = 0.0;
     for i in 0..n {
         let row = &scores[i * n..(i + 1) * n];
-        let most = row.iter().copied().fold(f32::MIN, f32::max);
-        let sum: f32 = row.iter().map(|it| (it - most).exp()).sum();
-        loss += sum.ln() + most - row[i];
+        let max = row.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f32 = row.iter().map(|it| (it - max).exp()).sum();
+        loss += sum.ln() + max - row[i];
         for j in 0..n {
-            slopes[i * n + j] += (row[j] - most).exp() / sum;
+            slopes[i * n + j] += (row[j] - max).exp() / sum;
         }
         slopes[i * n + i] -= 1.0;
     }
     for j in 0..n {
-        let most = (0..n).map(|i| scores[i * n + j]).fold(f32::MIN, f32::max);
-        let sum: f32 = (0..n).map(|i| (scores[i * n + j] - most).exp()).sum();
+        let max = (0..n).map(|i| scores[i * n + j]).fold(f32::MIN, f32::max);
+        let sum: f32 = (0..n).map(|i| (scores[i * n + j] - max).exp()).sum();
         for i in 0..n {
-            slopes[i * n + j] += 0.3 * (scores[i * n + j] - most).exp() / sum;
+            slopes[i * n + j] += 0.3 * (scores[i * n + j] - max).exp() / sum;
         }
         slopes[j * n + j] -= 0.3;
     }
@@ -315,26 +320,26 @@ fn step(
             }
         }
     }
-    let mut of_gains = [0.0_f32; PARTS];
-    for (i, (words, parts)) in kept.iter().enumerate() {
-        let query = through(&to_query[i], &queries[i]);
+    let mut gain_slopes = [0.0_f32; PARTS];
+    for (i, (words, parts)) in samples.iter().enumerate() {
+        let query = slope_before_normalization(&to_query[i], &queries[i]);
         for &(word, weight) in words {
-            asked.add(word, weight, &query);
+            query_adam.add(word, weight, &query);
         }
-        let unit = through(&to_unit[i], &units[i]);
+        let unit = slope_before_normalization(&to_unit[i], &units[i]);
         for (part, words) in parts.iter().enumerate() {
             let mut sum = vec![0.0; D];
-            add(&mut sum, &table.found, words, 1.0);
-            of_gains[part] += dot(&sum, &unit);
+            add(&mut sum, &table.code_rows, words, 1.0);
+            gain_slopes[part] += dot(&sum, &unit);
             for &(word, weight) in words {
-                found.add(word, weight * table.gains[part], &unit);
+                code_adam.add(word, weight * table.gains[part], &unit);
             }
         }
     }
-    asked.step(&mut table.asked, rate, settings.decay);
-    found.step(&mut table.found, rate, settings.decay);
+    query_adam.step(&mut table.query_rows, rate, settings.decay);
+    code_adam.step(&mut table.code_rows, rate, settings.decay);
     for part in 0..PARTS {
-        let slope = of_gains[part];
+        let slope = gain_slopes[part];
         let (first, second) = &mut moments[part];
         *first = 0.9 * *first + 0.1 * slope;
         *second = 0.98 * *second + 0.02 * slope * slope;
@@ -343,8 +348,8 @@ fn step(
     loss / n as f32
 }
 
-/// The slope before a vector was made as long as 1.
-fn through(slope: &[f32], (vector, length): &(Vec<f32>, f32)) -> Vec<f32> {
+/// Returns the slope with respect to a vector before it was normalized.
+fn slope_before_normalization(slope: &[f32], (vector, length): &(Vec<f32>, f32)) -> Vec<f32> {
     let along = dot(slope, vector);
     slope.iter().zip(vector).map(|(slope, it)| (slope - along * it) / length).collect()
 }

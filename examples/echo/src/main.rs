@@ -1,6 +1,7 @@
-//! A server with one tool of its own. Everything else (the wire, the gate, the audit log) is toolgate's.
+//! A server with one tool of its own. toolgate provides everything else: transports, gate and audit
+//! log.
 //!
-//! `example-echo stdio` serves it to whoever started it; `example-echo http [ADDRESS]` at
+//! `example-echo stdio` serves the process that started it. `example-echo http [ADDRESS]` serves at
 //! `http://ADDRESS/mcp`.
 
 use schemars::JsonSchema;
@@ -18,13 +19,13 @@ struct Echo;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Input {
-    /// What to say back.
+    /// Text to return.
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Output {
-    /// What was said.
+    /// The text of the input.
     text: String,
 }
 
@@ -47,32 +48,35 @@ impl Tool for Echo {
 }
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // One client is served best by one thread.
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        // One thread is fastest for one client.
         ["stdio"] => Builder::new_current_thread().enable_all().build()?.block_on(stdio()),
         ["http"] => Builder::new_multi_thread().enable_all().build()?.block_on(http("127.0.0.1:0")),
-        ["http", at] => Builder::new_multi_thread().enable_all().build()?.block_on(http(at)),
+        ["http", address] => {
+            Builder::new_multi_thread().enable_all().build()?.block_on(http(address))
+        }
         _ => anyhow::bail!("example-echo stdio | http [ADDRESS]"),
     }
 }
 
 async fn stdio() -> anyhow::Result<()> {
-    let (config, served) = served()?;
-    serve_stdio(&served, "mcp", &config, shutdown::on_signal()?).await
+    let (config, server) = prepare()?;
+    serve_stdio(&server, "mcp", &config, shutdown::on_signal()?).await
 }
 
-#[allow(clippy::print_stderr, reason = "it tells the person who started it where it listens")]
+#[allow(clippy::print_stderr, reason = "prints its address for the person who started it")]
 async fn http(address: &str) -> anyhow::Result<()> {
-    let (config, served) = served()?;
+    let (config, server) = prepare()?;
     let listener = TcpListener::bind(address).await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
     let listeners = HttpListeners { workers: Some(WorkerPool::start()?), ..listener.into() };
-    Ok(serve_http(&served, listeners, &config, shutdown::on_signal()?).await?)
+    Ok(serve_http(&server, listeners, &config, shutdown::on_signal()?).await?)
 }
 
-fn served() -> anyhow::Result<(Config, PreparedServer)> {
+/// Prepares a server with the default settings.
+fn prepare() -> anyhow::Result<(Config, PreparedServer)> {
     let config = Config::default();
-    let served = ServerBuilder::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
-    Ok((config, served))
+    let server = ServerBuilder::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
+    Ok((config, server))
 }

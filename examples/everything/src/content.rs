@@ -1,4 +1,4 @@
-//! Tools that show something: text, a picture, a sound, a resource, or that it failed.
+//! Tools that return each kind of content: text, image, audio, resource, and a failure.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,13 +8,14 @@ use toolgate_contract::{
     ContentBlock, ContentOnly, Effects, NoInput, ResourceContents, Tool, ToolContext, ToolError,
 };
 
-/// A red dot.
+/// An image of a red dot.
 pub(crate) const DOT: &[u8] = include_bytes!("dot.png");
-/// A moment of silence.
+/// A short silent sound.
 const SILENCE: &[u8] = include_bytes!("silence.wav");
 
-pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
-    offer
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    builder
         .tool(SimpleText)
         .tool(Image)
         .tool(Audio)
@@ -30,7 +31,7 @@ struct SimpleText;
 impl Tool for SimpleText {
     const NAME: &'static str = "test_simple_text";
     const TITLE: &'static str = "Simple text";
-    const DESCRIPTION: &'static str = "Shows a sentence.";
+    const DESCRIPTION: &'static str = "Returns a sentence.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -45,7 +46,7 @@ struct Image;
 impl Tool for Image {
     const NAME: &'static str = "test_image_content";
     const TITLE: &'static str = "Image";
-    const DESCRIPTION: &'static str = "Shows a red dot.";
+    const DESCRIPTION: &'static str = "Returns an image of a red dot.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -60,7 +61,7 @@ struct Audio;
 impl Tool for Audio {
     const NAME: &'static str = "test_audio_content";
     const TITLE: &'static str = "Audio";
-    const DESCRIPTION: &'static str = "Plays a moment of silence.";
+    const DESCRIPTION: &'static str = "Returns a short silent sound.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -92,7 +93,7 @@ struct Mixed;
 impl Tool for Mixed {
     const NAME: &'static str = "test_multiple_content_types";
     const TITLE: &'static str = "Mixed content";
-    const DESCRIPTION: &'static str = "Shows a text, a picture and a resource.";
+    const DESCRIPTION: &'static str = "Returns a text, an image and a resource.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -124,7 +125,7 @@ impl Tool for Fails {
     }
 }
 
-/// A tool whose schema is written by hand: clients must get it as it stands.
+/// A tool with a handwritten schema. Clients must receive it unchanged.
 struct Schema;
 
 impl Tool for Schema {
@@ -172,13 +173,13 @@ impl Tool for Schema {
     }
 }
 
-/// A tool of which a proxy can see an argument without reading the call.
+/// A tool with an argument that is also sent as an HTTP header, so that proxies can read it.
 struct CustomHeader;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Mirrored {
-    /// What to say back; it is in the header `Mcp-Param-Value` too.
+struct HeaderInput {
+    /// Text to return. It is also sent in the header `Mcp-Param-Value`.
     #[schemars(extend("x-mcp-header" = "Value"))]
     value: String,
 }
@@ -186,12 +187,12 @@ struct Mirrored {
 impl Tool for CustomHeader {
     const NAME: &'static str = "test_custom_header";
     const TITLE: &'static str = "Custom header";
-    const DESCRIPTION: &'static str = "Says back what it is told in a header as well.";
+    const DESCRIPTION: &'static str = "Returns its input, which is also sent in a header.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Mirrored;
+    type Input = HeaderInput;
     type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &ToolContext, input: Mirrored) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: HeaderInput) -> Result<ContentOnly, ToolError> {
         Ok(ContentOnly::text(input.value))
     }
 }

@@ -1,12 +1,12 @@
-//! A server that offers one of everything: each kind of tool, prompt, resource and skill that there is.
+//! A server that offers one of everything: each kind of tool, prompt, resource and skill.
 //!
-//! `example-everything ADDRESS` serves it at `http://ADDRESS/mcp`; `example-everything stdio` serves
-//! whoever started it. What it offers has the names and the words that MCP's own conformance suite
-//! asks for, so `cargo xtask conformance` can hold toolgate against it.
+//! `example-everything ADDRESS` serves at `http://ADDRESS/mcp`. `example-everything stdio` serves
+//! the process that started it. Its names and texts are those that MCP's own conformance suite
+//! expects, so that `cargo xtask conformance` can test toolgate with it.
 
 mod content;
-mod telling;
-mod asking;
+mod notifications;
+mod questions;
 mod rounds;
 mod tasks;
 mod prompts;
@@ -20,35 +20,35 @@ use toolgate::{ServerBuilder, serve_http, serve_stdio};
 use toolgate_contract::ChangeFeed;
 
 #[tokio::main]
-#[allow(clippy::print_stderr, reason = "it tells the person who started it where it listens")]
+#[allow(clippy::print_stderr, reason = "prints its address for the person who started it")]
 async fn main() -> anyhow::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8000".to_owned());
     let jobs = tempfile::tempdir()?;
     let changes = ChangeFeed::default();
-    let offer = ServerBuilder::new("everything", env!("CARGO_PKG_VERSION"))
+    let builder = ServerBuilder::new("everything", env!("CARGO_PKG_VERSION"))
         .title("Everything")
-        .about("Offers one of everything, to try clients and toolgate itself with.")
-        .instructions("Everything here is for trying: call any tool, read any resource.")
+        .about("Offers one of everything, to test clients and toolgate.")
+        .instructions("Everything here is for tests: call any tool, read any resource.")
         .changes(changes.clone())
         .with_jobs_in(jobs.path().join("jobs"));
-    let offer = content::add(offer);
-    let offer = telling::add(offer, &changes);
-    let offer = asking::add(offer);
-    let offer = rounds::add(offer);
-    let offer = tasks::add(offer);
-    let offer = prompts::add(offer);
-    let offer = resources::add(offer);
-    let offer = skills::add(offer);
+    let builder = content::add(builder);
+    let builder = notifications::add(builder, &changes);
+    let builder = questions::add(builder);
+    let builder = rounds::add(builder);
+    let builder = tasks::add(builder);
+    let builder = prompts::add(builder);
+    let builder = resources::add(builder);
+    let builder = skills::add(builder);
 
     let mut config = Config::default();
     config.server.http_sse = true;
-    let served = offer.open(&config)?;
+    let server = builder.open(&config)?;
     let stop = shutdown::on_signal()?;
     if address == "stdio" {
-        return serve_stdio(&served, "mcp", &config, stop).await;
+        return serve_stdio(&server, "mcp", &config, stop).await;
     }
     let listener = TcpListener::bind(address).await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
-    serve_http(&served, listener, &config, stop).await?;
+    serve_http(&server, listener, &config, stop).await?;
     Ok(())
 }

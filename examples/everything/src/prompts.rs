@@ -1,4 +1,4 @@
-//! Prompts: with and without arguments, with pictures and resources, and one that asks back.
+//! Prompts: with and without arguments, with images and resources, and one that asks a question.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,12 +11,13 @@ use toolgate_contract::{
 use crate::content::DOT;
 use crate::rounds::{field, one_field};
 
-pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
-    offer.prompt(Simple).prompt(WithArguments).prompt(WithResource).prompt(WithImage).prompt(Asks)
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    builder.prompt(Simple).prompt(WithArguments).prompt(WithResource).prompt(WithImage).prompt(Asks)
 }
 
-/// What the person says, in order.
-fn said(contents: impl IntoIterator<Item = ContentBlock>) -> PromptText {
+/// Returns a prompt with messages of the user, in order.
+fn user_messages(contents: impl IntoIterator<Item = ContentBlock>) -> PromptText {
     PromptText {
         description: None,
         messages: contents.into_iter().map(PromptMessage::user).collect(),
@@ -31,8 +32,8 @@ impl Prompt for Simple {
     const DESCRIPTION: &'static str = "A sentence.";
     type Arguments = NoInput;
 
-    async fn make(&self, _ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
-        Ok(said([ContentBlock::text("This is a simple prompt for testing.")]))
+    async fn make(&self, _ctx: &ToolContext, _arguments: NoInput) -> Result<PromptText, ToolError> {
+        Ok(user_messages([ContentBlock::text("This is a simple prompt for testing.")]))
     }
 }
 
@@ -40,7 +41,7 @@ struct WithArguments;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Two {
+struct TwoArguments {
     /// First test argument.
     arg1: String,
     /// Second test argument.
@@ -50,21 +51,25 @@ struct Two {
 impl Prompt for WithArguments {
     const NAME: &'static str = "test_prompt_with_arguments";
     const TITLE: &'static str = "Prompt with arguments";
-    const DESCRIPTION: &'static str = "A sentence with what it was told.";
-    type Arguments = Two;
+    const DESCRIPTION: &'static str = "A sentence with its arguments.";
+    type Arguments = TwoArguments;
 
-    async fn make(&self, _ctx: &ToolContext, told: Two) -> Result<PromptText, ToolError> {
-        let Two { arg1, arg2 } = told;
+    async fn make(
+        &self,
+        _ctx: &ToolContext,
+        arguments: TwoArguments,
+    ) -> Result<PromptText, ToolError> {
+        let TwoArguments { arg1, arg2 } = arguments;
         let text = format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'");
-        Ok(said([ContentBlock::text(text)]))
+        Ok(user_messages([ContentBlock::text(text)]))
     }
 
     async fn complete(
         &self,
         _ctx: &ToolContext,
-        asked: &CompletionRequest,
+        request: &CompletionRequest,
     ) -> Result<Vec<String>, ToolError> {
-        let values: &[&str] = match asked.argument.as_str() {
+        let values: &[&str] = match request.argument.as_str() {
             "arg1" => &["paris", "park", "party", "london", "lisbon"],
             _ => &["hello", "world"],
         };
@@ -76,7 +81,7 @@ struct WithResource;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Embedded {
+struct ResourceArguments {
     /// URI of the resource to embed.
     #[serde(rename = "resourceUri")]
     uri: String,
@@ -86,12 +91,16 @@ impl Prompt for WithResource {
     const NAME: &'static str = "test_prompt_with_embedded_resource";
     const TITLE: &'static str = "Prompt with a resource";
     const DESCRIPTION: &'static str = "A resource, and what to do with it.";
-    type Arguments = Embedded;
+    type Arguments = ResourceArguments;
 
-    async fn make(&self, _ctx: &ToolContext, told: Embedded) -> Result<PromptText, ToolError> {
+    async fn make(
+        &self,
+        _ctx: &ToolContext,
+        arguments: ResourceArguments,
+    ) -> Result<PromptText, ToolError> {
         let text = "Embedded resource content for testing.";
-        Ok(said([
-            ContentBlock::resource(ResourceContents::text(told.uri, "text/plain", text)),
+        Ok(user_messages([
+            ContentBlock::resource(ResourceContents::text(arguments.uri, "text/plain", text)),
             ContentBlock::text("Please process the embedded resource above."),
         ]))
     }
@@ -101,12 +110,12 @@ struct WithImage;
 
 impl Prompt for WithImage {
     const NAME: &'static str = "test_prompt_with_image";
-    const TITLE: &'static str = "Prompt with a picture";
-    const DESCRIPTION: &'static str = "A picture, and what to do with it.";
+    const TITLE: &'static str = "Prompt with an image";
+    const DESCRIPTION: &'static str = "An image, and what to do with it.";
     type Arguments = NoInput;
 
-    async fn make(&self, _ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
-        Ok(said([
+    async fn make(&self, _ctx: &ToolContext, _arguments: NoInput) -> Result<PromptText, ToolError> {
+        Ok(user_messages([
             ContentBlock::image("image/png", DOT),
             ContentBlock::text("Please analyze the image above."),
         ]))
@@ -117,15 +126,15 @@ struct Asks;
 
 impl Prompt for Asks {
     const NAME: &'static str = "test_input_required_result_prompt";
-    const TITLE: &'static str = "Prompt that asks back";
-    const DESCRIPTION: &'static str = "A sentence with what the person says when they are asked.";
+    const TITLE: &'static str = "Prompt that asks a question";
+    const DESCRIPTION: &'static str = "A sentence with the answer of the person.";
     type Arguments = NoInput;
 
-    async fn make(&self, ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
+    async fn make(&self, ctx: &ToolContext, _arguments: NoInput) -> Result<PromptText, ToolError> {
         let form = one_field("context", "string");
         let message = "What context should the prompt use?";
         let choice = ctx.ask_form("user_context", message, form).await?;
         let context = field(&choice, "context").unwrap_or_else(|| "none".to_owned());
-        Ok(said([ContentBlock::text(format!("Work in this context: {context}"))]))
+        Ok(user_messages([ContentBlock::text(format!("Work in this context: {context}"))]))
     }
 }

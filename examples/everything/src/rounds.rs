@@ -1,4 +1,4 @@
-//! Tools that ask by keys of their own, for clients that call again with the answers.
+//! Tools that ask with keys of their own, for clients that repeat the call with the answers.
 
 use serde_json::{Value, json};
 use toolgate::ServerBuilder;
@@ -7,8 +7,9 @@ use toolgate_contract::{
     SamplingRequest, Tool, ToolContext, ToolError,
 };
 
-pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
-    offer
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    builder
         .tool(Elicitation)
         .tool(SamplingRound)
         .tool(ListRoots)
@@ -19,12 +20,12 @@ pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
         .tool(Capabilities)
 }
 
-/// The schema of a form with one field.
+/// Returns the schema of a form with one field.
 pub(crate) fn one_field(name: &str, kind: &str) -> Value {
     json!({ "type": "object", "properties": { name: { "type": kind } }, "required": [name] })
 }
 
-/// What was written into the field `name`; nothing if the person did not answer.
+/// Returns the content of the field `name`, or `None` if the person did not fill in the form.
 pub(crate) fn field(choice: &PersonChoice, name: &str) -> Option<String> {
     match choice {
         PersonChoice::Accepted(content) => Some(content.get(name)?.as_str()?.to_owned()),
@@ -55,8 +56,7 @@ struct SamplingRound;
 impl Tool for SamplingRound {
     const NAME: &'static str = "test_input_required_result_sampling";
     const TITLE: &'static str = "Asks the model";
-    const DESCRIPTION: &'static str =
-        "Tells what the client's model says the capital of France is.";
+    const DESCRIPTION: &'static str = "Asks the client's model for the capital of France.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -72,7 +72,7 @@ struct ListRoots;
 impl Tool for ListRoots {
     const NAME: &'static str = "test_input_required_result_list_roots";
     const TITLE: &'static str = "Asks for folders";
-    const DESCRIPTION: &'static str = "Tells which folders the client works in.";
+    const DESCRIPTION: &'static str = "Lists the folders that the client works in.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -89,14 +89,15 @@ struct RequestState;
 impl Tool for RequestState {
     const NAME: &'static str = "test_input_required_result_request_state";
     const TITLE: &'static str = "Keeps its state at the client";
-    const DESCRIPTION: &'static str = "Asks for a yes; what it knows is with the client meanwhile.";
+    const DESCRIPTION: &'static str =
+        "Asks for a confirmation. The client keeps its state meanwhile.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
 
     async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
-        // A state that is not the one it gave out is refused before this is reached.
+        // A state that the server did not issue is refused before this line.
         Ok(ContentOnly::text("state-ok"))
     }
 }
@@ -107,14 +108,14 @@ impl Tool for TamperedState {
     const NAME: &'static str = "test_input_required_result_tampered_state";
     const TITLE: &'static str = "Refuses a changed state";
     const DESCRIPTION: &'static str =
-        "Asks for a yes; whoever changed the state meanwhile is refused.";
+        "Asks for a confirmation. A client that changes the state is refused.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
 
     async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
-        Ok(ContentOnly::text("The state is as it was"))
+        Ok(ContentOnly::text("The state is unchanged"))
     }
 }
 
@@ -123,7 +124,7 @@ struct MultipleInputs;
 impl Tool for MultipleInputs {
     const NAME: &'static str = "test_input_required_result_multiple_inputs";
     const TITLE: &'static str = "Asks three things at once";
-    const DESCRIPTION: &'static str = "Asks the person, the model and for folders in one go.";
+    const DESCRIPTION: &'static str = "Asks the person, the model and for folders at once.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -135,7 +136,7 @@ impl Tool for MultipleInputs {
         };
         let sample =
             ClientQuestion::Sample(Box::new(SamplingRequest::from_text("Generate a greeting", 50)));
-        let given = ctx
+        let answers = ctx
             .asker
             .ask(ClientQuestions::from([
                 ("user_name".to_owned(), form),
@@ -143,7 +144,7 @@ impl Tool for MultipleInputs {
                 ("client_roots".to_owned(), ClientQuestion::Roots),
             ]))
             .await?;
-        let keys: Vec<_> = given.keys().map(String::as_str).collect();
+        let keys: Vec<_> = answers.keys().map(String::as_str).collect();
         Ok(ContentOnly::text(format!("Answered: {}", keys.join(", "))))
     }
 }
@@ -153,7 +154,7 @@ struct MultiRound;
 impl Tool for MultiRound {
     const NAME: &'static str = "test_input_required_result_multi_round";
     const TITLE: &'static str = "Asks twice";
-    const DESCRIPTION: &'static str = "Asks for a name, and then for a colour.";
+    const DESCRIPTION: &'static str = "Asks for a name, and then for a color.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -164,8 +165,8 @@ impl Tool for MultiRound {
         let form = one_field("color", "string");
         let color = ctx.ask_form("step2", "Step 2: What is your favorite color?", form).await?;
         let (name, color) = (field(&name, "name"), field(&color, "color"));
-        let or_not = |said: Option<String>| said.unwrap_or_else(|| "(not said)".to_owned());
-        Ok(ContentOnly::text(format!("{} likes {}", or_not(name), or_not(color))))
+        let or_unknown = |answer: Option<String>| answer.unwrap_or_else(|| "(unknown)".to_owned());
+        Ok(ContentOnly::text(format!("{} likes {}", or_unknown(name), or_unknown(color))))
     }
 }
 
@@ -173,8 +174,8 @@ struct Capabilities;
 
 impl Tool for Capabilities {
     const NAME: &'static str = "test_input_required_result_capabilities";
-    const TITLE: &'static str = "Asks what can be asked";
-    const DESCRIPTION: &'static str = "Asks whatever this client can be asked.";
+    const TITLE: &'static str = "Asks what the client supports";
+    const DESCRIPTION: &'static str = "Asks every kind of question that the client supports.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
     type Output = ContentOnly;
@@ -188,13 +189,13 @@ impl Tool for Capabilities {
             ClientQuestion::Sample(Box::new(SamplingRequest::from_text("Generate a greeting", 50)));
         let all =
             [(QuestionKind::Form, "user_name", form), (QuestionKind::Sample, "greeting", sample)];
-        let can = ctx.asker.supported();
+        let supported = ctx.asker.supported();
         let questions: ClientQuestions = all
             .into_iter()
-            .filter(|(kind, ..)| can.supports(*kind))
+            .filter(|(kind, ..)| supported.supports(*kind))
             .map(|(_, key, question)| (key.to_owned(), question))
             .collect();
-        let given = ctx.asker.ask(questions).await?;
-        Ok(ContentOnly::text(format!("Answered: {}", given.len())))
+        let answers = ctx.asker.ask(questions).await?;
+        Ok(ContentOnly::text(format!("Answered: {}", answers.len())))
     }
 }

@@ -1,4 +1,4 @@
-//! A skill, its files on a shelf of their own.
+//! A skill, whose files are resources.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -7,39 +7,44 @@ use toolgate_contract::{
     BoxFuture, ResourceSpec, Skill, SkillFile, SkillFiles, SkillSource, ToolContext, ToolError,
 };
 
-/// How the skill is called, and where it is.
+/// Name of the skill.
 const NAME: &str = "brewing-tea";
-const ABOUT: &str = "Brews tea. Use when somebody asks for a cup of it.";
+/// Description of the skill.
+const ABOUT: &str = "Brews tea. Use when somebody asks for a cup of tea.";
+/// URI of the skill's folder.
 const FOLDER: &str = "skill://brewing-tea";
 
-/// Its files, by where they are in its folder.
+/// The files of the skill, by their paths in its folder.
 const FILES: [(&str, &str); 3] = [
     ("SKILL.md", include_str!("skill/SKILL.md")),
     ("references/black.md", include_str!("skill/references/black.md")),
     ("references/green.md", include_str!("skill/references/green.md")),
 ];
 
-pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
-    let shelf = FILES.iter().fold(StaticResources::new("skills"), |shelf, (path, text)| {
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    let resources = FILES.iter().fold(StaticResources::new("skills"), |resources, (path, text)| {
         let uri = format!("{FOLDER}/{path}");
         let (name, about) = match *path {
             "SKILL.md" => (NAME, ABOUT),
-            path => (path, "How a kind of tea is brewed."),
+            path => (path, "Instructions for one kind of tea."),
         };
-        shelf.text(
+        resources.text(
             ResourceSpec::new(uri, name).with_description(about).with_media_type("text/markdown"),
             *text,
         )
     });
-    offer.resources(shelf).skills(Brewing(skill()))
+    builder.resources(resources).skills(Brewing(skill()))
 }
 
+/// The source of the one skill.
 struct Brewing(Skill);
 
+/// Returns the skill with the digests of its files.
 fn skill() -> Skill {
-    let said = [("name", NAME), ("description", ABOUT)];
+    let fields = [("name", NAME), ("description", ABOUT)];
     let front_matter: Map<String, Value> =
-        said.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+        fields.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
     let files = FILES.iter().map(|(path, text)| {
         let hash = Sha256::digest(text);
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Tools that run as jobs: some may, some rather do, some must.
+//! Tools that run as jobs: never, if preferred, or always.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use toolgate_contract::{
 
 use crate::rounds::{field, one_field};
 
-pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
-    offer
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    builder
         .tool(Greet)
         .tool(SlowCompute)
         .tool(FailingJob)
@@ -28,21 +29,21 @@ struct Greet;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Named {
-    /// Whom to greet.
+struct GreetInput {
+    /// Name of the person to greet.
     name: String,
 }
 
 impl Tool for Greet {
     const NAME: &'static str = "greet";
     const TITLE: &'static str = "Greet";
-    const DESCRIPTION: &'static str = "Says hello, at once.";
+    const DESCRIPTION: &'static str = "Returns a greeting at once.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Never;
-    type Input = Named;
+    type Input = GreetInput;
     type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &ToolContext, input: Named) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: GreetInput) -> Result<ContentOnly, ToolError> {
         Ok(ContentOnly::text(format!("Hello, {}!", input.name)))
     }
 }
@@ -51,11 +52,11 @@ struct SlowCompute;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Slow {
-    /// How long it takes.
+struct SlowInput {
+    /// Duration in seconds.
     #[schemars(range(min = 0, max = 3600))]
     seconds: f64,
-    /// What to call it.
+    /// Label in the result.
     #[serde(default)]
     label: String,
 }
@@ -63,14 +64,14 @@ struct Slow {
 impl Tool for SlowCompute {
     const NAME: &'static str = "slow_compute";
     const TITLE: &'static str = "Slow computation";
-    const DESCRIPTION: &'static str = "Takes as long as it is told to.";
+    const DESCRIPTION: &'static str = "Takes the given time.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = Slow;
+    type Input = SlowInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Slow) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: SlowInput) -> Result<ContentOnly, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs_f64(input.seconds)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -84,7 +85,7 @@ struct FailingJob;
 impl Tool for FailingJob {
     const NAME: &'static str = "failing_job";
     const TITLE: &'static str = "Failing job";
-    const DESCRIPTION: &'static str = "Fails, after a while.";
+    const DESCRIPTION: &'static str = "Fails after one second.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Required;
     type Input = NoInput;
@@ -95,7 +96,7 @@ impl Tool for FailingJob {
             () = sleep(Duration::from_secs(1)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         }
-        Err(ToolError::failed("This job fails every time"))
+        Err(ToolError::failed("This job always fails"))
     }
 }
 
@@ -104,14 +105,14 @@ struct ProtocolErrorJob;
 impl Tool for ProtocolErrorJob {
     const NAME: &'static str = "protocol_error_job";
     const TITLE: &'static str = "Protocol error";
-    const DESCRIPTION: &'static str = "Ends with an error of the protocol's own.";
+    const DESCRIPTION: &'static str = "Fails with a protocol error.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
     type Input = NoInput;
     type Output = ContentOnly;
 
     async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-        Err(ToolError::refused(-32603, "This job is refused by the protocol every time"))
+        Err(ToolError::refused(-32603, "This job always fails with a protocol error"))
     }
 }
 
@@ -119,22 +120,23 @@ struct ConfirmDelete;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Filename {
-    /// Which file; nothing is deleted in truth.
+struct DeleteInput {
+    /// Path of the file. Nothing is really deleted.
     filename: String,
 }
 
 impl Tool for ConfirmDelete {
     const NAME: &'static str = "confirm_delete";
     const TITLE: &'static str = "Confirm a deletion";
-    const DESCRIPTION: &'static str = "Asks whether a file is to be deleted, and deletes none.";
+    const DESCRIPTION: &'static str =
+        "Asks for confirmation to delete a file, and deletes nothing.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = Filename;
+    type Input = DeleteInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Filename) -> Result<ContentOnly, ToolError> {
-        let Filename { filename } = input;
+    async fn run(&self, ctx: &ToolContext, input: DeleteInput) -> Result<ContentOnly, ToolError> {
+        let DeleteInput { filename } = input;
         let form = one_field("confirm", "boolean");
         let choice = ctx.ask_form("confirm", format!("Delete {filename}?"), form).await?;
         let done = match choice {
@@ -150,7 +152,8 @@ struct MultiInput;
 impl Tool for MultiInput {
     const NAME: &'static str = "multi_input";
     const TITLE: &'static str = "Two questions";
-    const DESCRIPTION: &'static str = "Asks two things at once, which can be answered one by one.";
+    const DESCRIPTION: &'static str =
+        "Asks two questions at once, which can be answered one by one.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
     type Input = NoInput;
@@ -162,31 +165,32 @@ impl Tool for MultiInput {
             schema: one_field("name", "string"),
         };
         let confirm = ClientQuestion::Form {
-            message: "Shall it go on?".to_owned(),
+            message: "Continue?".to_owned(),
             schema: one_field("confirm", "boolean"),
         };
         let questions =
             ClientQuestions::from([("name".to_owned(), name), ("confirm".to_owned(), confirm)]);
-        let given = ctx.asker.ask(questions).await?;
-        Ok(ContentOnly::text(format!("Answered: {}", given.len())))
+        let answers = ctx.asker.ask(questions).await?;
+        Ok(ContentOnly::text(format!("Answered: {}", answers.len())))
     }
 }
 
-/// A tool that asks before its job is made, and goes on with the answer in the job.
+/// A tool that asks before its job is created, and uses the answer in the job.
 struct WithTask;
 
 impl WithTask {
-    async fn name(ctx: &ToolContext) -> Result<String, ToolError> {
+    /// Asks for a name. A repeated question gets the same answer.
+    async fn ask_name(ctx: &ToolContext) -> Result<String, ToolError> {
         let form = one_field("name", "string");
         let choice = ctx.ask_form("user_name", "What is your name?", form).await?;
-        field(&choice, "name").ok_or_else(|| ToolError::failed("it needs a name to greet"))
+        field(&choice, "name").ok_or_else(|| ToolError::failed("no name was given to greet"))
     }
 }
 
 impl Tool for WithTask {
     const NAME: &'static str = "test_tool_with_task";
     const TITLE: &'static str = "Asks, then runs as a job";
-    const DESCRIPTION: &'static str = "Asks for a name, and greets it in a job.";
+    const DESCRIPTION: &'static str = "Asks for a name, and returns a greeting in a job.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Required;
     const HAS_PREPARE: bool = true;
@@ -194,11 +198,11 @@ impl Tool for WithTask {
     type Output = ContentOnly;
 
     async fn prepare(&self, ctx: &ToolContext, _input: &NoInput) -> Result<(), ToolError> {
-        Self::name(ctx).await.map(|_| ())
+        Self::ask_name(ctx).await.map(|_| ())
     }
 
     async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-        let name = Self::name(ctx).await?;
+        let name = Self::ask_name(ctx).await?;
         Ok(ContentOnly::text(format!("Hello, {name}!")))
     }
 }

@@ -1,4 +1,4 @@
-//! The suite's other half: what it has for clients, held against how toolgate speaks to upstreams.
+//! Runs the suite's scenarios for clients against toolgate as a client of upstreams.
 
 use anyhow::ensure;
 
@@ -6,37 +6,37 @@ use super::suite::Suite;
 use super::{ConformanceOptions, EXTENSIONS, Folder, Tally, driver};
 use crate::shell::copy_of_this;
 
-/// The revisions that the suite has clients held against.
+/// The revisions that the suite tests clients in.
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
-/// What toolgate does not offer, each with the reason that is printed.
-const WITHOUT: [(&str, &str); 4] = [
+/// The scenarios to skip, each with the reason that is printed.
+const SKIPPED: [(&str, &str); 4] = [
     ("auth/enterprise-managed-authorization", "toolgate does not offer this extension"),
     ("auth/dpop", "toolgate does not offer this extension"),
     ("auth/dpop-nonce", "toolgate does not offer this extension"),
     ("auth/wif-jwt-bearer", "toolgate does not offer this extension"),
 ];
 
-/// Runs every scenario that is wanted, and fails if any check of any does.
-pub(super) fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
+/// Runs the selected scenarios, and fails if a check fails.
+pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.client_scenarios()?;
-    let folder = Folder::make()?;
+    let folder = Folder::create()?;
     let driver = folder.0.join("driver");
     copy_of_this(&driver)?;
     let command = driver::command(&driver);
     let mut failed = 0;
     for revision in REVISIONS {
-        if wanted.revision.as_ref().is_some_and(|wanted| wanted != revision) {
+        if options.revision.as_ref().is_some_and(|only| only != revision) {
             continue;
         }
         let mut tally = Tally::default();
         let mut count = 0;
-        for scenario in all.iter().filter(|one| one.is_of(revision, EXTENSIONS)) {
-            if wanted.scenario.as_ref().is_some_and(|wanted| *wanted != scenario.name) {
+        for scenario in all.iter().filter(|scenario| scenario.runs_in(revision, EXTENSIONS)) {
+            if options.scenario.as_ref().is_some_and(|only| *only != scenario.name) {
                 continue;
             }
-            if let Some((_, why)) = WITHOUT.iter().find(|(name, _)| *name == scenario.name) {
-                eprintln!("{revision} {}: skipped: {why}", scenario.name);
+            if let Some((_, reason)) = SKIPPED.iter().find(|(name, _)| *name == scenario.name) {
+                eprintln!("{revision} {}: skipped: {reason}", scenario.name);
                 continue;
             }
             count += 1;
@@ -44,14 +44,14 @@ pub(super) fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
             let checks = suite.run_client(scenario, revision, &command, &results)?;
             tally.count(revision, scenario, &checks);
         }
-        let Tally { passed, failed: not, skipped } = tally;
-        failed += not;
+        let Tally { passed, failed: failed_here, skipped } = tally;
+        failed += failed_here;
         println!(
-            "{revision} as a client: {count} scenarios, {passed} passed, {not} failed, {skipped} \
-             skipped"
+            "{revision} as a client: {count} scenarios, {passed} passed, {failed_here} failed, \
+             {skipped} skipped"
         );
     }
-    folder.leave(wanted.keep)?;
+    folder.close(options.keep)?;
     ensure!(failed == 0, "toolgate does not conform to MCP as a client in {failed} checks");
     Ok(())
 }

@@ -1,23 +1,23 @@
-//! The page of the reference that says what comes of each pair of edges.
+//! Writes the page of the reference about each pair of a client and an upstream.
 
 use std::fmt::Write as _;
 
 use anyhow::Context;
 
 use super::Tally;
-use super::through::{Client, Edge, Way};
+use super::through::{Client, Edge, Transport};
 use crate::shell::checkout;
 
-/// Where it is kept.
+/// Path of the page in the checkout.
 const PAGE: &str = "docs/reference/gateway-pairs.md";
 
-/// What came of one pair.
+/// The outcome of one pair.
 pub(super) struct Pair {
     pub(super) client: Client,
     pub(super) edge: Edge,
     pub(super) tally: Tally,
-    /// How many scenarios the upstream's revision has no words for.
-    pub(super) beyond: usize,
+    /// Number of scenarios left out because the upstream's revision has no messages for them.
+    pub(super) left_out: usize,
 }
 
 /// Writes the page.
@@ -44,18 +44,18 @@ fn page(pairs: &[Pair]) -> String {
          replaces the revision in its requests. These columns include the scenarios that exist in \
          2025-06-18 and that the client's own revision supports.\n\n",
     );
-    for way in [Way::Http, Way::Stdio, Way::Events] {
-        let _ = writeln!(page, "## Clients over {way}\n");
-        table(&mut page, way, pairs);
+    for transport in [Transport::Http, Transport::Stdio, Transport::HttpSse] {
+        let _ = writeln!(page, "## Clients over {transport}\n");
+        table(&mut page, transport, pairs);
         page.push('\n');
     }
     page.truncate(page.trim_end().len());
     page + "\n"
 }
 
-/// What came of the clients that come by `way`.
-fn table(page: &mut String, way: Way, pairs: &[Pair]) {
-    let clients: Vec<_> = Client::all().filter(|client| client.way == way).collect();
+/// Appends the table of the clients that use `transport`.
+fn table(page: &mut String, transport: Transport, pairs: &[Pair]) {
+    let clients: Vec<_> = Client::all().filter(|client| client.transport == transport).collect();
     let mut head = String::from("| upstream |");
     let mut rule = String::from("|---|");
     for client in &clients {
@@ -66,12 +66,12 @@ fn table(page: &mut String, way: Way, pairs: &[Pair]) {
     for edge in Edge::all() {
         let _ = write!(page, "| {edge} |");
         for client in &clients {
-            let is_it = |pair: &&Pair| pair.client == *client && pair.edge == edge;
-            match pairs.iter().find(is_it) {
-                Some(Pair { tally, beyond, .. }) => {
+            let is_this_pair = |pair: &&Pair| pair.client == *client && pair.edge == edge;
+            match pairs.iter().find(is_this_pair) {
+                Some(Pair { tally, left_out, .. }) => {
                     let _ = write!(page, " {} passed, {} failed", tally.passed, tally.failed);
-                    if *beyond > 0 {
-                        let _ = write!(page, ", {beyond} left out");
+                    if *left_out > 0 {
+                        let _ = write!(page, ", {left_out} left out");
                     }
                     page.push_str(" |");
                 }

@@ -1,7 +1,8 @@
-//! A client of an older revision: the suite itself asks for its newest one with sessions, and says
-//! which in every request. On the way to the server it is made to say another, which has as many
-//! bytes, and where the server is instead of where it came by; whatever the server answers reaches
-//! it as it is.
+//! A relay that makes the suite a client of an older revision.
+//!
+//! The suite requests its newest revision with sessions, and names it in every request. The relay
+//! replaces that revision by another of the same length, and its own address by the server's.
+//! Responses are unchanged.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,18 +11,17 @@ use std::thread;
 
 use anyhow::{Context, ensure};
 
-/// What the suite asks for.
-pub(super) const SAID: &str = "2025-11-25";
+/// The revision that the suite requests.
+pub(super) const SUITE_REVISION: &str = "2025-11-25";
 
-/// Where the suite's client speaks another revision than its own. It listens for as long as the
-/// program runs.
-pub(super) struct Older {
+/// A relay to one server, in one older revision. It listens for as long as the program runs.
+pub(super) struct RevisionRelay {
     pub(super) url: String,
 }
 
-impl Older {
-    /// Before the server at `url`, in `revision`.
-    pub(super) fn before(url: &str, revision: &'static str) -> anyhow::Result<Self> {
+impl RevisionRelay {
+    /// Starts a relay to the server at `url` that requests `revision`.
+    pub(super) fn start(url: &str, revision: &'static str) -> anyhow::Result<Self> {
         let (server, path) = url
             .strip_prefix("http://")
             .and_then(|url| url.split_once('/'))
@@ -30,16 +30,18 @@ impl Older {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let here = listener.local_addr()?.to_string();
         let url = format!("http://{here}/{path}");
-        let instead = [(SAID.to_owned(), revision.to_owned()), (here, server.to_string())];
-        let sound = instead.iter().all(|(original, other)| original.len() == other.len());
-        ensure!(sound, "a replacement has another length: {instead:?}");
-        let instead = Arc::new(instead);
+        let replacements =
+            [(SUITE_REVISION.to_owned(), revision.to_owned()), (here, server.to_string())];
+        let is_same_length =
+            replacements.iter().all(|(original, other)| original.len() == other.len());
+        ensure!(is_same_length, "a replacement has another length: {replacements:?}");
+        let replacements = Arc::new(replacements);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let instead = instead.clone();
+                let replacements = replacements.clone();
                 thread::spawn(move || {
-                    // Whoever is cut off says what is missing.
-                    let _ = relay(&client, server, &*instead);
+                    // A suite whose connection breaks reports the failed check itself.
+                    let _ = relay(&client, server, &*replacements);
                 });
             }
         });
@@ -47,10 +49,10 @@ impl Older {
     }
 }
 
-/// What is said instead of what, of as many bytes.
-type Instead = [(String, String)];
+/// Pairs of an original text and its replacement, both of the same length.
+type Replacements = [(String, String)];
 
-fn relay(client: &TcpStream, server: SocketAddr, instead: &Instead) -> io::Result<()> {
+fn relay(client: &TcpStream, server: SocketAddr, replacements: &Replacements) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     for stream in [client, &server] {
         stream.set_nodelay(true)?;
@@ -60,22 +62,26 @@ fn relay(client: &TcpStream, server: SocketAddr, instead: &Instead) -> io::Resul
             let _ = io::copy(&mut &server, &mut &*client);
             client.shutdown(Shutdown::Both)
         });
-        let copied = said_otherwise(client, &server, instead);
+        let copied = copy_with_replacements(client, &server, replacements);
         server.shutdown(Shutdown::Write).and(copied)
     })
 }
 
-/// Hands on what comes, with what is said `instead`.
-fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, instead: &Instead) -> io::Result<()> {
-    let mut piece = vec![0; 64 << 10];
+/// Copies `from` to `to`, and replaces each original text.
+fn copy_with_replacements(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    replacements: &Replacements,
+) -> io::Result<()> {
+    let mut chunk = vec![0; 64 << 10];
     let mut buffer = Vec::new();
     loop {
-        let read = from.read(&mut piece)?;
+        let read = from.read(&mut chunk)?;
         if read == 0 {
             return to.write_all(&buffer);
         }
-        buffer.extend_from_slice(&piece[..read]);
-        for (original, other) in instead {
+        buffer.extend_from_slice(&chunk[..read]);
+        for (original, other) in replacements {
             let mut at = 0;
             while let Some(place) = buffer.get_mut(at..at + original.len()) {
                 if place == original.as_bytes() {
@@ -84,15 +90,17 @@ fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, instead: &Instead) -
                 at += 1;
             }
         }
-        // What may be the beginning of one waits for its end; no message ends so.
-        let begins = |end: &usize| {
-            instead.iter().any(|(original, _)| {
-                original.as_bytes().get(..*end).is_some_and(|begun| buffer.ends_with(begun))
+        // Bytes that may begin an original text wait for the rest of it. No message ends with such
+        // bytes.
+        let ends_with_start = |end: &usize| {
+            replacements.iter().any(|(original, _)| {
+                original.as_bytes().get(..*end).is_some_and(|start| buffer.ends_with(start))
             })
         };
-        let longest = instead.iter().map(|(original, _)| original.len()).max().unwrap_or_default();
-        let begun = (1..longest).rev().find(begins);
-        let ready = buffer.len() - begun.unwrap_or_default();
+        let longest =
+            replacements.iter().map(|(original, _)| original.len()).max().unwrap_or_default();
+        let start_length = (1..longest).rev().find(ends_with_start);
+        let ready = buffer.len() - start_length.unwrap_or_default();
         to.write_all(&buffer[..ready])?;
         buffer.drain(..ready);
     }
@@ -106,8 +114,8 @@ mod tests {
     fn the_revision_of_requests_is_replaced_across_pieces_and_answers_are_unchanged() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/mcp", server.local_addr().expect("an address"));
-        let older = Older::before(&url, "2025-03-26").expect("a relay");
-        let at = older.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        let relay = RevisionRelay::start(&url, "2025-03-26").expect("a relay");
+        let at = relay.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
         let asking = thread::spawn(move || {
             let mut client = TcpStream::connect(&at).expect("it listens");
             let here = format!("2025-11-25 c {at} 202");

@@ -1,4 +1,4 @@
-//! The server under test: started at a free port, ended by its own id.
+//! The server under test. It listens at a free port and is stopped by its process id.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,42 +10,43 @@ use anyhow::{Context, bail};
 
 use crate::shell::checkout;
 
-/// How long it may take to end once it is told to.
-const STOP: Duration = Duration::from_secs(30);
-/// How often it is looked whether it has.
-const LOOK: Duration = Duration::from_millis(20);
+/// The longest time that a server may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two checks whether the server has stopped.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A server that is ended when this is dropped.
+/// A server process. It is killed when dropped.
 pub(super) struct Server {
     process: Child,
     pub(super) url: String,
 }
 
 impl Server {
-    /// Starts `program`, which keeps all that it keeps below `folder`.
+    /// Starts `program`. It keeps its files below `folder`.
     pub(super) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
-        Self::of(Command::new(program).arg("127.0.0.1:0"), folder)
+        Self::spawn(Command::new(program).arg("127.0.0.1:0"), folder)
     }
 
-    /// Starts what starts `program` for each WebSocket that is opened.
+    /// Starts a bridge that runs `program` for each WebSocket connection.
     pub(super) fn over_websocket(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(checkout().join(".tools/upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/over_websocket.py")).arg(program).arg("stdio");
-        Self::of(&mut command, folder)
+        Self::spawn(&mut command, folder)
     }
 
-    /// Starts toolgate, `program`, with `settings` over the folder `served`.
+    /// Starts toolgate, the file `program`, with `settings` and the workspace `served`.
     pub(super) fn gateway(program: &Path, settings: &Path, served: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(settings).arg(served);
-        let mut server = Self::of(&mut command, settings.parent().unwrap_or(served))?;
+        let mut server = Self::spawn(&mut command, settings.parent().unwrap_or(served))?;
         if !server.url.ends_with("/mcp") {
             server.url = format!("{}/mcp", server.url.trim_end_matches('/'));
         }
         Ok(server)
     }
 
-    fn of(command: &mut Command, folder: &Path) -> anyhow::Result<Self> {
+    /// Starts `command` in `folder` and waits until it prints its address.
+    fn spawn(command: &mut Command, folder: &Path) -> anyhow::Result<Self> {
         let program = command.get_program().display().to_string();
         let mut process = command
             .current_dir(folder)
@@ -56,9 +57,9 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
-        let said = process.stderr.take().context("the server has no standard error")?;
+        let stderr = process.stderr.take().context("the server has no standard error")?;
         let mut server = Self { process, url: String::new() };
-        let mut lines = BufReader::new(said).lines();
+        let mut lines = BufReader::new(stderr).lines();
         while server.url.is_empty() {
             let line =
                 lines.next().context("the server exited before it printed its address")??;
@@ -70,30 +71,30 @@ impl Server {
                 None => eprintln!("{line}"),
             }
         }
-        // What it says from now on is for whoever reads along, and must not fill the pipe.
+        // The rest of its log is passed on: an unread pipe would fill and block the server.
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         Ok(server)
     }
 
-    /// Ends it in order, and fails if it does not.
+    /// Stops the server by SIGTERM, and fails if it does not exit with success in time.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
             bail!("the server exited unexpectedly: {status}");
         }
         let id = self.process.id().to_string();
-        let told = Command::new("kill").arg(&id).status().context("cannot start `kill`")?;
-        if !told.success() {
-            bail!("cannot stop the server: {told}");
+        let status = Command::new("kill").arg(&id).status().context("cannot start `kill`")?;
+        if !status.success() {
+            bail!("cannot stop the server: {status}");
         }
-        let begun = Instant::now();
-        while begun.elapsed() < STOP {
+        let started = Instant::now();
+        while started.elapsed() < STOP_TIMEOUT {
             match self.process.try_wait()? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("the server failed at its end: {status}"),
-                None => thread::sleep(LOOK),
+                Some(exit) if exit.success() => return Ok(()),
+                Some(exit) => bail!("the server failed while stopping: {exit}"),
+                None => thread::sleep(POLL_INTERVAL),
             }
         }
-        bail!("the server did not stop within {} s", STOP.as_secs())
+        bail!("the server did not stop within {} s", STOP_TIMEOUT.as_secs())
     }
 }
 

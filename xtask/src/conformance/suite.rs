@@ -1,4 +1,4 @@
-//! The suite as it is installed: which scenarios it has, and what it says of a server.
+//! Runs the installed suite: lists its scenarios, runs them and reads their checks.
 
 use std::fmt;
 use std::fs;
@@ -10,45 +10,45 @@ use serde_json::Value;
 
 use crate::shell::{checkout, output, tools};
 
-/// What a scenario of an extension is marked with where others name revisions.
+/// The mark of a scenario of an extension. Other scenarios list their revisions instead.
 const EXTENSION: &str = "extension";
-/// How much of what a scenario printed is shown if it left nothing else.
+/// Number of the last lines of output that are shown if a scenario wrote no checks.
 const SHOWN_LINES: usize = 8;
 
-/// The suite, and the Node that runs it.
+/// The suite's program, and the Node that runs it.
 pub(super) struct Suite {
     node: String,
     program: String,
 }
 
-/// A scenario: a client with something in mind.
+/// One scenario of the suite.
 #[derive(Debug)]
 pub(super) struct Scenario {
     pub(super) name: String,
-    /// The revisions that it is of, or that it is of an extension.
-    of: Vec<String>,
+    /// The revisions that have the scenario, or the mark of an extension.
+    revisions: Vec<String>,
 }
 
-/// One thing that a scenario looked at.
+/// One check of a scenario.
 pub(super) struct Check {
     pub(super) outcome: Outcome,
     id: String,
     message: String,
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
-    /// A warning is a failure too: it is what a server should do and does not.
+    /// Includes warnings: the server does not do what it should.
     Failed,
     Skipped,
-    /// It only tells something.
-    Told,
+    /// Information only.
+    Info,
 }
 
 impl Suite {
-    /// The suite that setup installed.
+    /// Finds the suite that setup installed.
     pub(super) fn installed() -> anyhow::Result<Self> {
         let modules = tools().join("node/node_modules");
         let file = |path: &str| -> anyhow::Result<String> {
@@ -60,18 +60,18 @@ impl Suite {
         Ok(Self { node: file(".bin/node")?, program })
     }
 
-    /// Every scenario that it has for servers.
+    /// Lists the scenarios for servers.
     pub(super) fn scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
-        self.listed("--server")
+        self.list("--server")
     }
 
-    /// Every scenario that it has for clients.
+    /// Lists the scenarios for clients.
     pub(super) fn client_scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
-        self.listed("--client")
+        self.list("--client")
     }
 
-    fn listed(&self, of: &str) -> anyhow::Result<Vec<Scenario>> {
-        let listed = output(&self.node, &[&self.program, "list", of])?;
+    fn list(&self, kind: &str) -> anyhow::Result<Vec<Scenario>> {
+        let listed = output(&self.node, &[&self.program, "list", kind])?;
         let scenarios: Vec<_> = listed.lines().filter_map(Scenario::read).collect();
         ensure!(
             !scenarios.is_empty(),
@@ -80,7 +80,7 @@ impl Suite {
         Ok(scenarios)
     }
 
-    /// Runs `scenario` against the server at `url`; what it writes down is below `results`.
+    /// Runs `scenario` against the server at `url`. The suite writes its files below `results`.
     pub(super) fn run(
         &self,
         scenario: &Scenario,
@@ -88,10 +88,11 @@ impl Suite {
         url: &str,
         results: &Path,
     ) -> anyhow::Result<Vec<Check>> {
-        self.ran(&["server", "--url", url], scenario, revision, results)
+        self.run_scenario(&["server", "--url", url], scenario, revision, results)
     }
 
-    /// Runs `scenario` against the client that `command` starts.
+    /// Runs `scenario` against the client that `command` starts. The suite writes its files below
+    /// `results`.
     pub(super) fn run_client(
         &self,
         scenario: &Scenario,
@@ -99,22 +100,23 @@ impl Suite {
         command: &str,
         results: &Path,
     ) -> anyhow::Result<Vec<Check>> {
-        self.ran(&["client", "--command", command], scenario, revision, results)
+        self.run_scenario(&["client", "--command", command], scenario, revision, results)
     }
 
-    fn ran(
+    /// Runs the suite with `args` and returns the checks of `scenario`.
+    fn run_scenario(
         &self,
-        words: &[&str],
+        args: &[&str],
         scenario: &Scenario,
         revision: &str,
         results: &Path,
     ) -> anyhow::Result<Vec<Check>> {
         fs::create_dir_all(results)?;
-        let ran = Command::new(&self.node)
+        let output = Command::new(&self.node)
             .arg(&self.program)
-            .args(words)
+            .args(args)
             .args(["--scenario", &scenario.name])
-            // Extensions are of no revision; without force they are left out.
+            // Extensions belong to no revision. Without `--force`, the suite leaves them out.
             .args(["--spec-version", revision, "--force"])
             .arg("--output-dir")
             .arg(results)
@@ -122,13 +124,13 @@ impl Suite {
             .stdin(Stdio::null())
             .output()
             .context("cannot start the suite")?;
-        let output = [ran.stdout, ran.stderr].concat();
-        fs::write(results.join("said.txt"), &output)?;
+        let text = [output.stdout, output.stderr].concat();
+        fs::write(results.join("output.txt"), &text)?;
         let Some(checks) = checks(results)? else {
-            let output = String::from_utf8_lossy(&output);
-            let from = output.lines().count().saturating_sub(SHOWN_LINES);
-            let end: Vec<_> = output.lines().skip(from).collect();
-            let message = format!("the suite failed ({}): {}", ran.status, end.join("\n  "));
+            let text = String::from_utf8_lossy(&text);
+            let from = text.lines().count().saturating_sub(SHOWN_LINES);
+            let end: Vec<_> = text.lines().skip(from).collect();
+            let message = format!("the suite failed ({}): {}", output.status, end.join("\n  "));
             return Ok(vec![Check {
                 outcome: Outcome::Failed,
                 id: "scenario".to_owned(),
@@ -139,7 +141,7 @@ impl Suite {
     }
 }
 
-/// What a scenario wrote down, in a folder that it made somewhere below `results`.
+/// Returns the checks that a scenario wrote into a folder below `results`, if there are any.
 fn checks(results: &Path) -> anyhow::Result<Option<Vec<Value>>> {
     for entry in fs::read_dir(results)? {
         let entry = entry?.path();
@@ -159,16 +161,20 @@ fn checks(results: &Path) -> anyhow::Result<Option<Vec<Value>>> {
 }
 
 impl Scenario {
-    /// The scenario that a line of the list names: `  - ping [2025-06-18,2025-11-25]`.
+    /// Parses a line of the list, e.g. `  - ping [2025-06-18,2025-11-25]`.
     fn read(line: &str) -> Option<Self> {
-        let (name, of) = line.trim().strip_prefix("- ")?.split_once(" [")?;
-        let of = of.strip_suffix(']')?.split(',').map(|one| one.trim().to_owned()).collect();
-        Some(Self { name: name.to_owned(), of })
+        let (name, revisions) = line.trim().strip_prefix("- ")?.split_once(" [")?;
+        let revisions = revisions.strip_suffix(']')?.split(',');
+        let revisions = revisions.map(|revision| revision.trim().to_owned()).collect();
+        Some(Self { name: name.to_owned(), revisions })
     }
 
-    /// Whether it is run for `revision`; those of extensions are for `extensions`.
-    pub(super) fn is_of(&self, revision: &str, extensions: &str) -> bool {
-        self.of.iter().any(|of| of == revision || (of == EXTENSION && revision == extensions))
+    /// Returns true if the scenario runs in `revision`. Those of extensions run in the revision
+    /// `extensions`.
+    pub(super) fn runs_in(&self, revision: &str, extensions: &str) -> bool {
+        let is_match =
+            |own: &String| own == revision || (own == EXTENSION && revision == extensions);
+        self.revisions.iter().any(is_match)
     }
 }
 
@@ -179,11 +185,11 @@ impl Check {
             Some("SUCCESS") => Outcome::Passed,
             Some("FAILURE" | "WARNING") => Outcome::Failed,
             Some("SKIPPED") => Outcome::Skipped,
-            Some("INFO") => Outcome::Told,
+            Some("INFO") => Outcome::Info,
             other => anyhow::bail!("a check has the unknown status {other:?}"),
         };
         let message = match text("errorMessage") {
-            none if none.is_empty() => text("description"),
+            empty if empty.is_empty() => text("description"),
             message => message,
         };
         Ok(Self { outcome, id: text("id"), message })
@@ -205,10 +211,12 @@ mod tests {
         let read = |line| Scenario::read(line).expect("a scenario");
         let ping = read("  - ping [2025-06-18,2025-11-25]");
         assert_eq!(ping.name, "ping");
-        assert!(ping.is_of("2025-11-25", "2026-07-28") && !ping.is_of("2026-07-28", "2026-07-28"));
+        assert!(
+            ping.runs_in("2025-11-25", "2026-07-28") && !ping.runs_in("2026-07-28", "2026-07-28")
+        );
         let tasks = read("  - tasks-lifecycle [extension]");
         assert!(
-            !tasks.is_of("2025-11-25", "2026-07-28") && tasks.is_of("2026-07-28", "2026-07-28")
+            !tasks.runs_in("2025-11-25", "2026-07-28") && tasks.runs_in("2026-07-28", "2026-07-28")
         );
         assert!(Scenario::read("Server scenarios (test against a server):").is_none());
     }
@@ -217,7 +225,7 @@ mod tests {
     fn a_warning_is_a_failure_and_an_unknown_status_an_error() {
         let read = |status: &str| Check::read(&serde_json::json!({ "id": "a", "status": status }));
         assert_eq!(read("WARNING").expect("known").outcome, Outcome::Failed);
-        assert_eq!(read("INFO").expect("known").outcome, Outcome::Told);
+        assert_eq!(read("INFO").expect("known").outcome, Outcome::Info);
         assert!(read("MAYBE").is_err());
     }
 }

@@ -1,23 +1,22 @@
-//! The example behind toolgate: every pair of a revision that the suite speaks to us with one that
-//! we speak to the example, by every way there is.
+//! The example behind toolgate: pairs a client's revision and transport with those of the upstream.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use super::older::{self, Older};
+use super::older::{self, RevisionRelay};
 use super::server::Server;
 use super::suite::Scenario;
 use crate::shell::checkout;
 
-/// The revisions that are spoken on either side.
+/// The revisions of clients and of upstreams.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 
-/// What nobody can pass on: scenarios for which the example would have to say what its revision has
-/// no words for, and since which revision it has them.
-const BEYOND: [(&str, &str); 23] = [
-    // Sounds.
+/// Scenarios that need messages that older revisions do not have, each with the first revision
+/// that has them.
+const FIRST_REVISIONS: [(&str, &str); 23] = [
+    // Audio.
     ("tools-call-audio", "2025-03-26"),
     // Forms.
     ("tools-call-elicitation", "2025-06-18"),
@@ -33,9 +32,9 @@ const BEYOND: [(&str, &str); 23] = [
     ("input-required-result-ignore-extra-params", "2025-06-18"),
     ("input-required-result-validate-input", "2025-06-18"),
     ("tasks-mrtr-input", "2025-11-25"),
-    // Several choices in a form.
+    // Multiple choices in a form.
     ("elicitation-sep1330-enums", "2025-11-25"),
-    // Tools that are called as tasks alone.
+    // Tools that are only called as tasks.
     ("tasks-lifecycle", "2025-11-25"),
     ("tasks-dispatch-and-envelope", "2025-11-25"),
     ("tasks-required-task-error", "2025-11-25"),
@@ -47,194 +46,200 @@ const BEYOND: [(&str, &str); 23] = [
     ("sep-2640-skills-manifest", "2026-07-28"),
 ];
 
-/// Whether `revision` has words for all that `scenario` is about.
-fn has_words_for(revision: &str, scenario: &str) -> bool {
-    let since = BEYOND.iter().find(|(name, _)| *name == scenario).map(|(_, since)| *since);
-    since.is_none_or(|since| revision >= since)
+/// Returns true if `revision` has all messages that `scenario` needs.
+fn has_messages_for(revision: &str, scenario: &str) -> bool {
+    let first = FIRST_REVISIONS.iter().find(|(name, _)| *name == scenario);
+    first.is_none_or(|(_, first)| revision >= *first)
 }
 
-/// How something is spoken to.
+/// The transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Transport {
     Stdio,
     Http,
     /// HTTP+SSE.
-    Events,
-    Socket,
+    HttpSse,
+    WebSocket,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stdio => "stdio",
             Self::Http => "HTTP",
-            Self::Events => "HTTP+SSE",
-            Self::Socket => "WebSocket",
+            Self::HttpSse => "HTTP+SSE",
+            Self::WebSocket => "WebSocket",
         })
     }
 }
 
-/// How toolgate is spoken to. The suite speaks Streamable HTTP alone: any other way it has by a
-/// toolgate of its own, which is that client.
+/// A client of the gateway. The suite only speaks Streamable HTTP. For another transport, a second
+/// toolgate acts as the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Client {
     pub(super) revision: &'static str,
-    pub(super) way: Way,
+    pub(super) transport: Transport,
 }
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over {}", self.revision, self.way)
+        write!(f, "{} over {}", self.revision, self.transport)
     }
 }
 
 impl Client {
-    /// Every one there is.
+    /// Returns every client to test.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        let over = |way| REVISIONS.into_iter().map(move |revision| Self { revision, way });
-        let events = Self { revision: "2024-11-05", way: Way::Events };
-        over(Way::Http).chain(over(Way::Stdio)).chain([events])
+        let over =
+            |transport| REVISIONS.into_iter().map(move |revision| Self { revision, transport });
+        let events = Self { revision: "2024-11-05", transport: Transport::HttpSse };
+        over(Transport::Http).chain(over(Transport::Stdio)).chain([events])
     }
 
-    /// What the suite is told to hold against.
-    pub(super) fn suited(self) -> &'static str {
+    /// Returns the revision that the suite is started with.
+    pub(super) fn suite_revision(self) -> &'static str {
         match super::REVISIONS.contains(&self.revision) {
             true => self.revision,
-            false => older::SAID,
+            false => older::SUITE_REVISION,
         }
     }
 
-    /// Whether `scenario` is about what it knows.
-    pub(super) fn asks(self, scenario: &Scenario) -> bool {
-        // Of those before the suite knows this one alone.
-        let known = self.revision.max("2025-06-18");
-        scenario.is_of(known, super::EXTENSIONS) && has_words_for(self.revision, &scenario.name)
+    /// Returns true if the client's revision has the scenario and all its messages.
+    pub(super) fn supports(self, scenario: &Scenario) -> bool {
+        // 2025-06-18 is the oldest revision in the suite's list.
+        let listed = self.revision.max("2025-06-18");
+        let has_messages = has_messages_for(self.revision, &scenario.name);
+        scenario.runs_in(listed, super::EXTENSIONS) && has_messages
     }
 
-    /// What the suite speaks to so that `tested` is spoken to by this client, and the toolgate
-    /// between them, if there has to be one.
-    pub(super) fn reaches(self, tested: &Tested) -> anyhow::Result<(String, Option<Server>)> {
-        let between = match self.way {
-            Way::Http => None,
-            way => Some(tested.before(way, self.revision)?),
+    /// Returns the URL at which the suite reaches `tested` as this client. If the client needs a
+    /// toolgate of its own, also returns that.
+    pub(super) fn connect(
+        self,
+        tested: &TestedGateway,
+    ) -> anyhow::Result<(String, Option<Server>)> {
+        let client = match self.transport {
+            Transport::Http => None,
+            transport => Some(tested.start_client(transport, self.revision)?),
         };
-        let url = between.as_ref().map_or(&tested.server.url, |between| &between.url);
-        let url = match self.suited() == self.revision {
+        let url = client.as_ref().map_or(&tested.server.url, |client| &client.url);
+        let url = match self.suite_revision() == self.revision {
             true => url.clone(),
-            false => Older::before(url, self.revision)?.url,
+            false => RevisionRelay::start(url, self.revision)?.url,
         };
-        Ok((url, between))
+        Ok((url, client))
     }
 }
 
-/// How toolgate speaks to the example.
+/// The connection between toolgate and the example: revision and transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) revision: &'static str,
-    pub(super) way: Way,
+    pub(super) transport: Transport,
 }
 
 impl fmt::Display for Edge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over {}", self.revision, self.way)
+        write!(f, "{} over {}", self.revision, self.transport)
     }
 }
 
 impl Edge {
-    /// Every one there is: HTTP is what the revision knows by that name, and no revision knows
-    /// WebSockets, over which the newest of sessions and the stateless one are spoken.
+    /// Returns every edge to test. HTTP means HTTP+SSE in 2024-11-05. No revision defines
+    /// WebSockets. They are tested in the last revision with sessions and in the stateless one.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         REVISIONS.into_iter().flat_map(|revision| {
-            let http = if revision == "2024-11-05" { Way::Events } else { Way::Http };
-            let socket = (revision >= "2025-11-25").then_some(Way::Socket);
-            let ways = [Some(Way::Stdio), Some(http), socket];
-            ways.into_iter().flatten().map(move |way| Self { revision, way })
+            let http = if revision == "2024-11-05" { Transport::HttpSse } else { Transport::Http };
+            let socket = (revision >= "2025-11-25").then_some(Transport::WebSocket);
+            let transports = [Some(Transport::Stdio), Some(http), socket];
+            transports.into_iter().flatten().map(move |transport| Self { revision, transport })
         })
     }
 
-    /// Whether the example can say all that `scenario` is about.
-    pub(super) fn has_words_for(self, scenario: &str) -> bool {
-        has_words_for(self.revision, scenario)
+    /// Returns true if the upstream's revision has all messages of `scenario`.
+    pub(super) fn supports(self, scenario: &str) -> bool {
+        has_messages_for(self.revision, scenario)
     }
 
-    /// toolgate before the example.
-    pub(super) fn start(self, folder: &Path) -> anyhow::Result<Tested> {
+    /// Starts toolgate with the example as its upstream.
+    pub(super) fn start_gateway(self, folder: &Path) -> anyhow::Result<TestedGateway> {
         let example = checkout().join("target/debug/example-everything");
-        let (behind, at) = match self.way {
-            Way::Stdio => (None, format!("command = [{example:?}, \"stdio\"]")),
-            Way::Http => {
-                let behind = Server::start(&example, folder)?;
-                let at = format!("url = {:?}", behind.url);
-                (Some(behind), at)
+        let (upstream, address) = match self.transport {
+            Transport::Stdio => (None, format!("command = [{example:?}, \"stdio\"]")),
+            Transport::Http => {
+                let upstream = Server::start(&example, folder)?;
+                let address = format!("url = {:?}", upstream.url);
+                (Some(upstream), address)
             }
-            Way::Events => {
-                let behind = Server::start(&example, folder)?;
-                let at = over_events(&behind.url);
-                (Some(behind), at)
+            Transport::HttpSse => {
+                let upstream = Server::start(&example, folder)?;
+                let address = http_sse_address(&upstream.url);
+                (Some(upstream), address)
             }
-            Way::Socket => {
-                let behind = Server::over_websocket(&example, folder)?;
-                let at = format!("url = {:?}\ntransport = \"websocket\"", behind.url);
-                (Some(behind), at)
+            Transport::WebSocket => {
+                let upstream = Server::over_websocket(&example, folder)?;
+                let address = format!("url = {:?}\ntransport = \"websocket\"", upstream.url);
+                (Some(upstream), address)
             }
         };
-        let settings = Settings::write(folder, "tested", &at, self.revision)?;
+        let settings = Settings::write(folder, "tested", &address, self.revision)?;
         let server = Server::gateway(&toolgate(), &settings.file, &settings.served)?;
-        Ok(Tested { server, behind, folder: folder.to_owned(), settings })
+        Ok(TestedGateway { server, upstream, folder: folder.to_owned(), settings })
     }
 }
 
-/// toolgate before the example, and the example where it runs by itself.
-pub(super) struct Tested {
+/// A running toolgate whose upstream is the example.
+pub(super) struct TestedGateway {
     pub(super) server: Server,
-    behind: Option<Server>,
+    /// The example, unless toolgate starts it itself.
+    upstream: Option<Server>,
     folder: PathBuf,
     settings: Settings,
 }
 
-impl Tested {
-    /// A toolgate that speaks to this one in `revision` by `way`.
-    fn before(&self, way: Way, revision: &str) -> anyhow::Result<Server> {
+impl TestedGateway {
+    /// Starts a toolgate that is a client of this one, in `revision` and over `transport`.
+    fn start_client(&self, transport: Transport, revision: &str) -> anyhow::Result<Server> {
         let Settings { file, served } = &self.settings;
-        let at = match way {
-            // One of its own, which is this one in all but who speaks to it how.
-            Way::Stdio => format!(
+        let address = match transport {
+            // The client starts a gateway of its own, with the same settings as this one.
+            Transport::Stdio => format!(
                 "command = [{:?}, \"stdio\", \"--config\", {file:?}, {served:?}]\n\
                  env = {{ XDG_STATE_HOME = {folder:?}, XDG_CACHE_HOME = {folder:?} }}",
                 toolgate(),
                 folder = self.folder
             ),
-            Way::Http => format!("url = {:?}", self.server.url),
-            Way::Events => over_events(&self.server.url),
-            Way::Socket => bail!("toolgate serves no MCP over WebSockets"),
+            Transport::Http => format!("url = {:?}", self.server.url),
+            Transport::HttpSse => http_sse_address(&self.server.url),
+            Transport::WebSocket => bail!("toolgate serves no MCP over WebSockets"),
         };
-        let settings = Settings::write(&self.folder, "between", &at, revision)?;
+        let settings = Settings::write(&self.folder, "between", &address, revision)?;
         Server::gateway(&toolgate(), &settings.file, &settings.served)
     }
 
-    /// Ends both in order.
+    /// Stops the gateway and then the upstream.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.server.stop()?;
-        self.behind.map_or(Ok(()), Server::stop)
+        self.upstream.map_or(Ok(()), Server::stop)
     }
 }
 
-/// A toolgate that offers an upstream alone.
+/// The settings of a toolgate that offers one upstream and nothing else.
 struct Settings {
     file: PathBuf,
-    /// The folder that it serves.
+    /// The workspace.
     served: PathBuf,
 }
 
 impl Settings {
-    /// The upstream is `at` and spoken to in `revision`.
-    fn write(folder: &Path, name: &str, at: &str, revision: &str) -> anyhow::Result<Self> {
+    /// Writes the settings. `address` are the lines that say how to reach the upstream.
+    fn write(folder: &Path, name: &str, address: &str, revision: &str) -> anyhow::Result<Self> {
         let settings = format!(
             "[server]\nkeys_file = \"off\"\nhttp_sse = true\n\
              [tools]\ndeny = [\"files.*\", \"exec.*\", \"git.*\", \"ci.*\", \"search.*\"]\n\
              [search]\nenabled = false\n[resources]\nfiles = false\naudit = false\n\
              [prompts]\nenabled = false\n[skills]\nenabled = false\n\
-             [upstream.everything]\n{at}\nprefix = \"\"\nrevision = \"{revision}\"\n"
+             [upstream.everything]\n{address}\nprefix = \"\"\nrevision = \"{revision}\"\n"
         );
         let file = folder.join(format!("{name}.toml"));
         let served = folder.join(name);
@@ -248,7 +253,7 @@ fn toolgate() -> PathBuf {
     checkout().join("target/debug/toolgate")
 }
 
-/// Where the server at `url` is spoken to over HTTP+SSE.
-fn over_events(url: &str) -> String {
+/// Returns the lines of an upstream's settings that reach the server at `url` over HTTP+SSE.
+fn http_sse_address(url: &str) -> String {
     format!("url = {:?}\ntransport = \"sse\"", url.replace("/mcp", "/sse"))
 }

@@ -1,11 +1,12 @@
-//! The page of the reference that says which test shows which requirement.
+//! Renders the page of the reference that lists the tests of each requirement.
 
 use std::fmt::Write as _;
 
-use super::Shown;
+use super::TestedRow;
 use super::rows::Seed;
 
-pub(super) fn written(shown: &[Shown]) -> String {
+/// Returns the text of the page.
+pub(super) fn render(tested_rows: &[TestedRow]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\
          <!-- Written by `cargo xtask contracts`; edit tests/contracts/rows.tsv or the tests. -->\n\n\
@@ -15,7 +16,8 @@ pub(super) fn written(shown: &[Shown]) -> String {
          pass.\n",
     );
     for seed in Seed::ALL {
-        let rows: Vec<&Shown> = shown.iter().filter(|one| one.row.seed == seed).collect();
+        let rows: Vec<&TestedRow> =
+            tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let name = seed.name();
         let title = seed.title();
         let _ = write!(
@@ -23,10 +25,10 @@ pub(super) fn written(shown: &[Shown]) -> String {
             "\n## {title}: {name}, {} rows\n\n| row | level | requirement | tests |\n|---|---|---|---|\n",
             rows.len()
         );
-        for Shown { row, tests } in rows {
-            let mut by: Vec<String> = tests.iter().map(|test| test.sentence()).collect();
+        for TestedRow { row, tests } in rows {
+            let mut shown_by: Vec<String> = tests.iter().map(|test| test.sentence()).collect();
             if row.is_whole_seed() {
-                by.push("every other row of this table".to_owned());
+                shown_by.push("every other row of this table".to_owned());
             }
             let here = row.here.as_ref().map(|here| format!("; here: {here}")).unwrap_or_default();
             let _ = writeln!(
@@ -34,16 +36,16 @@ pub(super) fn written(shown: &[Shown]) -> String {
                 "| {} | {} | {}{} | {} |",
                 row.id,
                 row.level,
-                cell(&row.asks),
+                cell(&row.requirement),
                 cell(&here),
-                by.join("; ")
+                shown_by.join("; ")
             );
         }
     }
     page
 }
 
-/// `text` in a cell of a table.
+/// Escapes `text` for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! What nextest says of the tests it ran.
+//! Reads the results of nextest's last run, and lists tests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,23 @@ use serde_json::Value;
 use crate::setup;
 use crate::shell::{checkout, output};
 
-/// Where nextest writes what came of its last run (`.config/nextest.toml`).
+/// Path of the results of nextest's last run (`.config/nextest.toml`).
 const JUNIT: &str = "target/nextest/default/junit.xml";
 
-/// What the rows of each contract begin with in a test's name.
+/// Prefixes of the rows of each contract in the name of a test.
 const SEEDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "x"];
 
-/// A test by its path, e.g. `contracts::s0::s0_23_a_line_is_bounded`.
+/// The path of a test, e.g. `contracts::s0::s0_23_a_line_is_bounded`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TestName(String);
 
 impl TestName {
-    /// The rows that its name begins with: `s0_23_67_x_04_…` begins with three.
+    /// Returns the rows that the name starts with: `s0_23_67_x_04_…` starts with three.
     pub(crate) fn rows(&self) -> Vec<String> {
         self.parts().0
     }
 
-    /// The sentence without the rows.
+    /// Returns the words of the name after the rows.
     pub(crate) fn sentence(&self) -> String {
         self.parts().1
     }
@@ -59,21 +59,22 @@ impl fmt::Display for TestName {
     }
 }
 
-/// What came of each test.
+/// The results of a run: for each test, whether it passed.
 pub(crate) struct Report(BTreeMap<TestName, bool>);
 
 impl Report {
-    /// What came of the last run.
+    /// Reads the results of the last run.
     pub(crate) fn newest() -> anyhow::Result<Self> {
         let path = checkout().join(JUNIT);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("{} is missing; run the tests first", path.display()))?;
-        let report = Self::read(&text);
+        let report = Self::parse(&text);
         ensure!(!report.0.is_empty(), "{} contains no tests", path.display());
         Ok(report)
     }
 
-    fn read(junit: &str) -> Self {
+    /// Parses a `JUnit` report.
+    fn parse(junit: &str) -> Self {
         let mut outcomes = BTreeMap::new();
         for case in junit.split("<testcase ").skip(1) {
             let name = case.split("name=\"").nth(1).and_then(|rest| rest.split('"').next());
@@ -95,11 +96,11 @@ impl Report {
     }
 }
 
-/// The tests that `filter` selects.
-pub(crate) fn listed(filter: &str) -> anyhow::Result<Vec<TestName>> {
-    let words =
+/// Lists the tests that the nextest filter `filter` selects.
+pub(crate) fn list_tests(filter: &str) -> anyhow::Result<Vec<TestName>> {
+    let args =
         ["nextest", "list", "--workspace", "--locked", "--message-format", "json", "-E", filter];
-    let list: Value = serde_json::from_str(&output(&setup::nextest()?, &words)?)?;
+    let list: Value = serde_json::from_str(&output(&setup::nextest()?, &args)?)?;
     let suites = list["rust-suites"].as_object().context("nextest lists no suites")?;
     let mut names = Vec::new();
     for suite in suites.values() {
@@ -123,9 +124,9 @@ mod tests {
         assert_eq!(two.rows(), ["S0-23", "S0-67"]);
         assert_eq!(two.sentence(), "a line of 5 bytes");
         assert_eq!(name("x::x_01_all_at_once").rows(), ["X-01"]);
-        let both = name("x::s3_78_x_04_an_x_is_not_told");
+        let both = name("x::s3_78_x_04_an_x_is_not_sent");
         assert_eq!(both.rows(), ["S3-78", "X-04"]);
-        assert_eq!(both.sentence(), "an x is not told");
+        assert_eq!(both.sentence(), "an x is not sent");
         assert!(name("zyra::s0me_other_test").rows().is_empty());
     }
 
@@ -135,7 +136,7 @@ mod tests {
             "<testsuite><testcase name=\"a::s0_01_x\" classname=\"it\" time=\"1\">\n</testcase>",
             "<testcase name=\"a::s0_02_y\"><failure message=\"no\"></failure></testcase>",
         );
-        let report = Report::read(junit);
+        let report = Report::parse(junit);
         assert!(report.passed(&TestName("a::s0_01_x".to_owned())));
         assert!(!report.passed(&TestName("a::s0_02_y".to_owned())));
         assert!(!report.passed(&TestName("a::s0_03_z".to_owned())));

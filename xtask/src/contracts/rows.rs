@@ -1,10 +1,10 @@
-//! The requirements of the five contracts, a row each, as `tests/contracts/rows.tsv` has them.
+//! Reads the requirements of the five contracts, one per row of `tests/contracts/rows.tsv`.
 
 use anyhow::{Context, ensure};
 
 use super::rows_file;
 
-/// Which contract a row is of.
+/// The contract of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Seed {
     Synesthetic,
@@ -12,7 +12,7 @@ pub(crate) enum Seed {
     Workstation,
     Mira,
     Zyra,
-    /// None: what holds across them.
+    /// Requirements that hold across the contracts.
     Across,
 }
 
@@ -26,7 +26,7 @@ impl Seed {
         Self::Across,
     ];
 
-    /// What its rows begin with.
+    /// Returns the prefix of its rows.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Synesthetic => "S0",
@@ -38,7 +38,7 @@ impl Seed {
         }
     }
 
-    /// What it is, for people.
+    /// Returns its title in the generated page.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Synesthetic => "Synesthetic",
@@ -51,52 +51,53 @@ impl Seed {
     }
 }
 
-/// One requirement.
+/// One requirement of a contract.
 pub(crate) struct Row {
-    /// E.g. `S0-23`.
+    /// Identifier, e.g. `S0-23`.
     pub(crate) id: String,
     pub(crate) seed: Seed,
-    /// `M` it must, `S` it should, `O` it may; `N` it names a tool of another language.
+    /// `M` for must, `S` for should, `O` for may, `N` for a row that names a tool of another
+    /// language.
     pub(crate) level: String,
-    /// What it asks, shortened.
-    pub(crate) asks: String,
-    /// What stands for it here, where it names what only another language has.
+    /// Summary of the requirement.
+    pub(crate) requirement: String,
+    /// The replacement in this project, if the row names a tool of another language.
     pub(crate) here: Option<String>,
 }
 
-/// The rows that ask that all others of their contract hold.
+/// The rows that require all others of their contract to hold.
 const WHOLE: [&str; 2] = ["S0-79", "S0-82"];
 
 impl Row {
-    /// All rows, in order.
+    /// Reads all rows, in order.
     pub(crate) fn all() -> anyhow::Result<Vec<Self>> {
         let file = rows_file();
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("{} cannot be read", file.display()))?;
-        text.lines().map(Self::read).collect()
+        text.lines().map(Self::parse).collect()
     }
 
-    fn read(line: &str) -> anyhow::Result<Self> {
+    fn parse(line: &str) -> anyhow::Result<Self> {
         let fields: Vec<&str> = line.split('\t').collect();
-        let (id, level, asks) = match fields[..] {
-            [id, level, asks] | [id, level, asks, _] => (id, level, asks),
+        let (id, level, requirement) = match fields[..] {
+            [id, level, requirement] | [id, level, requirement, _] => (id, level, requirement),
             _ => anyhow::bail!(
                 "`{line}` is not a row: it needs an id, a level, a requirement, and optionally a replacement"
             ),
         };
         let seed = id.split('-').next().unwrap_or_default();
-        let seed = Seed::ALL.into_iter().find(|one| one.name() == seed);
+        let seed = Seed::ALL.into_iter().find(|known| known.name() == seed);
         ensure!(["M", "S", "O", "N"].contains(&level), "`{id}` has the unknown level `{level}`");
         Ok(Self {
             id: id.to_owned(),
             seed: seed.with_context(|| format!("`{id}` belongs to no contract"))?,
             level: level.to_owned(),
-            asks: asks.to_owned(),
+            requirement: requirement.to_owned(),
             here: fields.get(3).map(|here| (*here).to_owned()),
         })
     }
 
-    /// Whether it asks that all others of its contract hold, and nothing else.
+    /// Returns true if the row only requires all others of its contract to hold.
     pub(crate) fn is_whole_seed(&self) -> bool {
         WHOLE.contains(&self.id.as_str())
     }

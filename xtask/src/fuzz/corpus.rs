@@ -1,4 +1,4 @@
-//! The inputs that fuzzing begins with: those that are kept with the code, and those found since.
+//! The inputs that fuzzing starts from: those kept with the code, and those found since.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,32 +8,33 @@ use anyhow::{Context, bail};
 
 use crate::shell::checkout;
 
-/// How much is kept of one target's.
+/// Largest total size of the kept inputs of one target.
 const BYTES_MAX: u64 = 200 << 10;
 
-/// What is kept with the code.
-pub(super) fn kept(target: &str) -> PathBuf {
+/// Returns the folder of the inputs of `target` that are kept with the code.
+pub(super) fn kept_folder(target: &str) -> PathBuf {
     checkout().join("fuzz/corpus").join(target)
 }
 
-/// What was found since, which no test puts among the code.
-pub(super) fn fresh(target: &str) -> PathBuf {
+/// Returns the folder of the inputs of `target` found since. Git ignores it.
+pub(super) fn new_folder(target: &str) -> PathBuf {
     super::home().join("corpus").join(target)
 }
 
-/// Keeps the fewest and shortest inputs that lead everywhere where all lead that are there.
-pub(super) fn take_in(program: &Path, target: &str) -> anyhow::Result<()> {
-    let kept = kept(target);
-    let fresh = fresh(target);
+/// Replaces the kept inputs of `target` by the fewest and shortest that reach the same code as all
+/// known inputs. Keeps at most [`BYTES_MAX`] bytes.
+pub(super) fn merge(program: &Path, target: &str) -> anyhow::Result<()> {
+    let kept_inputs = kept_folder(target);
+    let new_inputs = new_folder(target);
     let merged = super::home().join("merged").join(target);
     if merged.exists() {
         fs::remove_dir_all(&merged)?;
     }
     fs::create_dir_all(&merged)?;
-    let mut merge = Command::new(program);
-    merge.env("FUZZ_TARGET", target).args(["-merge=1", "-timeout=20", "-max_len=4096"]);
-    merge.args([&merged, &kept, &fresh]).stdin(Stdio::null());
-    let status = merge.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    let mut command = Command::new(program);
+    command.env("FUZZ_TARGET", target).args(["-merge=1", "-timeout=20", "-max_len=4096"]);
+    command.args([&merged, &kept_inputs, &new_inputs]).stdin(Stdio::null());
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if !status.success() {
         bail!("the corpus of `{target}` could not be merged: {status}");
     }
@@ -43,8 +44,8 @@ pub(super) fn take_in(program: &Path, target: &str) -> anyhow::Result<()> {
         inputs.push((entry.metadata()?.len(), entry.path()));
     }
     inputs.sort();
-    fs::remove_dir_all(&kept)?;
-    fs::create_dir_all(&kept)?;
+    fs::remove_dir_all(&kept_inputs)?;
+    fs::create_dir_all(&kept_inputs)?;
     let mut bytes = 0;
     let mut count = 0;
     for (length, input) in inputs.iter().take_while(|(length, _)| *length <= BYTES_MAX) {
@@ -53,7 +54,7 @@ pub(super) fn take_in(program: &Path, target: &str) -> anyhow::Result<()> {
             break;
         }
         let name = input.file_name().context("an input has a name")?;
-        fs::copy(input, kept.join(name))?;
+        fs::copy(input, kept_inputs.join(name))?;
         count += 1;
     }
     eprintln!("{target:20} keeps {count} of {} inputs", inputs.len());

@@ -1,5 +1,5 @@
-//! A server with one tool, `echo`, by rmcp: `rmcp-echo stdio`, over HTTP without sessions
-//! (`http`) or with them (`sessions`).
+//! A server with one tool, `echo`, by rmcp: `rmcp-echo stdio`, `rmcp-echo http` for HTTP without
+//! sessions, or `rmcp-echo sessions` for HTTP with sessions.
 
 use std::sync::Arc;
 

@@ -46,7 +46,7 @@ impl AnswerEncoder for EnvelopeEncoder {
     /// Every answer of this dialect has an envelope, so this is always an error.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let why = match outcome {
-            Ok(_) => "the answer has no envelope".to_owned(),
+            Ok(_) => "the answer has no envelope; this is a bug in toolgate".to_owned(),
             Err(why) => why.to_string(),
         };
         let id = match &self.transport {
@@ -262,7 +262,7 @@ pub(super) fn line_reply(
         }
         (None, Some(id)) => success(id, envelope),
         (None, None) => {
-            let why = "the answer belongs to no request";
+            let why = "the answer belongs to no request; this is a bug in toolgate";
             RpcFailure::new(INTERNAL_ERROR, why).to_json(None)
         }
     };

@@ -413,7 +413,7 @@ impl McpEncoder {
 
     /// Encodes the internal error for an answer that does not fit its request.
     pub(crate) fn mismatched_answer_reply(&self) -> Reply {
-        let why = "the answer does not match the request";
+        let why = "the server's answer does not match the request; this is a bug in toolgate";
         self.failure_reply(McpFailure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RequestId::parse(value) {
+        Some(value) => match RequestId::parse_in(body, value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -70,7 +70,7 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, content_form, id.as_ref(), fields)
+    read_fields(facts, content_form, id.as_ref(), fields, body)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
@@ -83,6 +83,7 @@ fn read_fields(
     content_form: ContentForm,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
+    body: &[u8],
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -98,7 +99,8 @@ fn read_fields(
         None => return Err(RpcFailure::invalid_request("`method` is missing")),
     };
     let params = match fields.remove("params") {
-        None => Map::new(),
+        // Some clients write null for no parameters.
+        None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
@@ -106,14 +108,15 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, content_form, id, &method, params),
-        None => Ok(read_notification(&method, &params)),
+        None => Ok(read_notification(&method, &params, body)),
     }
 }
 
 /// Reads a notification. A request without an id is not run, because nobody would see the result.
-fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading {
+fn read_notification(method: &str, params: &Map<String, Value>, body: &[u8]) -> FrameReading {
     let reply = Reply::empty(202);
-    let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
+    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let key = id.map(|id| id.key());
     match (method, key) {
         ("notifications/cancelled", Some(key)) => FrameReading::Cancel { key, reply },
         _ => FrameReading::Reply(reply),
@@ -310,7 +313,8 @@ impl AnswerEncoder for WorkstationEncoder {
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Err(error) => self.refusal(error),
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 self.failure(&failure(INTERNAL_ERROR, "failed", why))
             }
         })
@@ -377,7 +381,8 @@ impl AnswerEncoder for SummaryEncoder {
                 Reply::json(to_json(&json!({ "tools": tool_summaries(&tools) })))
             }
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 Reply::json(to_json(&json!({ "error": why }))).with_status(500)
             }
             Err(error) => {

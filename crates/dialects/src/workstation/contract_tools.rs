@@ -402,6 +402,10 @@ impl ContractTool {
         let is_truncated = value["truncated"] == true;
         Ok(match self.behavior {
             ToolBehavior::Read => {
+                if let Some(encoding) = value["file_encoding"].as_str() {
+                    let path = value["path"].as_str().unwrap_or_default();
+                    return Err(not_text(&format!("`{path}` is {encoding}, not UTF-8")));
+                }
                 check_whole(is_truncated, &|| {
                     format!(
                         "`{}` has {} bytes, too many for one answer; read a part of it with \
@@ -505,12 +509,7 @@ impl ContractTool {
             self.behavior == ToolBehavior::Read && problem.pointer == "/encoding"
         };
         if let Some(problem) = problems.iter().find(|problem| is_about_encoding(problem)) {
-            let why = problem.message.split("; ").next().unwrap_or_default();
-            let message = format!(
-                "{why}, and this tool reads only text; read the bytes with `ci/run`, e.g. \
-                 `base64 FILE`"
-            );
-            return CallError::Failed { message, cause: String::new() };
+            return not_text(problem.message.split("; ").next().unwrap_or_default());
         }
         let renamed = problems.into_iter().map(|ValidationProblem { pointer, message }| {
             let parameter =
@@ -564,6 +563,14 @@ fn without_foreign_advice(text: &str) -> String {
         rest = others;
     }
     kept
+}
+
+/// Returns the refusal to read a file that is not UTF-8, for the reason `why`.
+fn not_text(why: &str) -> CallError {
+    let message = format!(
+        "{why}, and this tool reads only text; read the bytes with `ci/run`, e.g. `base64 FILE`"
+    );
+    CallError::Failed { message, cause: String::new() }
 }
 
 fn lower_first(text: &str) -> String {

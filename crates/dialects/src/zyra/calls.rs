@@ -66,7 +66,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => None,
-        Some(value) => match RequestId::parse(value) {
+        Some(value) => match RequestId::parse_in(body, value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -74,13 +74,13 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, transport, id.as_ref(), fields)
+    read_fields(facts, transport, id.as_ref(), fields, body)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
 /// Parses only the id of the message in `body`.
 fn parse_id(body: &[u8]) -> Option<RequestId> {
-    RequestId::parse(parse(body).ok()?.get("id")?)
+    RequestId::parse_in(body, parse(body).ok()?.get("id")?)
 }
 
 fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading {
@@ -92,6 +92,7 @@ fn read_fields(
     transport: ZyraTransport,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
+    body: &[u8],
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -116,7 +117,7 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, transport, id, &method, params),
-        None => Ok(read_notification(transport, &method, &params)),
+        None => Ok(read_notification(transport, &method, &params, body)),
     }
 }
 
@@ -125,9 +126,11 @@ fn read_notification(
     transport: ZyraTransport,
     method: &str,
     params: &Map<String, Value>,
+    body: &[u8],
 ) -> FrameReading {
     let reply = Reply::empty(204);
-    let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
+    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let key = id.map(|id| id.key());
     match (transport, method, key) {
         (ZyraTransport::WebSocket, "notifications/cancelled", Some(key)) => {
             FrameReading::Cancel { key, reply }
@@ -316,7 +319,8 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(HostAnswer::Job(job)) => self.accepted(&job),
             Err(error) => self.refusal(&in_own_names(&error, self.called().as_deref())),
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 self.failure(&RpcFailure::new(INTERNAL_ERROR, why))
             }
         })

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, JobId, JobSnapshot, JobState, OutputStream, ToolOutput, ToolSpec,
-    fold_name,
+    CallEnding, CallError, JobId, JobSnapshot, OutputStream, ToolOutput, ToolSpec, fold_name,
 };
 
 use crate::sandbox_warning::with_sandbox_warning;
@@ -87,12 +86,9 @@ impl<'a> CommandResult<'a> {
     }
 }
 
-/// Returns the path of a succeeded job's file, with the prefix `/v1`; otherwise `None`.
+/// Returns the path of a job's download, with the prefix `/v1`; `None` if it has none.
 pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
-    match job.state {
-        JobState::Succeeded => Some(format!("/v1{}", download_path(job.id))),
-        JobState::Queued | JobState::Running | JobState::Failed | JobState::Canceled => None,
-    }
+    (!job.downloads().is_empty()).then(|| format!("/v1{}", download_path(job.id)))
 }
 
 /// Returns the path of a job's file, as in the answer to its start.

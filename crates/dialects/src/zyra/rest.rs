@@ -164,7 +164,11 @@ impl AnswerEncoder for RestEncoder {
             (AnswerView::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
             (AnswerView::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
-            (_, Ok(_)) => error_reply(500, "the answer does not match the request"),
+            (_, Ok(_)) => {
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
+                error_reply(500, why)
+            }
         })
     }
 
@@ -220,7 +224,7 @@ fn manifest(job: &JobSnapshot) -> Value {
             "media_type": media_type,
         })
     };
-    let artifacts: Vec<Value> = job.artefacts.iter().map(listed).collect();
+    let artifacts: Vec<Value> = job.downloads().iter().map(listed).collect();
     json!({ "job_id": job.id.to_string(), "artifacts": artifacts })
 }
 

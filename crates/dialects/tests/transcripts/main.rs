@@ -1,25 +1,25 @@
-//! Tells every transcript again to the real dialect and compares what it says.
+//! Replays every transcript to the real dialect and compares the output.
 //!
-//! `transcripts/README.md` says how one is written. `UPDATE_TRANSCRIPTS=1` writes down what the
-//! dialect says now; read the difference before you accept it.
+//! `transcripts/README.md` explains the format. `UPDATE_TRANSCRIPTS=1` records the current output;
+//! read the difference before you accept it.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads and writes its own transcripts")]
 
-mod stage;
-mod telling;
-mod words;
-mod shelf;
-mod chance;
-mod chance_zyra;
-mod chance_envelope;
-mod chance_mira;
-mod chance_synesthetic;
-mod chance_workstation;
+mod replay;
+mod format;
+mod parse;
+mod parse_answers;
+mod random;
+mod random_zyra;
+mod random_envelope;
+mod random_mira;
+mod random_synesthetic;
+mod random_workstation;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stage::retell;
+use replay::replay;
 
 #[test]
 fn a_session_of_2024_11_05_has_only_names_and_texts() {
@@ -118,7 +118,7 @@ fn malformed_frames_are_refused_and_notifications_never_answered() {
 
 #[test]
 fn transport_refusals_are_json_rpc_errors() {
-    check("mcp/turned-away.txt");
+    check("mcp/rejected-frames.txt");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn every_error_is_encoded_for_mira() {
 
 #[test]
 fn envelope_requests_are_made_by_path_or_by_method() {
-    check("envelope/asked.txt");
+    check("envelope/requests.txt");
 }
 
 #[test]
@@ -303,17 +303,17 @@ fn content_is_encoded_for_each_revision() {
 
 #[test]
 fn a_client_is_asked_during_a_call_or_on_its_repeat() {
-    check("mcp/asking.txt");
+    check("mcp/questions.txt");
 }
 
 #[test]
 fn a_subscribed_client_is_notified_of_changes() {
-    check("mcp/listening.txt");
+    check("mcp/subscriptions.txt");
 }
 
 #[test]
 fn the_metadata_of_a_call_is_passed_on() {
-    check("mcp/beside.txt");
+    check("mcp/metadata.txt");
 }
 
 #[test]
@@ -323,20 +323,20 @@ fn every_transcript_has_a_test() {
         for entry in fs::read_dir(folder().join(dialect)).expect("the folder of transcripts") {
             let name = entry.expect("an entry").file_name();
             let call = format!("check(\"{dialect}/{}\")", name.to_string_lossy());
-            assert!(tests.contains(&call), "no test tells {dialect}/{name:?}");
+            assert!(tests.contains(&call), "no test replays {dialect}/{name:?}");
         }
     }
 }
 
-/// Checks that the dialect still says what the transcript `file` records.
+/// Checks that the dialect's output is that of the transcript `file`.
 fn check(file: &str) {
     let path = folder().join(file);
     let recorded = fs::read_to_string(&path).expect("a transcript");
     let (name, _) = file.split_once('/').expect("the dialect's folder");
-    let told = retell(&recorded, name);
+    let current = replay(&recorded, name);
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
-        fs::write(&path, told).expect("the transcript is writable");
-    } else if let Some(difference) = difference(&recorded, &told) {
+        fs::write(&path, current).expect("the transcript is writable");
+    } else if let Some(difference) = difference(&recorded, &current) {
         panic!("{file}:{difference}");
     }
 }
@@ -345,21 +345,22 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
 }
 
-/// Where two texts first differ.
-fn difference(recorded: &str, told: &str) -> Option<String> {
-    let mut was = recorded.lines();
-    let mut is = told.lines();
+/// Describes the first difference between two texts, if there is one.
+fn difference(recorded: &str, current: &str) -> Option<String> {
+    let mut recorded = recorded.lines();
+    let mut current = current.lines();
     for number in 1.. {
-        match (was.next(), is.next()) {
+        match (recorded.next(), current.next()) {
             (None, None) => return None,
-            (was, is) if was == is => {}
-            (was, is) => {
-                let [was, is] = [was, is].map(|line| line.unwrap_or("the end"));
-                let same = was.chars().zip(is.chars()).take_while(|(a, b)| a == b).count();
-                let near = |line: &str| {
+            (old, new) if old == new => {}
+            (old, new) => {
+                let [old, new] = [old, new].map(|line| line.unwrap_or("the end"));
+                let same = old.chars().zip(new.chars()).take_while(|(a, b)| a == b).count();
+                let excerpt = |line: &str| {
                     line.chars().skip(same.saturating_sub(60)).take(200).collect::<String>()
                 };
-                return Some(format!("{number}\nrecorded: {}\n     now: {}", near(was), near(is)));
+                let (old, new) = (excerpt(old), excerpt(new));
+                return Some(format!("{number}\nrecorded: {old}\n     now: {new}"));
             }
         }
     }

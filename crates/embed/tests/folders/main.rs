@@ -1,4 +1,4 @@
-//! Folders as they should not be, each named in a sentence; and all the ways in which they may be.
+//! Model folders with faults, each with its error message, and all valid forms of model folders.
 #![allow(clippy::disallowed_methods, reason = "a test creates the folder")]
 #![allow(clippy::unwrap_used, reason = "a missing value fails the test")]
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use toolgate_embed::{EmbeddingModel, ModelFolder};
 
-use model::{As, PIECES, config, model, tokenizer, weights, write};
+use model::{NumberFormat, PIECES, config, model, tokenizer, weights, write};
 
 /// Checks the error of opening a model folder after `change`.
 #[track_caller]
@@ -88,24 +88,24 @@ fn an_unsupported_architecture_is_refused() {
 
 #[test]
 fn truncated_or_unsuitable_weights_are_refused() {
-    let whole = weights(As::F32, "");
+    let full = weights(NumberFormat::F32, "");
     let cut = |bytes: usize| {
-        let kept = whole[..bytes].to_vec();
-        move |folder: &Path| fs::write(folder.join("model.safetensors"), kept).unwrap()
+        let truncated = full[..bytes].to_vec();
+        move |folder: &Path| fs::write(folder.join("model.safetensors"), truncated).unwrap()
     };
     let file = "`MODEL/model.safetensors`";
     check(cut(0), &format!("{file} is truncated: it has only 0 bytes; {AGAIN}"));
-    let head = u64::from_le_bytes(whole[..8].try_into().unwrap());
+    let head = u64::from_le_bytes(full[..8].try_into().unwrap());
     let expected = format!(
         "{file} is not a safetensors file, or is truncated: its header would have {head} of 20 bytes; {AGAIN}"
     );
     check(cut(20), &expected);
-    let short = whole.len() - 1;
+    let short = full.len() - 1;
     let folder = model();
     cut(short)(folder.path());
     let why = EmbeddingModel::open(folder.path()).expect_err("it is truncated").to_string();
     let part = format!("is truncated: it has {short} bytes, but `");
-    assert!(why.contains(&part) && why.contains(&format!("ends at {}", whole.len())), "{why}");
+    assert!(why.contains(&part) && why.contains(&format!("ends at {}", full.len())), "{why}");
     check(
         |folder| {
             let mut config = config();
@@ -125,7 +125,7 @@ fn truncated_or_unsuitable_weights_are_refused() {
         },
         &format!("{file} has no tensor `encoder.layer.1.attention.self.query.weight`; {ANOTHER}"),
     );
-    let mut broken = whole.clone();
+    let mut broken = full.clone();
     let last = broken.len() - 4;
     broken[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     let folder = model();
@@ -179,8 +179,10 @@ fn all_formats_of_a_model_give_the_same_vectors() {
         let length = vector.iter().map(|it| it * it).sum::<f32>();
         assert!((length - 1.0).abs() < 1e-5, "{length}");
     }
-    for (numbers, prefix) in [(As::F16, ""), (As::Bf16, ""), (As::F32, "bert.")] {
-        let file = weights(numbers, prefix);
+    for (format, prefix) in
+        [(NumberFormat::F16, ""), (NumberFormat::Bf16, ""), (NumberFormat::F32, "bert.")]
+    {
+        let file = weights(format, prefix);
         let same = vectors(|folder| fs::write(folder.join("model.safetensors"), file).unwrap());
         assert_eq!(same, expected);
     }
@@ -224,7 +226,7 @@ fn each_model_has_its_own_vector_space() {
     assert!(first.starts_with("all-small-") && first.len() == "all-small-".len() + 8, "{first}");
     assert_eq!(name(&|_| {}), first);
     let other = name(&|folder| {
-        let mut file = weights(As::F32, "");
+        let mut file = weights(NumberFormat::F32, "");
         let last = file.len() - 1;
         file[last] ^= 0x80;
         fs::write(folder.join("model.safetensors"), file).unwrap();

@@ -1,4 +1,4 @@
-//! A small model that the tests change: every file that a folder with one has.
+//! A small model with all files of a model folder. The tests change these files.
 
 use std::fs;
 use std::path::Path;
@@ -11,15 +11,15 @@ const WIDE: usize = 16;
 pub(crate) const PIECES: [&str; 9] =
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "read", "##s", "file", "a", "."];
 
-/// How the numbers of a model are written.
+/// Number format of the weights of a model.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum As {
+pub(crate) enum NumberFormat {
     F32,
     F16,
     Bf16,
 }
 
-/// A model of one layer, with weights that every format can say.
+/// Creates a model of one layer. Its weights are exact in every number format.
 pub(crate) fn model() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, value: Value| write(folder.path(), name, &value.to_string());
@@ -35,7 +35,7 @@ pub(crate) fn model() -> TempDir {
     );
     fs::create_dir(folder.path().join("1_Pooling")).unwrap();
     put("1_Pooling/config.json", json!({ "pooling_mode_mean_tokens": true }));
-    fs::write(folder.path().join("model.safetensors"), weights(As::F32, "")).unwrap();
+    fs::write(folder.path().join("model.safetensors"), weights(NumberFormat::F32, "")).unwrap();
     folder
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn tokenizer() -> Value {
     })
 }
 
-pub(crate) fn weights(numbers: As, prefix: &str) -> Vec<u8> {
+pub(crate) fn weights(format: NumberFormat, prefix: &str) -> Vec<u8> {
     let embeddings = [("word", PIECES.len()), ("position", 12), ("token_type", 2)];
     let mut tensors: Vec<(String, Vec<usize>)> = embeddings
         .map(|(name, rows)| (format!("embeddings.{name}_embeddings.weight"), vec![rows, HIDDEN]))
@@ -95,21 +95,21 @@ pub(crate) fn weights(numbers: As, prefix: &str) -> Vec<u8> {
             // Eighths between -2 and 2: few bits, so that all formats are equal.
             let number = f32::from(u8::try_from(state >> 27).unwrap()) / 8.0 - 2.0;
             let bits = number.to_bits();
-            match numbers {
-                As::F32 => body.extend(number.to_le_bytes()),
-                As::Bf16 => body.extend(&bits.to_le_bytes()[2..]),
-                As::F16 if number == 0.0 => body.extend([0, 0]),
-                As::F16 => {
+            match format {
+                NumberFormat::F32 => body.extend(number.to_le_bytes()),
+                NumberFormat::Bf16 => body.extend(&bits.to_le_bytes()[2..]),
+                NumberFormat::F16 if number == 0.0 => body.extend([0, 0]),
+                NumberFormat::F16 => {
                     let exponent = ((bits >> 23) & 0xff) + 15 - 127;
                     let half = (bits >> 31) << 15 | exponent << 10 | (bits >> 13) & 0x3ff;
                     body.extend(&half.to_le_bytes()[..2]);
                 }
             }
         }
-        let kind = match numbers {
-            As::F32 => "F32",
-            As::F16 => "F16",
-            As::Bf16 => "BF16",
+        let kind = match format {
+            NumberFormat::F32 => "F32",
+            NumberFormat::F16 => "F16",
+            NumberFormat::Bf16 => "BF16",
         };
         let entry = json!({ "dtype": kind, "shape": shape, "data_offsets": [begin, body.len()] });
         head.insert(format!("{prefix}{name}"), entry);

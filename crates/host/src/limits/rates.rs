@@ -89,7 +89,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     /// If the bucket is empty; the error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
         let refused = |buckets: &CallBuckets<C>, retry_after| CallError::Limited {
-            message: format!("`{}` is called too often: {}", spec.id, buckets.describe()),
+            message: format!("`{}` is called too often (limit: {})", spec.id, buckets.describe()),
             retry_after,
         };
         if let Some(buckets) = self.buckets.get(&spec.id) {

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::ToolFault;
+use toolgate_contract::{ToolFault, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
     EnvelopeLog, EnvelopeMaker, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
@@ -192,7 +192,7 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<Schema
         Ok(())
     };
     fill().with_context(|| format!("cannot read the schema {path}"))?;
-    let schema = serde_json::from_slice(&bytes);
+    let schema = serde_json::from_slice(strip_byte_order_mark_bytes(&bytes));
     let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
     Ok(SchemaFile { path: path.to_owned(), schema })
 }

@@ -9,7 +9,7 @@ use toolgate_toolsets::commands::{self, DeclaredCommand};
 use toolgate_toolsets::files;
 use toolgate_world::root::hide_path;
 use toolgate_world::sandbox::{ServerAccess, confine_server};
-use toolgate_world::{ProcessRunner, Sandbox};
+use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 use crate::assembly::audit_setup;
 use crate::assembly::envelope_setup;
@@ -21,6 +21,8 @@ use crate::upstreams;
 /// Prepared workspace that is ready to be confined and served.
 pub struct ServerPrep {
     pub(crate) root: PathBuf,
+    /// The folder, opened together with the ignore rules above it, which are out of reach later.
+    pub(crate) workspace: Root,
     pub(crate) files: files::FileSettings,
     pub(crate) declared: Vec<DeclaredCommand>,
     pub(crate) processes: ProcessRunner,
@@ -42,7 +44,10 @@ impl ServerPrep {
         let sandbox = Sandbox::new(&config.sandbox, additions).map_err(|why| anyhow!(why))?;
         let processes = ProcessRunner::with_sandbox_in(root, variables, sandbox)
             .context("cannot run programs")?;
-        Ok(Self { root: root.to_owned(), files, declared, processes })
+        let workspace = Root::open(root)
+            .with_context(|| format!("cannot serve the folder {}", root.display()))?
+            .with_ignore_rules_above();
+        Ok(Self { root: root.to_owned(), workspace, files, declared, processes })
     }
 
     /// Confines this process to the files it needs, if `config` enables it and this system supports
@@ -100,7 +105,10 @@ impl ServerPrep {
         // Needed to suggest a similar program name in errors.
         let path = self.processes.search_path(config.exec.path.as_deref());
         let programs = path.split(':').map(PathBuf::from);
+        // Files that programs write there are kept with their jobs.
+        let written = self.processes.writable_folders();
         let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
+        let reads = reads.chain(written);
         Ok(ServerAccess { reads: reads.collect(), writes: writes.collect() })
     }
 }

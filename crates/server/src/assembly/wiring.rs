@@ -74,11 +74,11 @@ impl ServedWorkspace {
     /// # Errors
     /// When the configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
-        let ServerPrep { root, files, declared, processes } = prep;
+        let ServerPrep { root, workspace, files, declared, processes } = prep;
         let jobs = job_settings(&root, &processes, config)?;
         let handle = JobsHandle::default();
-        let parts =
-            ToolParts::open(&root, &processes, config, &files, jobs.is_some().then_some(&handle))?;
+        let handle_of_jobs = jobs.is_some().then_some(&handle);
+        let parts = ToolParts::open(workspace, &processes, config, &files, handle_of_jobs)?;
         let (tools, mut library) = parts.tools(config, &files, declared)?;
         let opened = upstreams::open_upstreams(&parts.root, &processes, config, &library.changes)?;
         let upstreams = opened.upstreams.clone();
@@ -354,16 +354,14 @@ pub(crate) struct ToolParts {
 }
 
 impl ToolParts {
-    /// Opens the folder `root`.
+    /// Opens what the tools of the workspace `root` need.
     fn open(
-        root: &Path,
+        root: Root,
         processes: &ProcessRunner,
         config: &Config,
         files: &files::FileSettings,
         jobs: Option<&JobsHandle>,
     ) -> anyhow::Result<Self> {
-        let root = Root::open(root)
-            .with_context(|| format!("cannot serve the folder {}", root.display()))?;
         let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
         let folders = search_folders(root.path(), &config.search.cache);
         let fetch = HttpFetcher::default();

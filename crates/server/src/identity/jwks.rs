@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
+use toolgate_contract::strip_byte_order_mark_bytes;
 
 use crate::config::oauth::JwsAlgorithm;
 
@@ -38,8 +39,8 @@ impl JwkSet {
     /// Parses the usable public keys in `json`. Keys of other kinds are ignored (RFC 7517), and
     /// symmetric keys are never used.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        let document: JwkSetDocument =
-            serde_json::from_slice(json).map_err(|err| format!("it is not a key set: {err}"))?;
+        let document: JwkSetDocument = serde_json::from_slice(strip_byte_order_mark_bytes(json))
+            .map_err(|err| format!("it is not a key set: {err}"))?;
         if document.keys.len() > KEYS_MAX {
             return Err(format!("it has more than {KEYS_MAX} keys"));
         }

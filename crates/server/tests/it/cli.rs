@@ -34,10 +34,10 @@ struct Line {
 }
 
 impl Line {
-    fn new(folder: &Path, words: &[&str]) -> Self {
+    fn new(folder: &Path, args: &[&str]) -> Self {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         let mut command = Command::new(binary());
-        command.args(words).current_dir(folder).env_clear();
+        command.args(args).current_dir(folder).env_clear();
         command.env("PATH", path()).env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", "off");
         trust_config(&mut command, folder);
         Self { command, input: Vec::new(), _home: home }
@@ -68,6 +68,6 @@ impl Line {
 }
 
 /// Runs `toolgate WORDS` in `folder`.
-fn run(folder: &Path, words: &[&str]) -> Done {
-    Line::new(folder, words).run()
+fn run(folder: &Path, args: &[&str]) -> Done {
+    Line::new(folder, args).run()
 }

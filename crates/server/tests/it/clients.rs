@@ -64,7 +64,7 @@ fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
     let mut over_http = begin();
     over_http.args(["--url", &served.url()]);
     // Both mostly wait.
-    at_once([over_stdio, over_http], passes);
+    at_once([over_stdio, over_http], check_passes);
 }
 
 /// Runs `driver` once, with `args`, against both servers of a rig over both transports.
@@ -76,12 +76,12 @@ fn check_all(driver: Driver, args: [&str; 2]) {
     command.arg("--toolgate").arg(binary()).args(["--toolgate-url", &rig.toolgate.url()]);
     command.arg("--everything").arg(Rig::example());
     command.args(["--everything-url", &rig.everything.url()]);
-    passes(command);
+    check_passes(command);
 }
 
 /// Runs `driver`; all its checks must pass.
 #[track_caller]
-pub(crate) fn passes(mut driver: Command) {
+pub(crate) fn check_passes(mut driver: Command) {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     driver.env_clear().env("PATH", path()).env("HOME", home.path());
     // Python writes no compiled modules into the repository.

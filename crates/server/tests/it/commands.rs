@@ -16,7 +16,7 @@ use toolgate_toolsets::{commands, exec};
 use toolgate_world::{ProcessRunner, Root};
 
 /// Returns the path of a program in Zyra's own environment.
-fn installed(name: &str) -> PathBuf {
+fn program_path(name: &str) -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let program = checkout.join(".tools/zyra/bin").join(name);
     assert!(program.exists(), "{} is missing: run `cargo xtask setup`", program.display());
@@ -24,7 +24,7 @@ fn installed(name: &str) -> PathBuf {
 }
 
 /// Returns the path of the shipped pack.
-fn shipped() -> PathBuf {
+fn pack_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra/zyra.toml")
 }
 
@@ -38,7 +38,7 @@ impl Bench {
     /// Creates the tools, with `program` as Zyra.
     fn with(program: &Path) -> Self {
         let settings = commands::CommandSettings {
-            packs: vec![shipped()],
+            packs: vec![pack_path()],
             programs: [("zyra".to_owned(), program.display().to_string())].into(),
         };
         let declared = commands::load_commands(&settings, None).unwrap();

@@ -138,9 +138,9 @@ fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
             Client::open(Wire::Http(launch(workspace).served()), "2025-06-18", capabilities);
         let params = json!({ "name": "odd_where", "arguments": {} });
         let answers = |_: &Value| own_roots.clone();
-        let (answer, asked) = converse(&mut client, "tools/call", params, answers);
+        let (answer, requests) = converse(&mut client, "tools/call", params, answers);
         assert_eq!(serde_json::from_str::<Value>(text(&answer)).unwrap(), *expected);
-        assert_eq!(asked.len(), question_count, "{asked:?}");
+        assert_eq!(requests.len(), question_count, "{requests:?}");
     }
 }
 
@@ -267,6 +267,24 @@ fn a_schema_is_validated_by_its_own_draft() {
         assert!(text(&refused).contains("/pair"), "{refused}");
     }
     assert_eq!(workspace.read("odd.log").matches("call pair").count(), 1);
+}
+
+#[test]
+fn a_structured_result_without_text_reaches_clients_of_every_revision_as_text() {
+    let workspace = with_odd("");
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN] {
+        let mut client = Client::stdio(launch(&workspace), revision);
+        for value in [json!({ "rows": [] }), json!([{ "a": 1 }]), json!("words"), json!(7)] {
+            for content in [json!([]), json!(null), json!([{ "type": "text", "text": "" }])] {
+                let result = json!({ "content": content, "structuredContent": value });
+                let answer = client.call("odd_say", result);
+                assert_eq!(text(&answer), value.to_string(), "{revision}: {answer}");
+                let structured = &answer["result"]["structuredContent"];
+                let is_sent = revision == MODERN || (revision > "2025-06" && value.is_object());
+                assert_eq!(*structured == value, is_sent, "{revision}: {answer}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -426,8 +444,8 @@ fn an_old_listing_is_used_and_refreshed_without_a_call() {
     assert_eq!(description(&mut client), "Says it back.");
     wait_until("the new listing is used", || description(&mut client) == "Says it back anew.");
     assert!(!workspace.read("odd.log").contains("call"));
-    let since = fs::metadata(&stored).unwrap().modified().unwrap();
-    assert!(since > before + Duration::from_secs(3600), "the new listing is stored");
+    let started = fs::metadata(&stored).unwrap().modified().unwrap();
+    assert!(started > before + Duration::from_secs(3600), "the new listing is stored");
 }
 
 #[test]
@@ -475,15 +493,15 @@ fn questions_of_an_upstream_reach_a_client_that_repeats_the_call() {
         );
         let workspace = Workspace::new().file("toolgate.toml", settings);
         let wire = Wire::Stdio(launch(&workspace).stdio());
-        let can = json!({ "elicitation": { "form": {} } });
-        let mut client = Client::open(wire, MODERN, can);
+        let capabilities = json!({ "elicitation": { "form": {} } });
+        let mut client = Client::open(wire, MODERN, capabilities);
         let (tool, arguments) = match revision {
             MODERN => ("every_test_input_required_result_elicitation", json!({})),
             _ => ("every_test_elicitation", json!({ "message": "who?" })),
         };
-        let asked = client.call(tool, arguments.clone());
-        let result = &asked["result"];
-        assert_eq!(result["resultType"], "input_required", "{asked}");
+        let reply = client.call(tool, arguments.clone());
+        let result = &reply["result"];
+        assert_eq!(result["resultType"], "input_required", "{reply}");
         let (key, question) = result["inputRequests"].as_object().unwrap().iter().next().unwrap();
         assert_eq!(question["method"], "elicitation/create");
         let content = match revision {

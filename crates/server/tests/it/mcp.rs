@@ -65,13 +65,13 @@ fn uri(workspace: &Workspace, path: &str) -> String {
 }
 
 /// The key of `_meta` that MCP defines as `name`.
-fn of_mcp(name: &str) -> String {
+fn mcp_key(name: &str) -> String {
     format!("io.modelcontextprotocol/{name}")
 }
 
 /// `_meta` of a request by a client with these capabilities.
-fn able(capabilities: Value) -> Value {
-    json!({ of_mcp("clientCapabilities"): capabilities })
+fn meta_with_capabilities(capabilities: Value) -> Value {
+    json!({ mcp_key("clientCapabilities"): capabilities })
 }
 
 #[track_caller]

@@ -17,8 +17,8 @@ fn check(workspace: &Workspace, check: impl Fn(&mut Client)) {
     }
 }
 
-/// Whether `revision` is `first` or newer: names are dates.
-fn since(revision: &str, first: &str) -> bool {
+/// Returns true if `revision` is `first` or newer. The names of revisions are dates.
+fn is_at_least(revision: &str, first: &str) -> bool {
     revision >= first
 }
 
@@ -43,15 +43,15 @@ fn a_paged_list_has_every_tool_once_in_the_same_order() {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
     let workspace = Workspace::new();
-    let whole = names(&Client::stdio(Launch::over(&workspace), MODERN).tools());
-    assert!(whole.len() >= 14 && whole.is_sorted(), "{whole:?}");
+    let full = names(&Client::stdio(Launch::over(&workspace), MODERN).tools());
+    assert!(full.len() >= 14 && full.is_sorted(), "{full:?}");
     for revision in REVISIONS {
         let launch = || Launch::over(&workspace).set("limits_page_size", 3);
         for mut client in [Client::stdio(launch(), revision), Client::http(launch(), revision)] {
             let first = client.ask("tools/list", json!({}));
             assert_eq!(first["result"]["tools"].as_array().unwrap().len(), 3, "{first}");
-            assert_eq!(names(&client.tools()), whole);
-            assert_eq!(names(&client.tools()), whole);
+            assert_eq!(names(&client.tools()), full);
+            assert_eq!(names(&client.tools()), full);
         }
     }
 }
@@ -79,8 +79,8 @@ fn a_handshake_is_answered_with_the_requested_revision() {
         assert_eq!(result["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
         assert!(result["capabilities"]["tools"].is_object(), "{result}");
         let has = |field: &str| result["serverInfo"].get(field).is_some();
-        assert_eq!(has("title"), since(revision, "2025-06-18"), "{result}");
-        assert_eq!(has("description"), since(revision, "2025-11-25"), "{result}");
+        assert_eq!(has("title"), is_at_least(revision, "2025-06-18"), "{result}");
+        assert_eq!(has("description"), is_at_least(revision, "2025-11-25"), "{result}");
         for stateless in ["resultType", "ttlMs", "cacheScope", "_meta", "supportedVersions"] {
             assert!(result.get(stateless).is_none(), "{stateless}: {result}");
         }
@@ -96,9 +96,9 @@ fn a_tool_is_listed_with_the_fields_of_the_revision() {
             assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
             assert!(tool["description"].is_string(), "{tool}");
             let has = |field: &str| tool.get(field).is_some();
-            assert_eq!(has("annotations"), since(revision, "2025-03-26"), "{tool}");
-            assert_eq!(has("title"), since(revision, "2025-06-18"), "{tool}");
-            assert_eq!(has("outputSchema"), since(revision, "2025-06-18"), "{tool}");
+            assert_eq!(has("annotations"), is_at_least(revision, "2025-03-26"), "{tool}");
+            assert_eq!(has("title"), is_at_least(revision, "2025-06-18"), "{tool}");
+            assert_eq!(has("outputSchema"), is_at_least(revision, "2025-06-18"), "{tool}");
         }
     });
 }
@@ -134,7 +134,7 @@ fn structured_content_is_returned_in_revisions_that_have_it() {
     check(&Workspace::new(), |client| {
         let read = client.call("files_read", json!({ "path": "README.md" }));
         let content = read["result"].get("structuredContent");
-        assert_eq!(content.is_some(), since(client.revision, "2025-06-18"), "{read}");
+        assert_eq!(content.is_some(), is_at_least(client.revision, "2025-06-18"), "{read}");
         assert!(content.is_none_or(|content| content["content"] == Workspace::README), "{read}");
     });
 }
@@ -144,7 +144,7 @@ fn invalid_arguments_are_reported_as_the_revision_specifies() {
     check(&Workspace::new(), |client| {
         let answer = client.call("files_read", json!({ "path": 5 }));
         assert!(refusal(&answer).contains("/path"), "{answer}");
-        if since(client.revision, "2025-11-25") {
+        if is_at_least(client.revision, "2025-11-25") {
             assert_eq!(answer["result"]["isError"], true, "{answer}");
         } else {
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
@@ -157,7 +157,7 @@ fn an_error_without_a_request_has_the_id_that_the_revision_specifies() {
     check(&Workspace::new(), |client| {
         let answer = client.raw(b"{");
         assert_eq!(answer["error"]["code"], -32700, "{answer}");
-        let anonymous = since(client.revision, "2025-11-25");
+        let anonymous = is_at_least(client.revision, "2025-11-25");
         assert_eq!(answer.get("id"), if anonymous { None } else { Some(&Value::Null) }, "{answer}");
     });
 }
@@ -216,10 +216,10 @@ fn a_batch_is_accepted_only_in_the_revision_that_has_batches() {
         }
         let answers = answer.as_array().unwrap();
         assert_eq!(answers.len(), 5, "{answer}");
-        let of = |id: &str| answers.iter().find(|answer| answer["id"] == id).unwrap();
-        assert_eq!(of("a")["result"], json!({}));
-        assert!(text(of("b")).starts_with(Workspace::README));
-        assert_eq!(of("c")["error"]["code"], -32601);
+        let answer_to = |id: &str| answers.iter().find(|answer| answer["id"] == id).unwrap();
+        assert_eq!(answer_to("a")["result"], json!({}));
+        assert!(text(answer_to("b")).starts_with(Workspace::README));
+        assert_eq!(answer_to("c")["error"]["code"], -32601);
     });
 }
 
@@ -234,13 +234,13 @@ fn a_batch_of_notifications_is_not_answered() {
     assert_eq!(http.response(&json!([note, note])).status, 202);
 }
 
-fn fresh() -> Stdio {
+fn start_fresh() -> Stdio {
     Launch::over(&Workspace::new()).stdio()
 }
 
 #[test]
 fn a_client_can_probe_before_its_handshake() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     let probe = stdio.ask(&modern(1, "server/discover", json!({})));
     assert_eq!(probe["result"]["supportedVersions"], json!([MODERN]));
     let opened = stdio.ask(&initialize(2, "2025-06-18"));
@@ -250,7 +250,7 @@ fn a_client_can_probe_before_its_handshake() {
 
 #[test]
 fn before_the_handshake_only_a_ping_is_answered() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     assert_eq!(stdio.ask(&legacy(1, "ping", json!({})))["result"], json!({}));
     for method in ["tools/list", "tools/call", "logging/setLevel"] {
         let answer = stdio.ask(&legacy(2, method, json!({})));
@@ -261,7 +261,7 @@ fn before_the_handshake_only_a_ping_is_answered() {
 
 #[test]
 fn a_stateless_request_without_required_meta_is_refused_over_stdio() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("v999");
     let answer = stdio.ask(&message);
@@ -302,8 +302,8 @@ fn progress_over_stdio_increases_and_ends_before_the_answer() {
             "{notifications:?}"
         );
         let worded = notifications.iter().any(|event| event["params"].get("message").is_some());
-        assert_eq!(worded, since(revision, "2025-03-26"), "{notifications:?}");
+        assert_eq!(worded, is_at_least(revision, "2025-03-26"), "{notifications:?}");
         stdio.close_input();
-        assert_eq!(stdio.rest(), NOTHING, "messages after the answer");
+        assert_eq!(stdio.read_rest(), NOTHING, "messages after the answer");
     });
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::support::{Client, Launch, MODERN, Workspace, call, wait_until};
 
 /// Creates a client whose programs run with the sandbox profile `profile`.
-fn confined(workspace: &Workspace, profile: &str) -> Client {
+fn confined_client(workspace: &Workspace, profile: &str) -> Client {
     Client::stdio(Launch::over(workspace).set("sandbox_profile", profile), MODERN)
 }
 
@@ -43,15 +43,15 @@ fn sh(client: &mut Client, script: &str) -> Ran {
 
 /// Runs a Perl script, which can make system calls by number, and returns its output.
 fn perl(client: &mut Client, script: &str) -> String {
-    let ran = run(client, json!({ "command": "/usr/bin/perl", "args": ["-e", script] }));
-    assert!(ran.stderr.is_empty(), "{}", ran.stderr);
-    ran.stdout
+    let result = run(client, json!({ "command": "/usr/bin/perl", "args": ["-e", script] }));
+    assert!(result.stderr.is_empty(), "{}", result.stderr);
+    result.stdout
 }
 
 /// Checks whether this system supports `layer`. If not, it prints that the test was skipped.
 fn has_layer(client: &mut Client, layer: &str) -> bool {
-    let ran = run(client, json!({ "command": "true" }));
-    let missing = ran.value["sandbox"]["missing"].as_array().cloned().unwrap_or_default();
+    let result = run(client, json!({ "command": "true" }));
+    let missing = result.value["sandbox"]["missing"].as_array().cloned().unwrap_or_default();
     let missing = missing.iter().find(|it| it["layer"] == layer);
     if let Some(missing) = missing {
         eprintln!("NOT TRIED: this system lacks `{layer}`: {}", missing["why"]);

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
-    Launch, Marker, NOTHING, Post, Workspace, call, closed, descendants, is_alive, legacy, modern,
-    notification, refusal, sleeps, structured, wait_until, waits_for_go,
+    Launch, Marker, NOTHING, Post, Workspace, call, descendants, is_alive, legacy, modern,
+    notification, refusal, sleeps, structured, wait_until, wait_until_closed, waits_for_go,
 };
 
 const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
@@ -22,13 +22,13 @@ fn a_signal_lets_the_call_in_flight_finish_over_http() {
         let marker = Marker::new();
         let mut connection = served.connect();
         connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
-        marker.started();
+        marker.wait_until_running();
         served.signal(signal);
-        closed(served.addr);
+        wait_until_closed(served.addr);
         assert!(served.is_running());
         workspace.put("go", "");
         assert_eq!(structured(&connection.response().message())["stdout"], "began\nwent\n");
-        assert_eq!(served.ended().code(), Some(0), "{signal:?}");
+        assert_eq!(served.wait_for_exit().code(), Some(0), "{signal:?}");
         assert!(marker.pids().is_empty());
         assert_eq!(served.outcomes(1), ["ok"]);
     }
@@ -45,11 +45,11 @@ fn a_signal_lets_a_stream_in_flight_finish() {
     assert!(connection.head().is_stream());
     wait_until("the program runs", || workspace.path("began").exists());
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     workspace.put("go", "");
     assert_eq!(structured(&connection.event().unwrap())["stdout"], "began\nwent\n");
     assert_eq!(connection.event(), None);
-    assert_eq!(served.ended().code(), Some(0));
+    assert_eq!(served.wait_for_exit().code(), Some(0));
 }
 
 #[test]
@@ -61,12 +61,12 @@ fn a_signal_lets_a_call_finish_whose_client_has_disconnected() {
     let params = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
     let mut connection = served.connect();
     connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
-    marker.started();
+    marker.wait_until_running();
     connection.close();
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     workspace.put("go", "");
-    assert_eq!(served.ended().code(), Some(0));
+    assert_eq!(served.wait_for_exit().code(), Some(0));
     assert!(workspace.path("went").exists());
     assert_eq!(served.outcomes(1), ["ok"]);
 }
@@ -78,12 +78,12 @@ fn a_signal_lets_the_call_in_flight_finish_over_stdio() {
         let mut stdio = Launch::over(&workspace).stdio();
         let marker = Marker::new();
         stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
-        marker.started();
+        marker.wait_until_running();
         stdio.signal(signal);
         wait_until("the signal is logged", || stdio.log().contains("stopping"));
         workspace.put("go", "");
         assert_eq!(structured(&stdio.answer(1))["stdout"], "began\nwent\n");
-        assert_eq!(stdio.ended().code(), Some(0), "{signal:?}");
+        assert_eq!(stdio.wait_for_exit().code(), Some(0), "{signal:?}");
         assert!(marker.pids().is_empty());
     }
 }
@@ -93,11 +93,11 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_stdio() {
     let mut stdio = Launch::over(&Workspace::new()).set("server_drain_ms", 200).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
-    marker.started();
+    marker.wait_until_running();
     stdio.signal(Signal::TERM);
     let message = refusal(&stdio.answer(1));
     assert!(message.contains("the server is stopping"), "{message}");
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert!(marker.pids().is_empty());
     assert_eq!(stdio.outcomes(1), ["canceled"]);
 }
@@ -108,11 +108,11 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_http() {
     let marker = Marker::new();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
-    marker.started();
+    marker.wait_until_running();
     served.signal(Signal::TERM);
     let message = refusal(&connection.response().message());
     assert!(message.contains("the server is stopping"), "{message}");
-    assert_eq!(served.ended().code(), Some(0));
+    assert_eq!(served.wait_for_exit().code(), Some(0));
     assert!(marker.pids().is_empty());
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
@@ -125,22 +125,22 @@ fn a_second_signal_ends_the_server_at_once() {
         stdio.send(&call(1, "exec_run", sleeps(&marker)));
         stdio
     };
-    marker.started();
+    marker.wait_until_running();
     stdio.signal(Signal::INT);
     wait_until("the first signal is logged", || stdio.log().contains("stopping"));
     stdio.signal(Signal::INT);
-    assert_eq!(stdio.ended().code(), Some(130));
-    marker.gone();
+    assert_eq!(stdio.wait_for_exit().code(), Some(130));
+    marker.wait_until_gone();
 
     let served = Launch::over(&Workspace::new()).served();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
-    marker.started();
+    marker.wait_until_running();
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     served.signal(Signal::TERM);
-    assert_eq!(served.ended().code(), Some(130));
-    marker.gone();
+    assert_eq!(served.wait_for_exit().code(), Some(130));
+    marker.wait_until_gone();
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn idle_connections_do_not_delay_the_end() {
     used.post(&Post::mcp(&modern(1, "tools/list", json!({}))));
     assert_eq!(used.response().status, 200);
     let _used_and_fresh = (used, served.connect());
-    let begun = Instant::now();
+    let started = Instant::now();
     served.signal(Signal::TERM);
-    assert_eq!(served.ended().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(served.wait_for_exit().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -164,10 +164,10 @@ fn requests_before_the_end_of_input_are_answered() {
     }
     stdio.close_input();
     let mut ids: Vec<_> =
-        stdio.rest().iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+        stdio.read_rest().iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..100).collect::<Vec<_>>());
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert_eq!(stdio.records().len(), 100);
 }
 
@@ -176,13 +176,13 @@ fn the_end_of_input_stops_long_calls_and_answers_them() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
-    marker.started();
+    marker.wait_until_running();
     stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
-    let begun = Instant::now();
+    let started = Instant::now();
     stdio.close_input();
-    let answers = stdio.rest();
-    assert_eq!(stdio.ended().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let answers = stdio.read_rest();
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert!(marker.pids().is_empty());
     let ids: Vec<_> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
     assert_eq!(ids, [2, 1], "{answers:?}");
@@ -199,20 +199,20 @@ fn a_killed_server_leaves_no_program_running() {
         if nth == 0 {
             let mut stdio = Launch::over(&workspace).stdio();
             stdio.send(&ask);
-            let program = marker.started();
+            let program = marker.wait_until_running();
             assert!(descendants(stdio.pid).contains(&program));
             stdio.signal(Signal::KILL);
-            stdio.ended();
+            stdio.wait_for_exit();
         } else {
             let served = Launch::over(&workspace).served();
             let mut connection = served.connect();
             connection.post(&Post::mcp(&ask));
-            let program = marker.started();
+            let program = marker.wait_until_running();
             assert!(is_alive(program));
             served.signal(Signal::KILL);
-            served.ended();
+            served.wait_for_exit();
         }
-        marker.gone();
+        marker.wait_until_gone();
     }
 }
 
@@ -221,10 +221,10 @@ fn a_client_that_closes_its_output_ends_the_server() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
-    marker.started();
+    marker.wait_until_running();
     stdio.close_output();
     stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert!(marker.pids().is_empty());
 }
 
@@ -233,10 +233,10 @@ fn a_client_that_closes_input_and_output_ends_the_server() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
-    marker.started();
+    marker.wait_until_running();
     stdio.close_output();
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert!(marker.pids().is_empty());
 }
 
@@ -249,8 +249,8 @@ fn standard_output_has_only_messages() {
     assert_eq!(structured(&stdio.ask(&call(1, "exec_run", printf)))["stdout"], "on stdout");
     stdio.ask(&call(2, "files_read", json!({ "path": "none" })));
     stdio.signal(Signal::TERM);
-    assert_eq!(stdio.rest(), NOTHING);
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.read_rest(), NOTHING);
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
         for id in 0..40 {
             stdio.send(&call(id, "files_read", json!({ "path": "page.txt" })));
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         match how {
             "input" => stdio.close_input(),
             _ => stdio.signal(Signal::TERM),
@@ -270,8 +270,8 @@ fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
             // The first signal lets calls in flight finish; the second does not wait.
             stdio.signal(Signal::TERM);
         }
-        stdio.ended();
-        assert!(begun.elapsed() < Duration::from_secs(10), "{how}: {:?}", begun.elapsed());
+        stdio.wait_for_exit();
+        assert!(started.elapsed() < Duration::from_secs(10), "{how}: {:?}", started.elapsed());
     }
 }
 
@@ -282,5 +282,5 @@ fn nohup_is_honoured() {
     let list = Post::mcp(&modern(1, "tools/list", json!({})));
     assert_eq!(served.send(&list).status, 200);
     served.signal(Signal::TERM);
-    assert_eq!(served.ended().code(), Some(0));
+    assert_eq!(served.wait_for_exit().code(), Some(0));
 }

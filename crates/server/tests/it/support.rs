@@ -18,7 +18,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
-pub(crate) use commands::{COMMANDS, began, go, ran};
+pub(crate) use commands::{COMMANDS, let_continue, started_commands, wait_until_began};
 pub(crate) use converse::converse;
 pub(crate) use keys::keys_of;
 pub(crate) use launch::{Launch, Server, binary, path, trust_config};
@@ -29,9 +29,9 @@ pub(crate) use message::{
 pub(crate) use processes::{Marker, descendants, held_memory_kib, is_alive, peak_memory_kib};
 pub(crate) use socket::{Ended, Socket};
 pub(crate) use stdio::Stdio;
-pub(crate) use wire::{Connection, Head, Post, Response, Served, closed};
+pub(crate) use wire::{Connection, Head, Post, Response, Served, wait_until_closed};
 pub(crate) use workspace::Workspace;
-pub(crate) use zyra::{accepted, check_command, zyra};
+pub(crate) use zyra::{check_command, job_params, zyra};
 
 /// The limit on waits for quick operations; long, because other tests run at the same time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -49,12 +49,12 @@ pub(crate) fn wait_long_for<T>(
     what: &str,
     mut look: impl FnMut() -> Option<T>,
 ) -> T {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < patience, "timed out after {patience:?}: {what}");
+        assert!(started.elapsed() < patience, "timed out after {patience:?}: {what}");
         sleep(Duration::from_millis(3));
     }
 }

@@ -129,18 +129,21 @@ fn a_make_project_is_built_and_tested_by_its_targets() {
     let output = report(&tested)["output"].as_str().unwrap();
     assert!(output.contains("\n20000\n") && output.len() <= 8192, "{}", output.len());
     let id = report(&tested)["output_id"].clone();
-    let whole = client.call("exec_output", json!({ "output_id": id, "max_bytes": 20 }));
-    assert!(structured(&whole)["text"].as_str().unwrap().contains("seq 1"), "{whole}");
+    let full = client.call("exec_output", json!({ "output_id": id, "max_bytes": 20 }));
+    assert!(structured(&full)["text"].as_str().unwrap().contains("seq 1"), "{full}");
 }
 
 #[test]
 fn command_lines_obey_the_settings_of_exec() {
     let workspace = Workspace::new();
     let mut unlimited = client(&workspace, |launch| launch);
-    let ran = unlimited.call("ci_run", json!({ "command": "printf '%s|' 'a b' c" }));
-    assert_eq!(structured(&ran)["stdout"], "a b|c|");
-    let ran = unlimited.call("ci_run", json!({ "command": "echo $((1 + 2)) | cat; exit 4" }));
-    assert_eq!((&report(&ran)["stdout"], &report(&ran)["exit_code"]), (&json!("3\n"), &json!(4)));
+    let result = unlimited.call("ci_run", json!({ "command": "printf '%s|' 'a b' c" }));
+    assert_eq!(structured(&result)["stdout"], "a b|c|");
+    let result = unlimited.call("ci_run", json!({ "command": "echo $((1 + 2)) | cat; exit 4" }));
+    assert_eq!(
+        (&report(&result)["stdout"], &report(&result)["exit_code"]),
+        (&json!("3\n"), &json!(4))
+    );
     let argv = json!({ "command": "printf", "args": ["%s", "$HOME; *"], "folder": "." });
     assert_eq!(structured(&unlimited.call("ci_run", argv))["stdout"], "$HOME; *");
     let outside = json!({ "command": "true", "folder": ".." });

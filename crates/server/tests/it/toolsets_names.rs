@@ -26,7 +26,7 @@ fn names(found: &Value) -> Vec<(String, String)> {
     found["definitions"].as_array().unwrap().iter().map(name_and_likeness).collect()
 }
 
-fn found(client: &mut Client, input: Value) -> Value {
+fn search(client: &mut Client, input: Value) -> Value {
     structured(&client.call("search_names", input)).clone()
 }
 
@@ -34,7 +34,7 @@ fn found(client: &mut Client, input: Value) -> Value {
 fn a_definition_is_found_by_its_name_its_beginning_its_words_or_a_misspelling() {
     over_both(&code(), |client| {
         let found_as = |client: &mut Client, name: &str| {
-            let found = found(client, json!({ "name": name }));
+            let found = search(client, json!({ "name": name }));
             names(&found).into_iter().next()
         };
         for (query, name, likeness) in [
@@ -51,7 +51,7 @@ fn a_definition_is_found_by_its_name_its_beginning_its_words_or_a_misspelling() 
             assert_eq!(found_as(client, query), expected, "{query}");
         }
         assert_eq!(found_as(client, "nothing_of_that_kind"), None);
-        let one = found(client, json!({ "name": "start_session", "limit": 1 }));
+        let one = search(client, json!({ "name": "start_session", "limit": 1 }));
         let mut one = one["definitions"][0].clone();
         let etag = one.as_object_mut().unwrap().remove("etag").unwrap();
         let read = client.call("files_read", json!({ "path": "src/session.rs" }));
@@ -78,7 +78,7 @@ fn names_are_filtered_and_paged_and_invalid_input_is_rejected() {
         loop {
             let input =
                 json!({ "name": "handle_", "limit": 7, "tags": ["python"], "cursor": cursor });
-            let page = found(client, input);
+            let page = search(client, input);
             all.extend(names(&page).into_iter().map(|(name, _)| name));
             cursor = page["cursor"].clone();
             assert_eq!(page["truncated"], json!(!cursor.is_null()));
@@ -89,9 +89,9 @@ fn names_are_filtered_and_paged_and_invalid_input_is_rejected() {
         let expected: Vec<String> = (0..30).map(|file| format!("handle_{file:02}")).collect();
         all.sort();
         assert_eq!(all, expected);
-        let types = found(client, json!({ "name": "handle", "kinds": ["type"] }));
+        let types = search(client, json!({ "name": "handle", "kinds": ["type"] }));
         assert_eq!(names(&types), [("Handle".to_owned(), "case".to_owned())]);
-        let web = found(client, json!({ "name": "handle", "path_prefix": "web/" }));
+        let web = search(client, json!({ "name": "handle", "path_prefix": "web/" }));
         assert_eq!(names(&web).len(), 1);
         for (input, pointer) in [
             (json!({ "name": " " }), "/name"),
@@ -116,9 +116,9 @@ fn a_page_continues_after_the_last_definition_when_earlier_ones_were_added() {
     ["b", "c", "d", "e", "f", "g"].into_iter().for_each(define);
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     let input = |cursor: &Value| json!({ "name": "handle_", "limit": 3, "cursor": cursor });
-    let first = found(&mut client, input(&Value::Null));
+    let first = search(&mut client, input(&Value::Null));
     define("a");
-    let second = found(&mut client, input(&first["cursor"]));
+    let second = search(&mut client, input(&first["cursor"]));
     let names_of = |page: &Value| names(page).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(names_of(&first), ["handle_b", "handle_c", "handle_d"]);
     assert_eq!(names_of(&second), ["handle_e", "handle_f", "handle_g"]);
@@ -135,23 +135,23 @@ fn equal_names_have_different_containers_and_filters_apply_before_the_limit() {
     }
     let workspace = workspace.file("docs/go.md", "# Other\n\nText.\n\n## Go far\n\nMore text.\n");
     over_both(&workspace, |client| {
-        let all = found(client, json!({ "name": "go" }));
+        let all = search(client, json!({ "name": "go" }));
         let exact = all["definitions"].as_array().unwrap().iter().take(2);
         let places: Vec<_> = exact.map(|it| (&it["container"][0], &it["line"])).collect();
         assert_eq!(places, [(&json!("A"), &json!(2)), (&json!("B"), &json!(9))]);
         let sections = json!({ "name": "go", "kinds": ["section"], "limit": 1 });
-        let section = found(client, sections);
+        let section = search(client, sections);
         assert_eq!(section["definitions"][0]["name"], "Go far", "{section}");
         let root = workspace.root().to_str().unwrap();
         for prefix in ["docs/", "./docs", &format!("{root}/docs")] {
-            let docs = found(client, json!({ "name": "go", "path_prefix": prefix }));
+            let docs = search(client, json!({ "name": "go", "path_prefix": prefix }));
             assert_eq!(names(&docs), [("Go far".to_owned(), "prefix".to_owned())], "{prefix}");
         }
         // Small neighbours in a document share a passage, so only its head is known.
         let documents = json!([{ "id": "x.rs", "text": "fn first() {}\nfn second() {}\n" }]);
         let put = json!({ "namespace": "notes", "documents": documents });
         structured(&client.call("search_upsert", put));
-        let second = found(client, json!({ "name": "second", "namespace": "notes" }));
+        let second = search(client, json!({ "name": "second", "namespace": "notes" }));
         let head = second["definitions"][0]["head"].as_str().unwrap_or("second");
         assert!(head.contains("second"), "{second}");
     });
@@ -161,16 +161,16 @@ fn equal_names_have_different_containers_and_filters_apply_before_the_limit() {
 fn a_definition_is_found_once_written_and_at_its_current_line() {
     let workspace = code();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    assert_eq!(names(&found(&mut client, json!({ "name": "quagga" }))), []);
+    assert_eq!(names(&search(&mut client, json!({ "name": "quagga" }))), []);
     let text = "def quagga(x):\n    y = x\n    z = y\n    return z\n";
     let write = json!({ "path": "src/q.py", "content": text });
     structured(&client.call("files_write", write));
-    let first = found(&mut client, json!({ "name": "quagga" }));
+    let first = search(&mut client, json!({ "name": "quagga" }));
     assert_eq!(first["definitions"][0]["line"], 1, "{first}");
     let write = json!({ "path": "src/q.py", "content": format!("import os\n\n\n{text}"), "overwrite": true });
     structured(&client.call("files_write", write));
-    let moved = found(&mut client, json!({ "name": "quagga" }));
+    let moved = search(&mut client, json!({ "name": "quagga" }));
     assert_eq!(moved["definitions"][0]["line"], 4, "{moved}");
     structured(&client.call("files_delete", json!({ "path": "src/q.py" })));
-    assert_eq!(names(&found(&mut client, json!({ "name": "quagga" }))), []);
+    assert_eq!(names(&search(&mut client, json!({ "name": "quagga" }))), []);
 }

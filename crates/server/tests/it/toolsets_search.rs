@@ -49,7 +49,7 @@ pub(crate) fn paths(found: &Value) -> Vec<&str> {
 
 /// Returns the result of a search with `input`.
 #[track_caller]
-pub(crate) fn found(client: &mut Client, input: Value) -> Value {
+pub(crate) fn search(client: &mut Client, input: Value) -> Value {
     structured(&client.call("search_semantic", input)).clone()
 }
 
@@ -129,7 +129,7 @@ fn files_with_keys_and_passwords_are_not_found() {
         .file(".env.example", "# okapi token goes here\nOKAPI_TOKEN=\n");
     over_both(&workspace, |client| {
         for query in ["okapi token", "okapi canary", "okapi private key b3BlbnNzaC1rZXk"] {
-            let found = found(client, json!({ "query": query, "top_k": 20 }));
+            let found = search(client, json!({ "query": query, "top_k": 20 }));
             let paths = paths(&found);
             let allowed = |path: &&str| matches!(*path, "README.md" | ".env.example");
             assert!(paths.iter().all(allowed), "{query}: {paths:?}");
@@ -142,7 +142,7 @@ fn files_with_keys_and_passwords_are_not_found() {
 fn filters_and_namespaces_restrict_a_search() {
     let settings = [("search_namespaces", "guides=docs, web=./web, gone=gone")];
     over_both_with(&corpus(), &settings, |client| {
-        let mut found = |more: Value| {
+        let mut search_paths = |more: Value| {
             let mut input = json!({ "query": "authentication request token", "top_k": 50 });
             input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let answer = client.call("search_semantic", input);
@@ -151,16 +151,16 @@ fn filters_and_namespaces_restrict_a_search() {
             paths.dedup();
             paths
         };
-        assert!(found(json!({})).len() > 3);
+        assert!(search_paths(json!({})).len() > 3);
         assert_eq!(
-            found(json!({})),
-            found(json!({ "namespace": null, "path_prefix": null, "tags": [] }))
+            search_paths(json!({})),
+            search_paths(json!({ "namespace": null, "path_prefix": null, "tags": [] }))
         );
-        assert_eq!(found(json!({})), found(json!({ "namespace": "workspace" })));
-        assert_eq!(found(json!({ "namespace": "guides" })), ["docs/security.md"]);
-        assert_eq!(found(json!({ "namespace": "web" })), [""; 0]);
-        assert_eq!(found(json!({ "path_prefix": "src/http/a" })), ["src/http/auth.rs"]);
-        assert_eq!(found(json!({ "tags": ["python", "test"] })), ["tests/auth_test.py"]);
+        assert_eq!(search_paths(json!({})), search_paths(json!({ "namespace": "workspace" })));
+        assert_eq!(search_paths(json!({ "namespace": "guides" })), ["docs/security.md"]);
+        assert_eq!(search_paths(json!({ "namespace": "web" })), [""; 0]);
+        assert_eq!(search_paths(json!({ "path_prefix": "src/http/a" })), ["src/http/auth.rs"]);
+        assert_eq!(search_paths(json!({ "tags": ["python", "test"] })), ["tests/auth_test.py"]);
         let unknown = json!({ "query": "x1", "namespace": "nowhere" });
         let message = refusal(&client.call("search_semantic", unknown));
         assert!(
@@ -187,10 +187,10 @@ fn another_root_is_searched_by_its_name_but_not_read_by_other_tools() {
             input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             input
         };
-        let std = found(client, feed(json!({ "namespace": "std" })));
+        let std = search(client, feed(json!({ "namespace": "std" })));
         assert_eq!((paths(&std), &std["index"]["files"]), (vec!["lib.rs"], &json!(1)));
         assert_eq!(std["matches"][0]["snippet"], "/// Feeds an okapi.\npub fn feed_okapi() {}");
-        assert_eq!(paths(&found(client, feed(json!({})))), ["own.rs"]);
+        assert_eq!(paths(&search(client, feed(json!({})))), ["own.rs"]);
         let text = json!({ "text": "okapi", "namespace": "std" });
         assert_eq!(structured(&client.call("search_text", text))["files"][0]["path"], "lib.rs");
         let name = json!({ "name": "feed_okapi", "namespace": "std" });
@@ -202,9 +202,9 @@ fn another_root_is_searched_by_its_name_but_not_read_by_other_tools() {
         // Changes there are found, and a missing root is unavailable.
         put("new.rs", "fn find_quagga() {}\n");
         let quagga = json!({ "query": "find quagga", "namespace": "std" });
-        assert_eq!(paths(&found(client, quagga.clone())), ["new.rs"]);
+        assert_eq!(paths(&search(client, quagga.clone())), ["new.rs"]);
         fs::remove_file(other.path().join("new.rs")).unwrap();
-        assert_eq!(paths(&found(client, quagga)), [""; 0]);
+        assert_eq!(paths(&search(client, quagga)), [""; 0]);
         let gone = feed(json!({ "namespace": "gone" }));
         let message = refusal(&client.call("search_semantic", gone));
         let why = "the index of `gone` cannot be brought up to date: its folder cannot be opened";
@@ -227,7 +227,7 @@ fn a_match_has_the_commit_if_its_file_is_unchanged_in_git() {
     let commit = git(&workspace, &["rev-parse", "HEAD"]).trim().to_owned();
     over_both(&workspace, |client| {
         let commit_of = |client: &mut Client, query: &str| {
-            let all = found(client, json!({ "query": query, "top_k": 1 }));
+            let all = search(client, json!({ "query": query, "top_k": 1 }));
             all["matches"][0]["commit"].clone()
         };
         assert_eq!(commit_of(client, "feed okapi"), json!(commit));

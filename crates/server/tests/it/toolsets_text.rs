@@ -30,11 +30,29 @@ fn code() -> Workspace {
         .link("loop", ".")
 }
 
+#[test]
+fn the_ignore_rules_above_a_served_folder_apply_and_are_not_shown() {
+    let repository = Workspace::new()
+        .file(".git/HEAD", "ref: refs/heads/main\n")
+        .file(".gitignore", "target/\n*.min.js\n")
+        .file("crates/one/src/lib.rs", "fn wombat() {}\n")
+        .file("crates/one/src/lib.min.js", "wombat\n")
+        .file("crates/one/target/debug/out.rs", "fn wombat() {}\n")
+        .file("crates/.gitignore", "!two.min.js\n")
+        .file("crates/one/two.min.js", "wombat\n");
+    let launch = Launch::at(&repository.path("crates/one"));
+    let mut client = Client::stdio(launch, MODERN);
+    let found = found(&mut client, json!({ "text": "wombat" }));
+    assert_eq!(paths(&found), ["src/lib.rs", "two.min.js"]);
+    let outside = client.call("files_read", json!({ "path": "../.gitignore" }));
+    assert!(!refusal(&outside).contains("min.js"), "{outside}");
+}
+
 fn paths(found: &Value) -> Vec<&str> {
     found["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
 }
 
-fn found(client: &mut Client, input: Value) -> Value {
+fn search(client: &mut Client, input: Value) -> Value {
     structured(&client.call("search_text", input)).clone()
 }
 
@@ -103,7 +121,7 @@ fn filters_restrict_a_text_search() {
         let mut matches_of = |more: Value| {
             let mut input = json!({ "text": "open_store" });
             input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let found = found(client, input);
+            let found = search(client, input);
             let mut paths: Vec<String> = paths(&found).into_iter().map(str::to_owned).collect();
             paths.sort();
             (paths.join(" "), found["matches_total"].as_u64().unwrap())
@@ -162,7 +180,7 @@ fn pages_continue_after_the_previous_one_and_counts_have_no_lines() {
         workspace = workspace.file(&format!("f{file}.txt"), "needle\n".repeat(file + 1));
     }
     over_both(&workspace, |client| {
-        let counts = found(client, json!({ "text": "needle", "counts_only": true }));
+        let counts = search(client, json!({ "text": "needle", "counts_only": true }));
         let counts_and_shown: Vec<_> = counts["files"]
             .as_array()
             .unwrap()
@@ -181,7 +199,7 @@ fn pages_continue_after_the_previous_one_and_counts_have_no_lines() {
                 let mut input = limits.clone();
                 input["text"] = json!("needle");
                 input["cursor"] = cursor;
-                let page = found(client, input);
+                let page = search(client, input);
                 assert_eq!(page["matches_total"], 28);
                 all.extend(paths(&page).into_iter().map(str::to_owned));
                 pages += 1;
@@ -194,9 +212,9 @@ fn pages_continue_after_the_previous_one_and_counts_have_no_lines() {
             assert_eq!(all, ["f6.txt", "f5.txt", "f4.txt", "f3.txt", "f2.txt", "f1.txt", "f0.txt"]);
             assert!((3..=4).contains(&pages), "{pages}");
         }
-        let one = found(client, json!({ "text": "needle", "path": "f6.txt" }));
+        let one = search(client, json!({ "text": "needle", "path": "f6.txt" }));
         assert_eq!(one["files"][0]["matches"].as_array().unwrap().len(), 7);
-        let page = found(client, json!({ "text": "needle", "limit": 1 }));
+        let page = search(client, json!({ "text": "needle", "limit": 1 }));
         let other = json!({ "text": "needles", "limit": 1, "cursor": page["cursor"] });
         let message = refusal(&client.call("search_text", other));
         assert!(message.contains("it is not a cursor of an earlier answer"), "{message}");
@@ -211,8 +229,8 @@ fn the_number_of_matches_that_are_not_shown_is_reported() {
     let answer = client.call("search_text", input(50));
     assert_eq!(structured(&answer)["truncated"], true, "{answer}");
     assert!(answer.to_string().contains("70 more in these files"), "{answer}");
-    let whole = client.call("search_text", input(200));
-    assert_eq!(structured(&whole)["truncated"], false, "{whole}");
+    let full = client.call("search_text", input(200));
+    assert_eq!(structured(&full)["truncated"], false, "{full}");
 }
 
 #[test]
@@ -230,7 +248,7 @@ fn a_multiline_match_works_with_any_line_ending() {
             ("1);\r\nend", true),
         ] {
             let input = json!({ "text": text, "literal": literal, "multiline": true });
-            assert_eq!(found(client, input)["matches_total"], 1, "{text:?}");
+            assert_eq!(search(client, input)["matches_total"], 1, "{text:?}");
         }
         let rejected = client.call("search_text", json!({ "text": "1);\nend", "literal": true }));
         assert!(refusal(&rejected).contains("multiline: true"), "{rejected}");
@@ -240,11 +258,11 @@ fn a_multiline_match_works_with_any_line_ending() {
 #[test]
 fn an_unknown_language_or_tag_is_rejected_and_rs_means_rust() {
     over_both(&code(), |client| {
-        let rust = found(client, json!({ "text": "open_store", "langs": ["rs"] }));
-        let same = found(client, json!({ "text": "open_store", "langs": ["Rust"] }));
+        let rust = search(client, json!({ "text": "open_store", "langs": ["rs"] }));
+        let same = search(client, json!({ "text": "open_store", "langs": ["Rust"] }));
         assert_eq!(paths(&rust), paths(&same));
         assert!(!paths(&rust).is_empty());
-        let tests = found(client, json!({ "text": "open_store", "tags": ["tests"] }));
+        let tests = search(client, json!({ "text": "open_store", "tags": ["tests"] }));
         assert_eq!(paths(&tests), ["tests/store_test.py"]);
         for (input, expected) in [
             (json!({ "text": "x", "langs": ["rst2"] }), "unknown language `rst2`"),
@@ -260,15 +278,17 @@ fn an_unknown_language_or_tag_is_rejected_and_rs_means_rust() {
 fn a_multiline_match_is_shown_with_its_context() {
     let text = "one!();\nfn open(\n    a: u8,\n) {\n    two();\n    three();\n}\n";
     over_both(&Workspace::new().file("a.rs", text), |client| {
-        let multiline =
-            found(client, json!({ "text": "fn open\\([^)]*\\)", "multiline": true, "context": 1 }));
+        let multiline = search(
+            client,
+            json!({ "text": "fn open\\([^)]*\\)", "multiline": true, "context": 1 }),
+        );
         let expected = json!([{ "line": 2, "line_end": 4, "column": 1, "definition": true,
             "text": "fn open(\n    a: u8,\n) {", "before": ["one!();"], "after": ["    two();"],
             "symbol": { "name": "open", "kind": "function", "line": 2 } }]);
         assert_eq!(multiline["files"][0]["matches"], expected, "{multiline}");
-        let single_line = found(client, json!({ "text": "fn open\\([^)]*\\)" }));
+        let single_line = search(client, json!({ "text": "fn open\\([^)]*\\)" }));
         assert_eq!(single_line["matches_total"], 0);
-        let several = found(client, json!({ "text": "^    t", "context": 2 }));
+        let several = search(client, json!({ "text": "^    t", "context": 2 }));
         let contexts: Vec<_> = several["files"][0]["matches"]
             .as_array()
             .unwrap()
@@ -322,7 +342,7 @@ fn a_text_search_finds_the_same_lines_as_files_search() {
     let mut cursor = Value::Null;
     loop {
         let input = json!({ "text": "needle", "limit": 1000, "per_file": 100, "cursor": cursor });
-        let page = found(&mut client, input);
+        let page = search(&mut client, input);
         assert_eq!(page["matches_total"], expected.len());
         for file in page["files"].as_array().unwrap() {
             let path = file["path"].as_str().unwrap();
@@ -353,7 +373,7 @@ fn few_matches_of_a_file_are_shown_and_definitions_are_preferred() {
         .file("docs/one.md", "fn needle() {}\n")
         .file("docs/two.md", "Call needle,\nand the needle is called.\n");
     over_both(&workspace, |client| {
-        let all = found(client, json!({ "text": "needle" }));
+        let all = search(client, json!({ "text": "needle" }));
         assert_eq!(paths(&all), ["many.rs", "docs/two.md", "docs/one.md"]);
         let many = &all["files"][0];
         let line = |it: &Value| it["line"].as_u64().unwrap();
@@ -361,7 +381,7 @@ fn few_matches_of_a_file_are_shown_and_definitions_are_preferred() {
         assert_eq!((many["count"].as_u64(), lines), (Some(8), vec![2, 3, 4, 5, 10]));
         assert_eq!(many["matches"][4]["definition"], true);
         assert_eq!(all["files"][2]["matches"][0]["definition"], false);
-        let multiline = found(client, json!({ "text": "(?s)begin.*end", "multiline": true }));
+        let multiline = search(client, json!({ "text": "(?s)begin.*end", "multiline": true }));
         let one = &multiline["files"][0]["matches"][0];
         assert_eq!((&one["line"], &one["line_end"]), (&json!(1), &json!(32)));
         assert_eq!(one["text"].as_str().unwrap().lines().count(), 20);
@@ -377,7 +397,7 @@ fn an_answer_is_limited_in_size_and_the_next_page_continues() {
     }
     let workspace = workspace.file("wide.txt", format!("thread {}\n", "x".repeat(300)).repeat(60));
     over_both_with(&workspace, &[("files_answer_bytes", 4096)], |client| {
-        let wide = found(client, json!({ "text": "thread", "per_file": 60, "limit": 1000 }));
+        let wide = search(client, json!({ "text": "thread", "per_file": 60, "limit": 1000 }));
         assert!(wide["files"].to_string().len() < 6_000, "{wide}");
         let shown = wide["files"][0]["matches"].as_array().unwrap().len();
         assert!((1..60).contains(&shown) && wide["files"][0]["count"] == 60, "{shown}");
@@ -386,7 +406,7 @@ fn an_answer_is_limited_in_size_and_the_next_page_continues() {
         let mut pages = 0;
         loop {
             let input = json!({ "text": "needle", "per_file": 9, "limit": 1000, "cursor": cursor });
-            let page = found(client, input);
+            let page = search(client, input);
             let files = page["files"].as_array().unwrap();
             assert!(page["files"].to_string().len() < 6_000, "{page}");
             assert!(files.iter().all(|it| !it["matches"].as_array().unwrap().is_empty()));
@@ -436,7 +456,7 @@ fn long_lines_large_files_and_binary_files_do_not_hide_other_matches() {
     let sparse = std::fs::File::create(workspace.path("sparse.bin")).unwrap();
     sparse.set_len(2 << 30).unwrap();
     over_both(&workspace, |client| {
-        let found = found(client, json!({ "text": "needle" }));
+        let found = search(client, json!({ "text": "needle" }));
         let mut paths = paths(&found);
         paths.sort_unstable();
         assert_eq!(paths, ["good.txt", "large.txt", "latin.txt"]);

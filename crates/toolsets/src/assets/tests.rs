@@ -74,6 +74,18 @@ async fn call(
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_at_the_start_of_an_asset_is_ignored() {
+    let bench = Bench::new();
+    bench.put("schemas/marked.json", "\u{feff}{\"version\": \"2\"}");
+    bench.put("examples/marked.json", "\u{feff}{\"a\": 1}");
+    let listed = call(&bench, &both(), "list_schemas", json!({})).await.unwrap();
+    assert!(listed.to_string().contains("marked"), "{listed}");
+    let example = json!({ "path": "marked.json" });
+    let read = call(&bench, &both(), "get_example", example).await.unwrap();
+    assert!(read.to_string().contains("\"a\":1"), "{read}");
+}
+
+#[tokio::test]
 async fn without_settings_and_default_folders_there_are_no_assets() {
     let bench = Bench::new();
     assert!(bench.open(&AssetSettings::default()).is_none());

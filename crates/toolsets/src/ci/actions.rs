@@ -143,8 +143,8 @@ impl CiContext {
 }
 
 /// The advice if a restore without network access fails. Its last lines are TOML.
-const OFFLINE_ADVICE: &str = "it ran without a network; the server's operator can allow it with \
-    these lines in the configuration:\n\
+const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \
+    allow it with these lines in the configuration:\n\
     [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 
 /// Checks whether a test runner reports that no test matched the filter.

@@ -22,8 +22,8 @@ pub(super) struct ProjectInput {
     /// Further arguments for the program.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 600000 unless the server
+    /// is configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,

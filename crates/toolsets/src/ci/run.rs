@@ -25,8 +25,8 @@ pub(super) struct CommandLineInput {
     /// Folder to run in, inside the workspace; its root by default.
     #[serde(default)]
     folder: Option<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 600000 unless the server
+    /// is configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,

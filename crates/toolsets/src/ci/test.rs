@@ -36,8 +36,8 @@ pub(super) struct TestInput {
     /// Further arguments for the program.
     #[serde(default)]
     args: Vec<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 600000 unless the server
+    /// is configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,

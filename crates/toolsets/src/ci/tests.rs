@@ -121,6 +121,17 @@ async fn packages_are_not_installed_without_a_virtual_environment() {
 }
 
 #[tokio::test]
+async fn a_package_json_with_a_byte_order_mark_is_read_and_a_broken_one_is_reported() {
+    let bench = Bench::new(&exec::ExecSettings::default());
+    bench.put("package.json", "\u{feff}{ \"scripts\": { \"lint\": \"eslint .\" } }");
+    let refused = bench.refused("ci.test", json!({})).await;
+    assert!(refused.message.contains("it has `lint`"), "{refused:?}");
+    bench.put("package.json", "{ \"scripts\": { \"test\": ");
+    let refused = bench.refused("ci.test", json!({})).await;
+    assert!(refused.message.contains("package.json is not JSON: EOF"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_filter_for_an_unknown_test_runner_is_refused() {
     let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("package.json", r#"{ "scripts": { "test": "node a.js" } }"#);

@@ -14,7 +14,7 @@ use toolgate_contract::{
 };
 
 use super::argument::{ArgumentValues, pointer};
-use super::artefacts::{ArtefactQuery, CollectedArtefacts};
+use super::artefacts::{ArtefactFolders, ArtefactQuery, CollectedArtefacts};
 use super::declared_command::{DeclaredCommand, PASSTHROUGH};
 use super::template::value_text;
 use crate::exec::{
@@ -42,8 +42,11 @@ struct CommandRunResult {
     outcome: RunResult,
     /// The program and its arguments.
     argv: Vec<String>,
-    /// Files it created or changed in the workspace.
+    /// Files it created or changed.
     artefacts: Vec<String>,
+    /// Files outside the workspace that it may have written, but that are not artefacts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
 }
 
 /// A call with its arguments filled into the templates.
@@ -91,20 +94,21 @@ impl CommandTool {
         let outcome = self.programs.run(ctx, start, meter, to_error).await?;
         let collect =
             move |root: &_, watch: &_| CollectedArtefacts::collect(root, queries, started, watch);
-        let CollectedArtefacts { files, notes, .. } =
+        let CollectedArtefacts { files, left_out, notes, .. } =
             self.programs.root.run_blocking(ctx, collect).await?;
         let artefacts: Vec<String> = files.keys().cloned().collect();
         for (path, handle) in files {
             ctx.report_file(ProducedFile { path, handle });
         }
-        let result = CommandRunResult { outcome, argv, artefacts };
+        let result = CommandRunResult { outcome, argv, artefacts, left_out };
         let mut text = result.outcome.text("set the `deadline_ms` of the command for more time");
         for note in notes.into_iter().chain(artefact_note(&result.artefacts)) {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
         let ending = result.outcome.ending(&self.declared.success);
-        let value = serde_json::to_value(&result)
-            .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
+        let value = serde_json::to_value(&result).map_err(|err| {
+            ToolError::with_cause("the command's result cannot be written as JSON", err)
+        })?;
         Ok(ToolOutput::new(value, text, ending))
     }
 
@@ -131,10 +135,21 @@ impl CommandTool {
         };
         let cwd = declared.cwd.as_deref().unwrap_or("");
         let mut queries = Vec::new();
+        let folders = self.artefact_folders();
         for pattern in &declared.artefacts {
-            queries.extend(pattern.fill(&given, cwd, self.programs.root.path())?);
+            queries.extend(pattern.fill(&given, cwd, &folders)?);
         }
         Ok(PreparedCall { words, stdin, artefacts: queries })
+    }
+
+    /// Returns the folders in which the program may write artefacts.
+    fn artefact_folders(&self) -> ArtefactFolders<'_> {
+        let programs = &self.programs;
+        let outside = match programs.confinement() {
+            Some(confinement) if !confinement.may_write() => Vec::new(),
+            Some(_) | None => programs.processes.writable_folders(),
+        };
+        ArtefactFolders { workspace: programs.root.path(), outside }
     }
 
     /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.

@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{
+    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, strip_byte_order_mark,
+};
 
 use super::{Settings, sha256};
 use crate::counted::counted;
@@ -169,11 +171,12 @@ fn read_metadata(
     let bytes = read(root, path, bytes_max, watch)?;
     let text =
         TextEncoding::Utf8.decode(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
+    let text = strip_byte_order_mark(&text);
     let is_json = path.to_lowercase().ends_with(".json");
     let value = if is_json {
-        serde_json::from_str(&text).map_err(|err| invalid(format!("is not JSON: {err}")))?
+        serde_json::from_str(text).map_err(|err| invalid(format!("is not JSON: {err}")))?
     } else {
-        front_matter::parse(&text, &[]).map_err(|problem| {
+        front_matter::parse(text, &[]).map_err(|problem| {
             // The parser counts an opening line `---`, which this file does not have.
             invalid(format!("is not YAML: line {}: {}", problem.line.max(2) - 1, problem.message))
         })?

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Offers these tools.
+    /// Offers the tools that load, create and find documents.
     pub enabled: bool,
     /// Largest document, or metadata file, that can be loaded, in bytes.
     pub bytes_max: u64,

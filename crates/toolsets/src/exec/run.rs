@@ -45,8 +45,8 @@ pub(crate) struct RunProgramInput {
     /// Standard input; empty by default.
     #[serde(default)]
     pub(crate) stdin: Option<String>,
-    /// Time limit, after which it is stopped with all it started; 60000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 60000 unless the server
+    /// is configured otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,

@@ -41,9 +41,9 @@ pub struct CopyEntryInput {
 /// Entry that was copied.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CopyEntryOutput {
-    /// The original.
+    /// Path of the original.
     source: String,
-    /// The copy.
+    /// Path of the copy.
     destination: String,
     /// Number of files and directories copied.
     entries: u64,

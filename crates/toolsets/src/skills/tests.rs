@@ -130,6 +130,21 @@ async fn check_files(bench: &Bench, skill: &Skill) {
 }
 
 #[tokio::test]
+async fn a_skill_with_values_that_lack_quotes_is_served_as_they_stand() {
+    let bench = Bench::new();
+    let text = "\u{feff}---\r\nname: tidy\r\ndescription: Use it: `always`\r\nhint: @all\r\n---\r\nBody\r\n";
+    bench.put("skills/tidy/SKILL.md", text);
+    let all = bench.all().await;
+    let [skill] = &all[..] else { panic!("{all:?} {:?}", bench.left_out()) };
+    assert_eq!(skill.front_matter["description"], "Use it: `always`");
+    assert_eq!(skill.front_matter["hint"], "@all");
+    check_files(&bench, skill).await;
+    // The error of a file that cannot be repaired names its own line.
+    bench.put("skills/tidy/SKILL.md", "---\nname: tidy\ndescription: a: b\n[\n---\n");
+    bench.check_left_out("skills/tidy/SKILL.md:3: ").await;
+}
+
+#[tokio::test]
 async fn every_file_of_a_skill_matches_its_digest_and_size() {
     let bench = Bench::new();
     bench.skill("skills/pdf", "pdf");

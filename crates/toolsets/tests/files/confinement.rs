@@ -13,7 +13,7 @@ use toolgate_world::Root;
 use crate::space::Space;
 
 /// Checks that `files.read` of `path` is refused for `reason`, and returns the message.
-async fn refused(space: &Space, path: &str, reason: &str) -> String {
+async fn expect_refusal(space: &Space, path: &str, reason: &str) -> String {
     let failed = space.fails("files.read", json!({ "path": path })).await;
     assert_eq!(failed.reason, reason, "{path}: {failed:?}");
     assert!(!failed.message.contains("canary"));
@@ -25,13 +25,14 @@ async fn dots_and_absolute_paths_do_not_leave_the_workspace() {
     let space = Space::new();
     fs::create_dir(space.ws.join("a")).unwrap();
     let evil = space.evil.join("secret");
-    refused(&space, "../ws_evil/secret", "not_allowed").await;
-    refused(&space, "a/../../ws_evil/secret", "not_allowed").await;
-    refused(&space, "/etc/passwd", "not_allowed").await;
-    refused(&space, "/", "not_allowed").await;
-    refused(&space, evil.to_str().unwrap(), "not_allowed").await;
-    refused(&space, &format!("{}/../ws_evil/secret", space.ws.display()), "not_allowed").await;
-    refused(&space, "/proc/self/root/etc/passwd", "not_allowed").await;
+    expect_refusal(&space, "../ws_evil/secret", "not_allowed").await;
+    expect_refusal(&space, "a/../../ws_evil/secret", "not_allowed").await;
+    expect_refusal(&space, "/etc/passwd", "not_allowed").await;
+    expect_refusal(&space, "/", "not_allowed").await;
+    expect_refusal(&space, evil.to_str().unwrap(), "not_allowed").await;
+    expect_refusal(&space, &format!("{}/../ws_evil/secret", space.ws.display()), "not_allowed")
+        .await;
+    expect_refusal(&space, "/proc/self/root/etc/passwd", "not_allowed").await;
 }
 
 #[tokio::test]
@@ -46,10 +47,10 @@ async fn an_absolute_path_inside_the_workspace_is_accepted() {
 #[tokio::test]
 async fn nothing_in_a_path_is_decoded_or_expanded() {
     let space = Space::new();
-    refused(&space, "%2e%2e/ws_evil/secret", "not_found").await;
-    refused(&space, "~/.bashrc", "not_found").await;
-    refused(&space, "\u{ff0e}\u{ff0e}\u{ff0f}ws_evil\u{ff0f}secret", "not_found").await;
-    refused(&space, "..\\ws_evil\\secret", "not_found").await;
+    expect_refusal(&space, "%2e%2e/ws_evil/secret", "not_found").await;
+    expect_refusal(&space, "~/.bashrc", "not_found").await;
+    expect_refusal(&space, "\u{ff0e}\u{ff0e}\u{ff0f}ws_evil\u{ff0f}secret", "not_found").await;
+    expect_refusal(&space, "..\\ws_evil\\secret", "not_found").await;
 }
 
 #[tokio::test]
@@ -77,9 +78,11 @@ async fn symlinks_that_lead_outside_are_refused_and_others_followed() {
     space.symlink("../ws_evil", "relative");
     space.symlink("real", "inside");
     space.symlink("round", "round");
-    assert!(refused(&space, "absolute", "not_allowed").await.contains("out of the workspace"));
-    refused(&space, "relative/secret", "not_allowed").await;
-    refused(&space, "round", "invalid_input").await;
+    assert!(
+        expect_refusal(&space, "absolute", "not_allowed").await.contains("out of the workspace")
+    );
+    expect_refusal(&space, "relative/secret", "not_allowed").await;
+    expect_refusal(&space, "round", "invalid_input").await;
     assert_eq!(space.ok("files.read", json!({ "path": "inside/file" })).await["content"], "inside");
     let listed = space.ok("files.list", json!({ "path": "inside" })).await;
     assert_eq!(listed["entries"][0]["name"], "file");
@@ -90,7 +93,7 @@ async fn an_absolute_symlink_back_inside_is_refused_with_the_path_to_use() {
     let space = Space::new();
     space.put("ok.txt", "ok");
     space.symlink(space.ws.join("ok.txt"), "link");
-    let message = refused(&space, "link", "not_allowed").await;
+    let message = expect_refusal(&space, "link", "not_allowed").await;
     assert!(message.contains("`link` is a symlink to an absolute path"), "{message}");
     assert!(message.contains("use `ok.txt` instead"), "{message}");
 }
@@ -175,9 +178,9 @@ async fn pipes_sockets_and_devices_are_refused_without_waiting() {
     let space = Space::new();
     mknodat(CWD, space.ws.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
     let _socket = UnixListener::bind(space.ws.join("socket")).unwrap();
-    let since = Instant::now();
+    let started = Instant::now();
     for path in ["pipe", "socket"] {
-        refused(&space, path, "invalid_input").await;
+        expect_refusal(&space, path, "invalid_input").await;
         let edits = json!([{ "old": "a", "new": "b" }]);
         for (tool, input) in [
             ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
@@ -190,7 +193,7 @@ async fn pipes_sockets_and_devices_are_refused_without_waiting() {
     }
     space.ok("files.search", json!({ "text": "x" })).await;
     assert_eq!(space.ok("files.info", json!({ "path": "pipe" })).await["kind"], "other");
-    assert!(since.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]

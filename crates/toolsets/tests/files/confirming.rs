@@ -15,7 +15,7 @@ use crate::space::Space;
 /// A person who always gives the same answer.
 struct Person {
     choice: PersonChoice,
-    asked: Mutex<Vec<String>>,
+    messages: Mutex<Vec<String>>,
 }
 
 impl QuestionSender for Person {
@@ -24,7 +24,7 @@ impl QuestionSender for Person {
             let ClientQuestion::Form { message, .. } = question else {
                 panic!("not a form: {question:?}")
             };
-            self.asked.lock().unwrap().push(message);
+            self.messages.lock().unwrap().push(message);
             (key, ClientAnswer::Choice(self.choice.clone()))
         });
         let answers: ClientAnswers = answers.collect();
@@ -32,7 +32,7 @@ impl QuestionSender for Person {
     }
 }
 
-fn nobody() -> ToolContext {
+fn context_without_person() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
@@ -51,29 +51,32 @@ async fn check(
     space.symlink("folder", "link");
     let support = QuestionSupport { form: choice.is_some(), ..QuestionSupport::default() };
     let choice = choice.unwrap_or(PersonChoice::Declined);
-    let person = Arc::new(Person { choice, asked: Mutex::default() });
-    let ctx = ToolContext { asker: Asker::during_call(support, person.clone()), ..nobody() };
+    let person = Arc::new(Person { choice, messages: Mutex::default() });
+    let ctx = ToolContext {
+        asker: Asker::during_call(support, person.clone()),
+        ..context_without_person()
+    };
     let input = json!({ "path": path, "recursive": true });
     let deleted = space.run_as(&ctx, "files.delete", input).await;
     assert_eq!(space.has(path), deleted.is_err());
-    let asked = person.asked.lock().unwrap().clone();
+    let messages = person.messages.lock().unwrap().clone();
     let refused = deleted.map(drop).map_err(|failed| {
         assert_eq!(failed.reason, "not_allowed", "{failed:?}");
         failed.message
     });
-    (refused, asked)
+    (refused, messages)
 }
 
-fn yes() -> Option<PersonChoice> {
+fn accepted() -> Option<PersonChoice> {
     Some(PersonChoice::Accepted(Map::new()))
 }
 
 #[tokio::test]
 async fn the_confirmation_names_the_folder_and_its_number_of_entries() {
     for setting in [ConfirmFolders::WhenAble, ConfirmFolders::Always] {
-        let (deleted, asked) = check(setting, yes(), "folder").await;
+        let (deleted, messages) = check(setting, accepted(), "folder").await;
         assert_eq!(deleted, Ok(()));
-        let [message] = &asked[..] else { panic!("asked {asked:?}") };
+        let [message] = &messages[..] else { panic!("not one question: {messages:?}") };
         assert!(message.contains("`folder`") && message.contains("4 files and dir"), "{message}");
     }
 }
@@ -102,7 +105,7 @@ async fn files_symlinks_and_the_setting_never_need_no_confirmation() {
         (ConfirmFolders::Always, "link"),
         (ConfirmFolders::Never, "folder"),
     ] {
-        let (deleted, asked) = check(setting, Some(PersonChoice::Declined), path).await;
-        assert_eq!((deleted, asked), (Ok(()), Vec::new()), "{path}");
+        let (deleted, messages) = check(setting, Some(PersonChoice::Declined), path).await;
+        assert_eq!((deleted, messages), (Ok(()), Vec::new()), "{path}");
     }
 }

@@ -10,7 +10,7 @@ use toolgate_toolsets::files::FileSettings;
 use crate::space::Space;
 
 /// Returns the file `before` after `edits`.
-async fn edited(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
+async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
     let space = Space::new();
     space.put("f", before);
     space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
@@ -19,7 +19,7 @@ async fn edited(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
 
 /// Checks that `edits` of the file `before` are refused and change nothing. Returns the pointer and
 /// the message.
-async fn refused(before: impl AsRef<[u8]>, edits: Value) -> (String, String) {
+async fn expect_refusal(before: impl AsRef<[u8]>, edits: Value) -> (String, String) {
     let space = Space::new();
     space.put("f", &before);
     let failed = space.fails("files.edit", json!({ "path": "f", "edits": edits })).await;
@@ -60,34 +60,37 @@ async fn an_edit_returns_the_diff_and_the_new_metadata() {
 async fn an_edit_keeps_crlf_line_endings() {
     let file = "one\r\ntwo\r\nthree\r\n";
     assert_eq!(
-        edited(file, json!([{ "old": "two", "new": "TWO" }])).await,
+        apply_edits(file, json!([{ "old": "two", "new": "TWO" }])).await,
         b"one\r\nTWO\r\nthree\r\n"
     );
     let over_lines = json!([{ "old": "one\ntwo\n", "new": "1\n2\n2.5\n" }]);
-    assert_eq!(edited(file, over_lines).await, b"1\r\n2\r\n2.5\r\nthree\r\n");
+    assert_eq!(apply_edits(file, over_lines).await, b"1\r\n2\r\n2.5\r\nthree\r\n");
     let lines = json!([{ "start_line": 2, "end_line": 3, "new": "2\n3" }]);
-    assert_eq!(edited(file, lines).await, b"one\r\n2\r\n3\r\n");
+    assert_eq!(apply_edits(file, lines).await, b"one\r\n2\r\n3\r\n");
     // CRLF in an edit becomes LF if the file has LF.
-    assert_eq!(edited("a\nb\n", json!([{ "old": "a\r\nb", "new": "c\r\nd" }])).await, b"c\nd\n");
+    assert_eq!(
+        apply_edits("a\nb\n", json!([{ "old": "a\r\nb", "new": "c\r\nd" }])).await,
+        b"c\nd\n"
+    );
 }
 
 #[tokio::test]
 async fn a_file_with_mixed_line_endings_keeps_each_of_them() {
     let file = "a\r\nb\nc\r\nd\n";
     assert_eq!(
-        edited(file, json!([{ "old": "a\nb\nc", "new": "A\nB\nC" }])).await,
+        apply_edits(file, json!([{ "old": "a\nb\nc", "new": "A\nB\nC" }])).await,
         b"A\r\nB\nC\r\nd\n"
     );
     // An inserted line changes no line ending around it.
     assert_eq!(
-        edited(file, json!([{ "old": "a\nb\nc\n", "new": "a\nnew\nb\nc\n" }])).await,
+        apply_edits(file, json!([{ "old": "a\nb\nc\n", "new": "a\nnew\nb\nc\n" }])).await,
         b"a\r\nnew\r\nb\nc\r\nd\n"
     );
     assert_eq!(
-        edited(file, json!([{ "start_line": 2, "new": "x\ny" }])).await,
+        apply_edits(file, json!([{ "start_line": 2, "new": "x\ny" }])).await,
         b"a\r\nx\ny\nc\r\nd\n"
     );
-    assert_eq!(edited(file, json!([{ "old": "b\n", "new": "" }])).await, b"a\r\nc\r\nd\n");
+    assert_eq!(apply_edits(file, json!([{ "old": "b\n", "new": "" }])).await, b"a\r\nc\r\nd\n");
 }
 
 #[tokio::test]
@@ -109,23 +112,160 @@ async fn an_edit_keeps_byte_order_mark_mode_and_a_missing_final_newline() {
         (json!([{ "start_line": 1, "end_line": 2, "new": "" }]), ""),
         (json!([{ "start_line": 1, "new": "" }]), "b"),
     ] {
-        assert_eq!(edited("a\nb", edits.clone()).await, after.as_bytes(), "{edits}");
+        assert_eq!(apply_edits("a\nb", edits.clone()).await, after.as_bytes(), "{edits}");
     }
-    assert_eq!(edited("", json!([{ "start_line": 1, "end_line": 0, "new": "a" }])).await, b"a\n");
+    assert_eq!(
+        apply_edits("", json!([{ "start_line": 1, "end_line": 0, "new": "a" }])).await,
+        b"a\n"
+    );
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_utf_8_is_edited_byte_for_byte() {
-    let edits = json!([{ "old": "x", "new": "y" }]);
-    assert_eq!(edited(b"\xff\xfe\0x", edits).await, b"\xff\xfe\0y");
+async fn ascii_in_a_file_of_another_encoding_is_edited_byte_for_byte() {
     let latin = b"caf\xe9\r\nth\xe9\r\n";
     assert_eq!(
-        edited(latin, json!([{ "old": "th", "new": "T\nh" }])).await,
+        apply_edits(latin, json!([{ "old": "th", "new": "T\nh" }])).await,
         b"caf\xe9\r\nT\r\nh\xe9\r\n"
     );
     assert_eq!(
-        edited(latin, json!([{ "start_line": 2, "new": "tea" }])).await,
+        apply_edits(latin, json!([{ "start_line": 2, "new": "tea" }])).await,
         b"caf\xe9\r\ntea\r\n"
+    );
+}
+
+/// Returns `text` in UTF-16, as PowerShell 5 writes it.
+fn utf16le(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+fn utf16be(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_be_bytes).collect()
+}
+
+#[tokio::test]
+async fn a_utf_16_file_stays_utf_16_after_an_edit_by_text_or_line() {
+    for mark in ["\u{feff}", ""] {
+        for encode in [utf16le, utf16be] {
+            let file = |text: &str| encode(&format!("{mark}{text}"));
+            let before = file("name = \u{e9}\r\nlast = \u{1f600}\r\nend");
+            for (edit, after) in [
+                (
+                    json!({ "start_line": 1, "new": "n = \u{a0a}" }),
+                    "n = \u{a0a}\r\nlast = \u{1f600}\r\nend",
+                ),
+                (
+                    json!({ "start_line": 3, "end_line": 2, "new": "a\nb" }),
+                    "name = \u{e9}\r\nlast = \u{1f600}\r\na\r\nb\r\nend",
+                ),
+                (json!({ "start_line": 2, "new": "" }), "name = \u{e9}\r\nend"),
+                (
+                    json!({ "old": "\u{1f600}\nend", "new": "\u{4e2d}\n\u{6587}" }),
+                    "name = \u{e9}\r\nlast = \u{4e2d}\r\n\u{6587}",
+                ),
+                (
+                    json!({ "old": "n", "new": "N", "replace_all": true }),
+                    "Name = \u{e9}\r\nlast = \u{1f600}\r\neNd",
+                ),
+            ] {
+                assert_eq!(apply_edits(&before, json!([edit])).await, file(after), "{edit}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_diff_of_a_utf_16_file_is_its_text() {
+    let space = Space::new();
+    space.put("f", utf16le("\u{feff}one\ntwo\n"));
+    let input = json!({ "path": "f", "edits": [{ "start_line": 2, "new": "zwei" }] });
+    let edit = space.ok("files.edit", input).await;
+    assert_eq!(edit["diff"], "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n \u{feff}one\n-two\n+zwei\n");
+    assert_eq!(edit["size"], space.get("f").len());
+    let missing = json!([{ "old": "three", "new": "x" }]);
+    let (pointer, message) = expect_refusal(utf16be("\u{feff}one\n"), missing).await;
+    assert_eq!(pointer, "/edits/0/old");
+    assert!(message.starts_with("it is not in `f`"), "{message}");
+}
+
+#[tokio::test]
+async fn a_file_whose_text_cannot_be_written_back_is_not_edited() {
+    let utf32: Vec<u8> = "\u{feff}ab\n".chars().flat_map(|c| u32::from(c).to_be_bytes()).collect();
+    let half = [utf16le("\u{feff}a\n"), vec![b'x']].concat();
+    let lone = [utf16be("\u{feff}a\n"), vec![0xd8, 0, 0, b'b']].concat();
+    for (file, part) in [
+        (&utf32[..], "is UTF-32BE"),
+        (&half, "begins like UTF-16LE, but is not valid at byte 6"),
+        (&lone, "begins like UTF-16BE, but is not valid at byte 6"),
+        (b"\x7fELF\x02\0\n\0a\n", "is binary"),
+        (b"\x89PNG\r\n\x1a\n\x05a\n", "is binary"),
+    ] {
+        let (pointer, message) =
+            expect_refusal(file, json!([{ "start_line": 1, "new": "x" }])).await;
+        assert_eq!(pointer, "/path", "{message}");
+        assert!(message.starts_with(&format!("`f` {part}")), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn exact_text_among_nul_bytes_is_edited_if_all_is_utf_8() {
+    let edits = json!([{ "old": "gr\u{fc}n", "new": "rot" }]);
+    assert_eq!(apply_edits("a\0gr\u{fc}n\0b\0", edits).await, b"a\0rot\0b\0");
+}
+
+#[tokio::test]
+async fn only_ascii_is_inserted_into_a_file_of_a_guessed_encoding() {
+    // Windows-1251, EUC-JP, Big5, EUC-KR and ISO-2022-JP.
+    for (file, name) in [
+        (&b"\xcf\xf0\xe8\xe2\xe5\xf2, \xec\xe8\xf0\nplan\n"[..], "windows-1251"),
+        (b"\xc6\xfc\xcb\xdc\xb8\xec\xa4\xce\xa5\xc6\xa5\xad\xa5\xb9\xa5\xc8\nplan\n", "EUC-JP"),
+        (b"\xa4\xa4\xa4\xe5\xa4\xe5\xa6r\xb4\xfa\xb8\xd5\nplan\n", "Big5"),
+        (b"\xc7\xd1\xb1\xb9\xbe\xee \xb9\xae\xbc\xad\nplan\n", "EUC-KR"),
+        (b"\x1b$B4A;z\x1b(B\nplan\n", "ISO-2022-JP"),
+    ] {
+        for (edit, field) in [
+            (json!({ "old": "plan", "new": "pl\u{e4}n" }), "new"),
+            (json!({ "start_line": 2, "new": "\u{8a08}" }), "new"),
+            (json!({ "old": "\u{8a08}", "new": "plan" }), "old"),
+        ] {
+            let (pointer, message) = expect_refusal(file, json!([edit])).await;
+            assert_eq!(pointer, format!("/edits/0/{field}"));
+            assert!(message.contains(&format!("is not UTF-8 (perhaps {name})")), "{message}");
+        }
+        let first = file.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        let expected = [&file[..first], b"done\n"].concat();
+        for edit in
+            [json!({ "old": "plan", "new": "done" }), json!({ "start_line": 2, "new": "done" })]
+        {
+            assert_eq!(apply_edits(file, json!([edit])).await, expected, "{name}");
+        }
+        let without = json!([{ "start_line": 1, "new": "" }]);
+        assert_eq!(apply_edits(file, without).await, b"plan\n", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn text_that_may_begin_inside_a_character_is_not_replaced() {
+    // The last bytes of these characters are letters, a brace and a bar.
+    for (file, old) in [
+        (&b"int \x83A\x83b; // A\n"[..], "b"),
+        (b"\x8f\x5c \x94\x5c\n", "\\ "),
+        (b"\xa4\x7b\xa5\x7c\n", "|"),
+        (b"\x1b$B4A;z\x1b(B plan\n", "A;"),
+        (b"na\xefve\n", "ve"),
+    ] {
+        let edits = json!([{ "old": old, "new": "x", "replace_all": true }]);
+        let (pointer, message) = expect_refusal(file, edits).await;
+        assert_eq!(pointer, "/edits/0/old", "{message}");
+        assert!(message.starts_with("it may begin inside a character, and `f`"), "{message}");
+    }
+    let file = b"\xe9t\xe9 (un plan)\n";
+    assert_eq!(
+        apply_edits(file, json!([{ "old": " (un", "new": " [un" }])).await,
+        b"\xe9t\xe9 [un plan)\n"
+    );
+    assert_eq!(
+        apply_edits(file, json!([{ "old": "plan", "new": "but" }])).await,
+        b"\xe9t\xe9 (un but)\n"
     );
 }
 
@@ -136,21 +276,21 @@ async fn several_edits_apply_to_the_original_file() {
         { "old": "a", "new": "A\nA2" },
         { "start_line": 5, "end_line": 4, "new": "d2" },
     ]);
-    assert_eq!(edited("a\nb\nc\nd\n", edits).await, b"A\nA2\nb\nC\nC2\nd\nd2\n");
+    assert_eq!(apply_edits("a\nb\nc\nd\n", edits).await, b"A\nA2\nb\nC\nC2\nd\nd2\n");
     // Adjacent edits do not overlap.
     let edits = json!([{ "old": "b", "new": "B" }, { "old": "a", "new": "A" }]);
-    assert_eq!(edited("abc", edits).await, b"ABc");
+    assert_eq!(apply_edits("abc", edits).await, b"ABc");
     let edits = json!([
         { "start_line": 2, "end_line": 1, "new": "first" },
         { "start_line": 2, "end_line": 1, "new": "second" },
     ]);
-    assert_eq!(edited("a\nb\n", edits).await, b"a\nfirst\nsecond\nb\n");
+    assert_eq!(apply_edits("a\nb\n", edits).await, b"a\nfirst\nsecond\nb\n");
 }
 
 #[tokio::test]
 async fn no_edit_is_made_if_one_does_not_match() {
     let edits = json!([{ "old": "a", "new": "A" }, { "old": "missing entirely", "new": "B" }]);
-    let (pointer, message) = refused("a\nb\n", edits).await;
+    let (pointer, message) = expect_refusal("a\nb\n", edits).await;
     assert_eq!(pointer, "/edits/1/old");
     assert!(message.contains("neither is similar text"), "{message}");
 }
@@ -158,40 +298,41 @@ async fn no_edit_is_made_if_one_does_not_match() {
 #[tokio::test]
 async fn overlapping_edits_are_refused() {
     let edits = json!([{ "old": "abcd", "new": "X" }, { "old": "cdef", "new": "Y" }]);
-    let (pointer, message) = refused("abcdef\n", edits).await;
+    let (pointer, message) = expect_refusal("abcdef\n", edits).await;
     assert_eq!(
         (pointer.as_str(), message.as_str()),
         ("/edits/1", "it overlaps edit 0 at line 1; merge the two edits")
     );
     let edits = json!([{ "start_line": 1, "end_line": 2, "new": "X" }, { "old": "b", "new": "Y" }]);
     assert_eq!(
-        refused("a\r\nb\r\nc\r\n", edits).await.1,
+        expect_refusal("a\r\nb\r\nc\r\n", edits).await.1,
         "it overlaps edit 0 at line 2; merge the two edits"
     );
     let edits = json!([{ "old": "a", "new": "X" }, { "old": "a", "new": "Y" }]);
-    assert_eq!(refused("abc", edits).await.0, "/edits/1");
+    assert_eq!(expect_refusal("abc", edits).await.0, "/edits/1");
 }
 
 #[tokio::test]
 async fn text_that_occurs_more_than_once_needs_replace_all_or_count() {
     let file = "x = 1\ny\nx = 1\nx = 1\n";
-    let (pointer, message) = refused(file, json!([{ "old": "x = 1", "new": "x = 2" }])).await;
+    let (pointer, message) =
+        expect_refusal(file, json!([{ "old": "x = 1", "new": "x = 2" }])).await;
     assert_eq!(pointer, "/edits/0/old");
     assert!(message.starts_with("it occurs 3 times, at lines 1, 3, 4; "), "{message}");
     let all = json!([{ "old": "x = 1", "new": "x = 2", "replace_all": true }]);
-    assert_eq!(edited(file, all).await, b"x = 2\ny\nx = 2\nx = 2\n");
+    assert_eq!(apply_edits(file, all).await, b"x = 2\ny\nx = 2\nx = 2\n");
     let three = json!([{ "old": "x = 1", "new": "x = 2", "count": 3 }]);
-    assert_eq!(edited(file, three).await, b"x = 2\ny\nx = 2\nx = 2\n");
+    assert_eq!(apply_edits(file, three).await, b"x = 2\ny\nx = 2\nx = 2\n");
     let two = json!([{ "old": "x = 1", "new": "x = 2", "count": 2 }]);
-    assert!(refused(file, two).await.1.starts_with("it occurs 3 times"));
+    assert!(expect_refusal(file, two).await.1.starts_with("it occurs 3 times"));
     // Overlapping occurrences are ambiguous, too.
     assert!(
-        refused("aaa\n", json!([{ "old": "aa", "new": "b" }]))
+        expect_refusal("aaa\n", json!([{ "old": "aa", "new": "b" }]))
             .await
             .1
             .starts_with("it occurs 2 times")
     );
-    let (_, message) = refused("x\n".repeat(50), json!([{ "old": "x", "new": "y" }])).await;
+    let (_, message) = expect_refusal("x\n".repeat(50), json!([{ "old": "x", "new": "y" }])).await;
     assert!(
         message.starts_with("it occurs 50 times, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 …;"),
         "{message}"
@@ -253,7 +394,7 @@ async fn similar_text_is_shown_with_the_difference_and_the_text_to_use() {
             r#"line 1: the file has "foo(", old has "foo(a,)"; use as old: "foo(\n    a,\n)""#,
         ),
     ] {
-        let (pointer, message) = refused(file, json!([{ "old": old, "new": "new" }])).await;
+        let (pointer, message) = expect_refusal(file, json!([{ "old": old, "new": "new" }])).await;
         assert_eq!(pointer, "/edits/0/old");
         assert!(message.contains(part), "{message}\n{part}");
     }
@@ -262,7 +403,7 @@ async fn similar_text_is_shown_with_the_difference_and_the_text_to_use() {
 #[tokio::test]
 async fn a_difference_far_into_a_long_line_is_shown() {
     let long = "x".repeat(1000);
-    let (_, message) = refused(
+    let (_, message) = expect_refusal(
         format!("{long}a  b{long}\n"),
         json!([{ "old": format!("{long}a b{long}"), "new": "" }]),
     )
@@ -289,26 +430,27 @@ async fn the_suggested_text_matches() {
 #[tokio::test]
 async fn partly_matching_text_is_shown_where_it_differs() {
     let file = "fn first() {\n    one();\n    two();\n    three();\n}\n";
-    let (_, message) = refused(file, json!([{ "old": "    one();\n    2();\n", "new": "" }])).await;
+    let (_, message) =
+        expect_refusal(file, json!([{ "old": "    one();\n    2();\n", "new": "" }])).await;
     assert!(
         message.contains(
-            r#"the same up to line 3, where the file has "    two();" and old has "    2();""#
+            r#"matches it up to line 3, where the file has "    two();" and old has "    2();""#
         ),
         "{message}"
     );
     let (_, message) =
-        refused(file, json!([{ "old": "    zero();\n    three();\n}", "new": "" }])).await;
-    assert!(message.contains("the same after line 3"), "{message}");
+        expect_refusal(file, json!([{ "old": "    zero();\n    three();\n}", "new": "" }])).await;
+    assert!(message.contains("matches it after line 3"), "{message}");
     let edits =
         json!([{ "old": "one();", "new": "brand_new();" }, { "old": "brand_new();", "new": "x" }]);
-    let (pointer, message) = refused(file, edits).await;
+    let (pointer, message) = expect_refusal(file, edits).await;
     assert_eq!(pointer, "/edits/1/old");
     assert!(message.contains("only in the text that edit 0 inserts"), "{message}");
 }
 
 #[tokio::test]
 async fn a_malformed_edit_is_invalid() {
-    assert_eq!(refused("a\n", json!([])).await.0, "/edits");
+    assert_eq!(expect_refusal("a\n", json!([])).await.0, "/edits");
     for (edit, pointer) in [
         (json!({ "new": "x" }), "/edits/0"),
         (json!({ "old": "a", "start_line": 1, "new": "x" }), "/edits/0"),
@@ -324,7 +466,7 @@ async fn a_malformed_edit_is_invalid() {
         (json!({ "start_line": u64::MAX, "new": "x" }), "/edits/0/start_line"),
         (json!({ "start_line": 1, "new": "x", "replace_all": true }), "/edits/0"),
     ] {
-        assert_eq!(refused("a\nb\n", json!([edit])).await.0, pointer, "{edit}");
+        assert_eq!(expect_refusal("a\nb\n", json!([edit])).await.0, pointer, "{edit}");
     }
 }
 
@@ -353,12 +495,12 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
     let line = "the same line again and again, with nothing new in it\n";
     space.put("f", line.repeat((2 << 20) / line.len()));
     let old = line.repeat(500) + "but not this";
-    let since = Instant::now();
+    let started = Instant::now();
     let failed = space
         .fails("files.edit", json!({ "path": "f", "edits": [{ "old": old, "new": "" }] }))
         .await;
     assert!(failed.message.contains("the same up to"), "{failed:?}");
-    let took = since.elapsed();
+    let took = started.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
@@ -376,8 +518,8 @@ async fn a_long_diff_is_cut_and_marked_as_truncated() {
 #[tokio::test]
 async fn deleting_a_last_line_without_newline_deletes_the_newline_before_it() {
     let delete = json!([{ "start_line": 2, "new": "" }]);
-    assert_eq!(edited("a\r\nb", delete.clone()).await, b"a");
-    assert_eq!(edited("a\nb\n", delete).await, b"a\n");
+    assert_eq!(apply_edits("a\r\nb", delete.clone()).await, b"a");
+    assert_eq!(apply_edits("a\nb\n", delete).await, b"a\n");
 }
 
 #[tokio::test]
@@ -391,10 +533,10 @@ async fn the_byte_order_mark_stays_first_and_unique() {
         (json!({ "old": "a", "new": "\u{feff}A" }), "\u{feff}A\nb\n"),
         (json!({ "old": "\u{feff}a", "new": "\u{feff}A" }), "\u{feff}A\nb\n"),
     ] {
-        assert_eq!(edited(file, json!([edit])).await, after.as_bytes(), "{edit}");
+        assert_eq!(apply_edits(file, json!([edit])).await, after.as_bytes(), "{edit}");
     }
     let insert = json!([{ "start_line": 1, "end_line": 0, "new": "a" }]);
-    assert_eq!(edited("\u{feff}", insert).await, "\u{feff}a\n".as_bytes());
+    assert_eq!(apply_edits("\u{feff}", insert).await, "\u{feff}a\n".as_bytes());
 }
 
 #[tokio::test]
@@ -402,11 +544,11 @@ async fn a_million_places_in_one_line_are_changed_quickly() {
     let space = Space::new();
     space.put("f", "a ".repeat(1_000_000) + "\r\n");
     for (old, new, size) in [("a ", "b ", 2_000_002), ("b ", "c\n", 3_000_002)] {
-        let since = Instant::now();
+        let started = Instant::now();
         let edits = json!([{ "old": old, "new": new, "replace_all": true }]);
         let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
         assert_eq!((&edit["replacements"], &edit["size"]), (&json!(1_000_000), &json!(size)));
-        let took = since.elapsed();
+        let took = started.elapsed();
         assert!(took < Duration::from_secs(60), "{took:?}");
     }
 }
@@ -428,8 +570,8 @@ async fn a_cancelled_edit_changes_nothing() {
 async fn more_than_1000_edits_are_refused() {
     let edits: Vec<Value> =
         (0..1001).map(|line| json!({ "start_line": line + 1, "new": "x" })).collect();
-    assert_eq!(refused("a\n".repeat(2000), json!(edits)).await.0, "/edits");
-    assert_eq!(edited("a\n".repeat(1000), json!(edits[..1000])).await, b"x\n".repeat(1000));
+    assert_eq!(expect_refusal("a\n".repeat(2000), json!(edits)).await.0, "/edits");
+    assert_eq!(apply_edits("a\n".repeat(1000), json!(edits[..1000])).await, b"x\n".repeat(1000));
 }
 
 #[tokio::test]
@@ -454,12 +596,13 @@ async fn the_diff_of_a_change_far_into_a_file_has_its_line_numbers() {
 #[tokio::test]
 async fn a_wrong_count_and_a_wrong_letter_case_are_explained() {
     let file = "a\nx = 1\nb\nc\nd\nx = 1\n";
-    let (_, message) = refused(file, json!([{ "old": "x = 1", "new": "y", "count": 1 }])).await;
+    let (_, message) =
+        expect_refusal(file, json!([{ "old": "x = 1", "new": "y", "count": 1 }])).await;
     assert_eq!(message, "it occurs 2 times (lines 2, 6), but count is 1");
-    let (_, message) = refused(file, json!([{ "old": "b", "new": "y", "count": 3 }])).await;
+    let (_, message) = expect_refusal(file, json!([{ "old": "b", "new": "y", "count": 3 }])).await;
     assert_eq!(message, "it occurs once (line 3), but count is 3");
     let (_, message) =
-        refused("let fooBar = 1;\n", json!([{ "old": "let foobar", "new": "y" }])).await;
+        expect_refusal("let fooBar = 1;\n", json!([{ "old": "let foobar", "new": "y" }])).await;
     assert!(message.contains("the text at line 1 differs only in letter case"), "{message}");
     assert!(message.ends_with(r#"use as old: "let fooBar""#), "{message}");
 }
@@ -476,10 +619,10 @@ async fn a_huge_diff_is_computed_only_as_far_as_it_is_shown() {
     assert_eq!(edit["diff_truncated"], true);
     assert_eq!(space.get("f"), b"x\na\na");
     space.put("f", "a\n".repeat(2_000_000));
-    let since = Instant::now();
+    let started = Instant::now();
     let edits = json!([{ "old": "a", "new": "b", "replace_all": true }]);
     let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
     assert!(edit["diff"].as_str().unwrap().len() > 100_000 && edit["diff_truncated"] == true);
-    let took = since.elapsed();
+    let took = started.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");
 }

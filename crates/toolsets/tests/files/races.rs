@@ -186,7 +186,7 @@ async fn writers_waiting_for_a_lock_do_not_wait_for_each_other() {
     let space = Arc::new(Space::new());
     let dir = open(&space.ws, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let since = Instant::now();
+    let started = Instant::now();
     let writers = (0..4).map(|at| {
         let space = space.clone();
         let write = json!({ "path": format!("f{at}"), "content": "new" });
@@ -195,7 +195,7 @@ async fn writers_waiting_for_a_lock_do_not_wait_for_each_other() {
     for writer in writers.collect::<Vec<_>>() {
         assert_eq!(writer.await.unwrap(), "unavailable");
     }
-    assert!(since.elapsed() < Duration::from_millis(3500), "{:?}", since.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(3500), "{:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

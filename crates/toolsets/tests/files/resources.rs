@@ -44,7 +44,7 @@ async fn fault(source: &dyn ResourceSource, uri: &str) -> ToolFault {
 }
 
 /// Lists all resources, page by page.
-async fn listed(source: &dyn ResourceSource, at_most: usize) -> Vec<ResourceSpec> {
+async fn list_all(source: &dyn ResourceSource, at_most: usize) -> Vec<ResourceSpec> {
     let mut all: Vec<ResourceSpec> = Vec::new();
     loop {
         let after = all.last().map(|last| last.uri.clone());
@@ -173,9 +173,9 @@ async fn every_file_is_listed_once_for_any_page_size() {
     space.symlink("a b", "link");
     fs::create_dir(space.ws.join("empty")).unwrap();
     fs::write(space.ws.join(std::ffi::OsStr::from_bytes(b"not\xffutf8")), "").unwrap();
-    let all = listed(&*source, 1000).await;
+    let all = list_all(&*source, 1000).await;
     for at_most in [1, 2, 7, all.len(), all.len() + 1] {
-        assert_eq!(listed(&*source, at_most).await, all, "{at_most}");
+        assert_eq!(list_all(&*source, at_most).await, all, "{at_most}");
     }
     let mut names = BTreeSet::new();
     for spec in &all {
@@ -294,7 +294,7 @@ proptest! {
         let source = resources(&space, &FileSettings::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let all = listed(&*source, 10).await;
+            let all = list_all(&*source, 10).await;
             assert_eq!(all.len(), 1, "{name:?}");
             assert_eq!(all[0].name, name);
             assert_eq!(contents(&*source, &all[0].uri).await.1, ResourceData::Text(name.clone()));

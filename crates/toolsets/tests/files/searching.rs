@@ -177,8 +177,8 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
     for at in 0..7 {
         space.put(&format!("d{at}/f"), "hit\nmiss\nhit\nhit\n");
     }
-    let whole = lines(&space, json!({ "text": "hit" })).await;
-    assert_eq!(whole.len(), 21);
+    let full = lines(&space, json!({ "text": "hit" })).await;
+    assert_eq!(full.len(), 21);
     for limit in [1, 2, 4, 20, 21] {
         let mut seen = Vec::new();
         let mut cursor = Value::Null;
@@ -192,7 +192,7 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
                 break;
             }
         }
-        assert_eq!(seen, whole, "{limit}");
+        assert_eq!(seen, full, "{limit}");
     }
     let first = space.ok("files.search", json!({ "glob": "f", "limit": 3 })).await;
     let rest = space.ok("files.search", json!({ "glob": "f", "cursor": first["cursor"] })).await;
@@ -247,6 +247,19 @@ async fn files_that_cannot_be_searched_are_counted_as_skipped() {
     assert!(paths.contains(&"utf16") && paths.contains(&"latin"), "{paths:?}");
     let text = space.text("files.search", json!({ "text": "needle" })).await;
     assert!(text.contains("; 1 skipped (not text)"), "{text}");
+}
+
+#[tokio::test]
+async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark() {
+    let space = Space::new();
+    for (name, mark) in [("marked", "\u{feff}"), ("plain", "")] {
+        let text = format!("{mark}first\n\u{fc}ber needle\n");
+        let units = || text.encode_utf16();
+        space.put(&format!("{name}-be"), units().flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
+        space.put(&format!("{name}-le"), units().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+    }
+    let found = lines(&space, json!({ "text": "\u{fc}ber needle" })).await;
+    assert_eq!(found, ["marked-be:2", "marked-le:2", "plain-be:2", "plain-le:2"]);
 }
 
 #[tokio::test]

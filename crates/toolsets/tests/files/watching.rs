@@ -133,10 +133,10 @@ async fn a_change_is_notified_within_200_ms() {
     let _guard = it.watch("f").await;
     let mut took = Vec::new();
     for at in 0..5 {
-        let since = Instant::now();
+        let started = Instant::now();
         it.space.put("f", "x".repeat(at + 1));
         it.expect_change("f").await;
-        took.push(since.elapsed());
+        took.push(started.elapsed());
     }
     // Only the fastest counts, because the machine may be busy.
     assert!(took.iter().min().unwrap() < &Duration::from_millis(200), "{took:?}");
@@ -173,7 +173,7 @@ async fn many_quick_saves_give_few_notifications_including_the_last() {
     let mut it = Watched::new();
     it.space.put("f", "");
     let _guard = it.watch("f").await;
-    let since = Instant::now();
+    let started = Instant::now();
     for at in 0..2000 {
         it.space.put("f", at.to_string());
         if at % 50 == 0 {
@@ -181,7 +181,7 @@ async fn many_quick_saves_give_few_notifications_including_the_last() {
         }
     }
     let rest = it.drain().await;
-    let most = since.elapsed().as_millis() / 50 + 2;
+    let most = started.elapsed().as_millis() / 50 + 2;
     assert!(!rest.is_empty() && (rest.len() as u128) < most.min(100), "{} changes", rest.len());
 }
 

@@ -1,4 +1,4 @@
-//! How conversations end.
+//! Ends of conversations.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use toolgate_transports::http::HttpBounds;
 use toolgate_transports::http::websocket::{ClientGone, CloseReason};
 
 use crate::served::{
-    ReceivedClose, Server, UPGRADE_HEADERS, bounds, close, echo, read_head, soon, waits,
+    ReceivedClose, Server, UPGRADE_HEADERS, bounds, close, echo, is_pending, read_head,
+    within_timeout,
 };
 
 /// Returns the close frame that a client receives if the conversation ends with `close`.
@@ -22,7 +23,7 @@ async fn close_received(close: CloseReason) -> ReceivedClose {
 }
 
 /// A server whose conversations report each message, and that their client is gone.
-async fn reporting() -> (Server, mpsc::Receiver<&'static str>) {
+async fn start_reporting() -> (Server, mpsc::Receiver<&'static str>) {
     let (report, reports) = mpsc::channel(8);
     let server = Server::talking(bounds(), move |mut socket| {
         let report = report.clone();
@@ -63,39 +64,39 @@ async fn a_long_close_reason_is_cut_between_characters() {
 
 #[tokio::test]
 async fn a_close_from_the_client_is_answered_and_ends_the_conversation() {
-    let (server, mut reports) = reporting().await;
+    let (server, mut reports) = start_reporting().await;
     let mut client = server.connect().await;
     client.send("here").await;
-    assert_eq!(soon(reports.recv()).await, Some("came"));
-    soon(client.0.close(None)).await.expect("closed");
-    assert_eq!(soon(reports.recv()).await, Some("left"));
-    let answer = soon(client.0.next()).await.expect("an answer").expect("an answer");
+    assert_eq!(within_timeout(reports.recv()).await, Some("came"));
+    within_timeout(client.0.close(None)).await.expect("closed");
+    assert_eq!(within_timeout(reports.recv()).await, Some("left"));
+    let answer = within_timeout(client.0.next()).await.expect("an answer").expect("an answer");
     assert_eq!(answer, Message::Close(None));
-    assert!(soon(client.0.next()).await.is_none());
+    assert!(within_timeout(client.0.next()).await.is_none());
 }
 
 #[tokio::test]
 async fn a_lost_connection_ends_the_conversation() {
-    let (server, mut reports) = reporting().await;
+    let (server, mut reports) = start_reporting().await;
     let mut client = server.connect().await;
     client.send("here").await;
-    assert_eq!(soon(reports.recv()).await, Some("came"));
+    assert_eq!(within_timeout(reports.recv()).await, Some("came"));
     drop(client);
-    assert_eq!(soon(reports.recv()).await, Some("left"));
+    assert_eq!(within_timeout(reports.recv()).await, Some("left"));
 }
 
 #[tokio::test]
 async fn messages_before_a_lost_connection_are_delivered() {
-    let (server, mut reports) = reporting().await;
+    let (server, mut reports) = start_reporting().await;
     let mut client = server.connect().await;
     for _ in 0..5 {
         client.send("here").await;
     }
     drop(client);
     for _ in 0..5 {
-        assert_eq!(soon(reports.recv()).await, Some("came"));
+        assert_eq!(within_timeout(reports.recv()).await, Some("came"));
     }
-    assert_eq!(soon(reports.recv()).await, Some("left"));
+    assert_eq!(within_timeout(reports.recv()).await, Some("left"));
 }
 
 #[tokio::test]
@@ -112,9 +113,9 @@ async fn a_conversation_that_outlasts_its_client_is_dropped() {
     })
     .await;
     let client = server.connect().await;
-    assert!(waits(dropped.cancelled()).await, "the client is still connected");
+    assert!(is_pending(dropped.cancelled()).await, "the client is still connected");
     drop(client);
-    soon(dropped.cancelled()).await;
+    within_timeout(dropped.cancelled()).await;
 }
 
 #[tokio::test]
@@ -153,7 +154,7 @@ async fn a_conversation_that_ignores_the_shutdown_is_cut() {
     let server = Server::talking(brief, |_socket| std::future::pending()).await;
     let mut client = server.connect().await;
     server.stop().await;
-    let last = soon(client.0.next()).await.expect("an end");
+    let last = within_timeout(client.0.next()).await.expect("an end");
     assert!(last.is_err(), "{last:?}");
 }
 
@@ -161,13 +162,13 @@ async fn a_conversation_that_ignores_the_shutdown_is_cut() {
 async fn a_client_that_sends_no_close_delays_the_shutdown_only_briefly() {
     let server = Server::talking(bounds(), echo).await;
     let mut client = server.connect_raw().await;
-    let since = std::time::Instant::now();
+    let started = std::time::Instant::now();
     server.shutdown.cancel();
     let mut last = Vec::new();
-    soon(client.read_to_end(&mut last)).await.expect("an end");
+    within_timeout(client.read_to_end(&mut last)).await.expect("an end");
     assert_eq!(last, b"\x88\x18\x03\xe9the server is stopping");
     server.stop().await;
-    assert!(since.elapsed() < bounds().drain, "{:?}", since.elapsed());
+    assert!(started.elapsed() < bounds().drain, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -175,9 +176,9 @@ async fn a_websocket_occupies_a_connection_slot() {
     let server = Server::talking(HttpBounds { connections_max: 1, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     let mut second = server.send_head("GET /talk", UPGRADE_HEADERS).await;
-    assert!(waits(second.readable()).await, "there is only one slot");
-    soon(client.0.close(None)).await.expect("closed");
-    while soon(client.0.next()).await.is_some() {}
+    assert!(is_pending(second.readable()).await, "there is only one slot");
+    within_timeout(client.0.close(None)).await.expect("closed");
+    while within_timeout(client.0.next()).await.is_some() {}
     assert!(read_head(&mut second).await.starts_with("HTTP/1.1 101 "));
 }
 
@@ -190,7 +191,7 @@ async fn a_message_sent_with_the_request_is_delivered() {
     client.write_all(&packet).await.expect("sent");
     assert!(read_head(&mut client).await.starts_with("HTTP/1.1 101 "));
     let mut echoed = [0; 4];
-    soon(client.read_exact(&mut echoed)).await.expect("an echo");
+    within_timeout(client.read_exact(&mut echoed)).await.expect("an echo");
     assert_eq!(&echoed, b"\x81\x02hi");
 }
 

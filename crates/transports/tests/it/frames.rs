@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::served::{ReceivedClose, Server, bounds, echo, soon};
+use crate::served::{ReceivedClose, Server, bounds, echo, within_timeout};
 
 const TEXT: u8 = 0x1;
 const BINARY: u8 = 0x2;
@@ -12,13 +12,13 @@ const LAST: u8 = 0x80;
 
 /// A frame with the first byte `first` and an all-zero mask.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = declared(first, payload.len());
+    let mut frame = header_of(first, payload.len());
     frame.extend(payload);
     frame
 }
 
 /// The header of a frame with `length` bytes.
-fn declared(first: u8, length: usize) -> Vec<u8> {
+fn header_of(first: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![first];
     match (u8::try_from(length), u16::try_from(length)) {
         (Ok(length), _) if length < 126 => frame.push(0x80 | length),
@@ -42,7 +42,7 @@ async fn close_received(bytes: &[u8]) -> ReceivedClose {
     let mut client = server.connect_raw().await;
     client.write_all(bytes).await.expect("sent");
     let mut last = Vec::new();
-    soon(client.read_to_end(&mut last)).await.expect("an end");
+    within_timeout(client.read_to_end(&mut last)).await.expect("an end");
     other.send("hello").await;
     assert_eq!(other.receive().await, "hello");
     match last.as_slice() {
@@ -99,18 +99,18 @@ async fn an_invalid_close_frame_is_a_protocol_error() {
 
 #[tokio::test]
 async fn a_text_that_is_not_utf_8_is_refused() {
-    let whole = frame(LAST | TEXT, b"\xc3(");
+    let full = frame(LAST | TEXT, b"\xc3(");
     let cut = frame(LAST | TEXT, b"\xc3");
-    let begun = frame(TEXT, b"\xff");
+    let started = frame(TEXT, b"\xff");
     let pieces = [frame(TEXT, b"\xc3"), frame(LAST, b"(")].concat();
-    for bytes in [whole, cut, begun, pieces] {
+    for bytes in [full, cut, started, pieces] {
         assert_eq!(code(&bytes).await, 1007, "{bytes:?}");
     }
 }
 
 #[tokio::test]
 async fn a_message_over_the_limit_is_refused_by_its_declared_length() {
-    let received = close_received(&declared(LAST | BINARY, 1 << 40)).await;
+    let received = close_received(&header_of(LAST | BINARY, 1 << 40)).await;
     assert_eq!(received.code, 1009);
     assert_eq!(received.reason, "a message may have at most 65536 bytes");
 }

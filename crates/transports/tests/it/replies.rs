@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolgate_contract::{OpenFile, Reply, ReplyBody};
 use toolgate_transports::http::{HttpBounds, OutgoingResponse, ServerSentEvent};
 
-use crate::served::{Server, bounds, read_head, soon};
+use crate::served::{Server, bounds, read_head, within_timeout};
 
 /// A reply with a file of `length` letters and a declared length of `bytes`.
 fn file(length: usize, bytes: u64) -> Reply {
@@ -119,7 +119,7 @@ async fn a_quiet_event_stream_sends_keep_alive_comments() {
     let mut answer = server.send_head("GET /talk", "").await;
     read_head(&mut answer).await;
     let mut comments = [0; 16];
-    soon(answer.read_exact(&mut comments)).await.expect("comments");
+    within_timeout(answer.read_exact(&mut comments)).await.expect("comments");
     assert_eq!(&comments, b"3\r\n:\n\n\r\n3\r\n:\n\n\r\n");
 }
 

@@ -40,12 +40,12 @@ pub(crate) fn bounds() -> HttpBounds {
 }
 
 /// Returns the result of `future`, which must complete within 20 s.
-pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within_timeout<T>(future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(20), future).await.expect("it completes within 20 s")
 }
 
 /// Returns `true` if `future` does not complete within 300 ms.
-pub(crate) async fn waits(future: impl Future) -> bool {
+pub(crate) async fn is_pending(future: impl Future) -> bool {
     timeout(Duration::from_millis(300), future).await.is_err()
 }
 
@@ -109,13 +109,13 @@ impl Server {
     pub(crate) async fn ask(&self, line: &str, headers: &str) -> String {
         let mut stream = self.send_head(line, &format!("{headers}connection: close\r\n")).await;
         let mut answer = Vec::new();
-        soon(stream.read_to_end(&mut answer)).await.expect("an answer");
+        within_timeout(stream.read_to_end(&mut answer)).await.expect("an answer");
         String::from_utf8(answer).expect("text")
     }
 
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
-        soon(self.task).await.expect("the server stops");
+        within_timeout(self.task).await.expect("the server stops");
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) const UPGRADE_HEADERS: &str = "connection: keep-alive, Upgrade\r\nupg
 pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(soon(stream.read_u8()).await.expect("a head"));
+        head.push(within_timeout(stream.read_u8()).await.expect("a head"));
     }
     String::from_utf8(head).expect("text")
 }
@@ -214,7 +214,7 @@ pub(crate) fn close(code: u16, reason: &str) -> ReceivedClose {
 
 impl Client {
     pub(crate) async fn send(&mut self, text: &str) {
-        soon(self.0.send(Message::text(text))).await.expect("sent");
+        within_timeout(self.0.send(Message::text(text))).await.expect("sent");
     }
 
     /// Receives the next text. Pings are answered meanwhile.
@@ -238,13 +238,13 @@ impl Client {
 
     async fn next(&mut self) -> Result<String, ReceivedClose> {
         loop {
-            match soon(self.0.next()).await.expect("a close frame").expect("a message") {
+            match within_timeout(self.0.next()).await.expect("a close frame").expect("a message") {
                 Message::Text(text) => return Ok(text.to_string()),
                 Message::Close(Some(frame)) => {
                     let code = CloseCode::into(frame.code);
                     let received_close = ReceivedClose { code, reason: frame.reason.to_string() };
                     // The connection also ends properly.
-                    while let Some(rest) = soon(self.0.next()).await {
+                    while let Some(rest) = within_timeout(self.0.next()).await {
                         assert!(rest.is_ok(), "{rest:?}");
                     }
                     return Err(received_close);

@@ -11,7 +11,7 @@ use toolgate_contract::Reply;
 use toolgate_transports::http::websocket::{ClientGone, CloseReason, SocketHandle, SocketOutbox};
 use toolgate_transports::http::{HttpBounds, OutgoingResponse};
 
-use crate::served::{Client, ReceivedClose, Server, bounds, close, soon};
+use crate::served::{Client, ReceivedClose, Server, bounds, close, within_timeout};
 
 /// A server that hands each client's outbox to the test.
 struct BroadcastServer {
@@ -59,7 +59,7 @@ async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> R
         assert!(fast.receive().await == text);
         sent_texts.push(text);
     }
-    soon(to_slow.wait_closed()).await;
+    within_timeout(to_slow.wait_closed()).await;
     let (received, received_close) = slow.receive_all().await;
     assert!(sent_texts.starts_with(&received), "messages arrive in order");
     received_close
@@ -68,13 +68,13 @@ async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> R
 #[tokio::test]
 async fn a_client_with_too_many_waiting_messages_is_dropped_and_others_stay() {
     let received_close = check(16, 1 << 30).await;
-    assert_eq!(received_close, close(1013, "too slow: 16 messages were waiting"));
+    assert_eq!(received_close, close(1013, "the client reads too slowly: 16 messages wait"));
 }
 
 #[tokio::test]
 async fn a_client_with_too_many_waiting_bytes_is_dropped_and_others_stay() {
     let received_close = check(1 << 20, 600_000).await;
-    assert_eq!(received_close, close(1013, "too slow: 10 messages were waiting"));
+    assert_eq!(received_close, close(1013, "the client reads too slowly: 10 messages wait"));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_client_that_reads_nothing_is_disconnected() {
     })
     .await;
     let _client = server.connect().await;
-    soon(over.recv()).await.expect("the conversation ends");
+    within_timeout(over.recv()).await.expect("the conversation ends");
 }
 
 #[tokio::test]
@@ -164,16 +164,15 @@ async fn a_client_that_stops_within_a_message_is_disconnected() {
     })
     .await;
     let _client = server.connect().await;
-    soon(over.recv()).await.expect("the conversation ends");
+    within_timeout(over.recv()).await.expect("the conversation ends");
 }
 
 #[tokio::test]
 async fn clients_that_do_not_read_are_disconnected_if_others_need_the_room() {
     const ANSWER: usize = 16 << 20;
-    let whole = Bytes::from(vec![b' '; ANSWER]);
+    let full = Bytes::from(vec![b' '; ANSWER]);
     let server =
-        Server::start(bounds(), move |_| OutgoingResponse::Single(Reply::json(whole.clone())))
-            .await;
+        Server::start(bounds(), move |_| OutgoingResponse::Single(Reply::json(full.clone()))).await;
     let ask = async || server.send_head("GET /talk", "connection: close\r\n").await;
     let mut crowd = Vec::new();
     for _ in 0..8 {
@@ -183,10 +182,10 @@ async fn clients_that_do_not_read_are_disconnected_if_others_need_the_room() {
     let read = async |mut stream: TcpStream| {
         let mut received = Vec::new();
         // Who is cut off may hear so as an error.
-        let _ = soon(stream.read_to_end(&mut received)).await;
+        let _ = within_timeout(stream.read_to_end(&mut received)).await;
         received.len()
     };
-    assert!(read(ask().await).await > ANSWER, "who reads hears all");
+    assert!(read(ask().await).await > ANSWER, "a client that reads gets everything");
     let mut cut_off = 0;
     for stream in crowd {
         cut_off += usize::from(read(stream).await < ANSWER);

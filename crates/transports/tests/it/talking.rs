@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use toolgate_transports::http::HttpBounds;
 use toolgate_transports::http::websocket::CloseReason;
 
-use crate::served::{Server, bounds, close, echo, soon, waits};
+use crate::served::{Server, bounds, close, echo, is_pending, within_timeout};
 
 #[tokio::test]
 async fn messages_are_echoed() {
@@ -22,7 +22,7 @@ async fn messages_are_echoed() {
         client.send(text).await;
         assert_eq!(client.receive().await, text);
     }
-    soon(client.0.send(Message::binary(&b"as bytes"[..]))).await.expect("sent");
+    within_timeout(client.0.send(Message::binary(&b"as bytes"[..]))).await.expect("sent");
     assert_eq!(client.receive().await, "as bytes");
 }
 
@@ -55,7 +55,7 @@ async fn a_fragmented_message_is_joined_even_with_a_ping_between() {
     client.0.feed(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
     client.0.feed(piece(b"\xb6l", Data::Continue, false)).await.expect("sent");
     client.0.send(piece(b"f", Data::Continue, true)).await.expect("sent");
-    let pong = soon(client.0.next()).await.expect("a pong").expect("a pong");
+    let pong = within_timeout(client.0.next()).await.expect("a pong").expect("a pong");
     assert_eq!(pong, Message::Pong(Bytes::from_static(b"there?")));
     assert_eq!(client.receive().await, "zwölf");
 }
@@ -76,7 +76,7 @@ async fn a_ping_is_answered_while_the_conversation_is_busy() {
     let mut client = server.connect().await;
     client.send("work").await;
     client.0.send(Message::Ping(Bytes::from_static(b"1"))).await.expect("sent");
-    let pong = soon(client.0.next()).await.expect("a pong").expect("a pong");
+    let pong = within_timeout(client.0.next()).await.expect("a pong").expect("a pong");
     assert_eq!(pong, Message::Pong(Bytes::from_static(b"1")));
     done.notify_one();
     assert_eq!(client.receive_all().await, (vec![], close(1000, "")));
@@ -124,13 +124,16 @@ async fn reading_stops_while_the_inbox_is_full() {
             writer.send(Message::text(text)).await.expect("sent");
         }
     });
-    assert!(waits(&mut saying).await, "24 MB were read although the conversation reads nothing");
+    assert!(
+        is_pending(&mut saying).await,
+        "24 MB were read although the conversation reads nothing"
+    );
     go.notify_one();
     for text in texts() {
-        let message = soon(reader.next()).await.expect("a message").expect("a message");
+        let message = within_timeout(reader.next()).await.expect("a message").expect("a message");
         assert!(message == Message::text(text));
     }
-    soon(saying).await.expect("everything was sent");
+    within_timeout(saying).await.expect("everything was sent");
 }
 
 #[tokio::test]
@@ -139,7 +142,7 @@ async fn a_quiet_client_that_answers_pings_stays() {
     let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     for _ in 0..5 {
-        let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
+        let message = within_timeout(client.0.next()).await.expect("a ping").expect("a ping");
         assert!(message.is_ping(), "{message:?}");
     }
     client.send("still there").await;
@@ -160,10 +163,10 @@ async fn a_client_that_answers_no_pings_is_dropped() {
         }
     })
     .await;
-    let since = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let _silent = server.connect_raw().await;
-    soon(over.recv()).await.expect("the conversation ends");
-    assert!(since.elapsed() >= keep_alive * 3, "{:?}", since.elapsed());
+    within_timeout(over.recv()).await.expect("the conversation ends");
+    assert!(started.elapsed() >= keep_alive * 3, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -185,7 +188,7 @@ async fn a_client_that_is_not_read_does_not_count_as_silent() {
     }
     // Its pongs are not read either.
     for _ in 0..5 {
-        let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
+        let message = within_timeout(client.0.next()).await.expect("a ping").expect("a ping");
         assert!(message.is_ping(), "{message:?}");
     }
     go.notify_one();

@@ -1,5 +1,7 @@
 //! Identifies messages that are too long to read, from their beginning and end.
 
+use toolgate_contract::strip_byte_order_mark_bytes;
+
 /// Bytes kept of the beginning and of the end.
 const HEAD_BYTES: usize = 4096;
 const TAIL_BYTES: usize = 256;
@@ -41,7 +43,7 @@ impl TruncatedMessage {
 
 /// Identifies a message by the top-level members in `start`, its beginning or whole.
 pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
-    let mut at = JsonScanner { text: start, at: 0 };
+    let mut at = JsonScanner { text: strip_byte_order_mark_bytes(start), at: 0 };
     if at.next() != Some(b'{') {
         return MessageKind::Other;
     }

@@ -15,6 +15,7 @@ use super::{Upstream, UpstreamState};
 use crate::connection::UpstreamConnection;
 use crate::oauth::UpstreamCredentials;
 use crate::settings::{UpstreamSettings, UpstreamTransport, fill_variables, revision_named};
+use crate::start_report::StartReport;
 use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
 use crate::transports::http::HttpTransport;
 use crate::transports::site::UpstreamSite;
@@ -191,15 +192,18 @@ impl Upstream {
             None => None,
             Some(name) => Some(revision_named(name)?),
         };
+        *self.start_report.lock().unwrap_or_else(PoisonError::into_inner) = StartReport::default();
         let transport = self.open_transport(receiver.clone()).await?;
         match UpstreamConnection::negotiate(transport.clone(), wanted, capabilities, &receiver)
             .await
         {
             Ok(link) => Ok(link),
             // A server that exits on an unknown method is started again with the older handshake.
-            Err(RequestFailure::Lost(_) | RequestFailure::NotSent(_))
-                if wanted.is_none() && transport.closed().is_cancelled() =>
-            {
+            Err(
+                RequestFailure::Lost(_)
+                | RequestFailure::NotSent(_)
+                | RequestFailure::SessionGone(_),
+            ) if wanted.is_none() && transport.closed().is_cancelled() => {
                 let newest = Revision::newest(ProtocolEra::Session);
                 let transport = self.open_transport(receiver.clone()).await?;
                 let negotiated = UpstreamConnection::negotiate(
@@ -321,7 +325,7 @@ impl Upstream {
                 this.forget_connection(&link);
             }
             // The end of a remote session does not count as a failed start.
-            let is_expected = !is_broken || link.transport.requests_show_call();
+            let is_expected = !is_broken || link.transport.has_lost_session();
             if is_expected || this.closed.load(Ordering::Acquire) {
                 if is_broken {
                     this.reconnect_to_watch();

@@ -395,7 +395,7 @@ impl Upstream {
         let is_own = has_toolset && self.host.is_own_toolset(id.toolset());
         if is_own {
             tracing::warn!(
-                "the tool `{id}` of the upstream `{}` is not served: it would pass for one of this \
+                "the tool `{id}` of the upstream `{}` is not served: it looks like one of this \
                  server's own tools; set a `prefix`, or leave it out with `without`",
                 self.name
             );

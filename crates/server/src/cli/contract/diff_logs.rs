@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::Value;
+use toolgate_contract::strip_byte_order_mark;
 
 use crate::cli::{complain, print};
 
@@ -232,7 +233,9 @@ fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
 
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 pub(super) fn read_text(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    let text = std::fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(strip_byte_order_mark(&text).to_owned())
 }
 
 #[cfg(test)]

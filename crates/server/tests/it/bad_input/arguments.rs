@@ -19,7 +19,7 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
         ),
         ("exec_run", json!({ "command": "true", "args": ["a", 1] }), "/args/1"),
         ("files_read", json!({}), "`path` is missing"),
-        ("files_read", json!({ "path": "README.md", "pth": 1 }), "`pth` is not known"),
+        ("files_read", json!({ "path": "README.md", "pth": 1 }), "unknown field `pth`"),
     ];
     over_both(&Workspace::new(), |client| {
         for (tool, arguments, pointer) in &cases {

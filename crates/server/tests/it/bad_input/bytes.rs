@@ -202,8 +202,8 @@ fn lines_are_read_in_any_pieces_and_with_any_line_end() {
     // The last line needs no line break.
     stdio.write(ping(51).as_bytes());
     stdio.close_input();
-    assert_eq!(stdio.rest(), [json!({ "jsonrpc": "2.0", "id": 51, "result": {} })]);
-    assert!(stdio.ended().success());
+    assert_eq!(stdio.read_rest(), [json!({ "jsonrpc": "2.0", "id": 51, "result": {} })]);
+    assert!(stdio.wait_for_exit().success());
 }
 
 #[test]
@@ -212,13 +212,13 @@ fn input_that_ends_within_a_line_is_an_error_and_earlier_lines_are_answered() {
     stdio.send(&call(1, "files_read", json!({ "path": "README.md" })));
     stdio.write(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"meth");
     stdio.close_input();
-    let answers = stdio.rest();
+    let answers = stdio.read_rest();
     let codes: Vec<&Value> = answers.iter().map(|answer| &answer["error"]["code"]).collect();
     assert_eq!(answers.len(), 2, "{answers:?}");
     assert!(codes.contains(&&json!(PARSE_ERROR)), "{answers:?}");
     let read = answers.iter().find(|answer| answer["id"] == 1).unwrap();
     assert_eq!(structured(read)["content"], Workspace::README);
-    assert!(stdio.ended().success());
+    assert!(stdio.wait_for_exit().success());
 }
 
 #[test]

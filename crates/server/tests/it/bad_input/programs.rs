@@ -38,7 +38,7 @@ fn a_file_that_is_not_executable_is_reported() {
 }
 
 /// A script that ignores SIGTERM, and starts one more that does.
-fn stubborn(marker: &Marker) -> Value {
+fn stubborn_script(marker: &Marker) -> Value {
     let script = "trap '' TERM INT HUP; (trap '' TERM; while :; do sleep 0.1; done) & \
                   while :; do sleep 0.1; done";
     json!({ "command": script, "shell": true, "args": [marker.0] })
@@ -48,11 +48,11 @@ fn stubborn(marker: &Marker) -> Value {
 fn a_program_that_ignores_sigterm_is_killed_soon_after_its_timeout() {
     over_both(&Workspace::new(), |client| {
         let marker = Marker::new();
-        let mut arguments = stubborn(&marker);
+        let mut arguments = stubborn_script(&marker);
         arguments["timeout_ms"] = json!(300);
-        let begun = Instant::now();
+        let started = Instant::now();
         let answer = client.call("exec_run", arguments);
-        assert!(begun.elapsed() < GRACE, "{:?}", begun.elapsed());
+        assert!(started.elapsed() < GRACE, "{:?}", started.elapsed());
         assert_eq!(marker.pids(), [0_u32; 0], "it still runs after the answer");
         assert_eq!(answer["result"]["isError"], true, "{answer}");
         assert_eq!(answer["result"]["structuredContent"]["timed_out"], true, "{answer}");
@@ -64,14 +64,14 @@ fn a_program_that_ignores_sigterm_is_killed_soon_after_its_timeout() {
 fn a_program_that_ignores_sigterm_is_killed_soon_after_it_is_cancelled() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let marker = Marker::new();
-    stdio.send(&call(1, "exec_run", stubborn(&marker)));
-    marker.started();
-    let begun = Instant::now();
+    stdio.send(&call(1, "exec_run", stubborn_script(&marker)));
+    marker.wait_until_running();
+    let started = Instant::now();
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": 1 })));
-    marker.gone();
-    assert!(begun.elapsed() < GRACE, "{:?}", begun.elapsed());
+    marker.wait_until_gone();
+    assert!(started.elapsed() < GRACE, "{:?}", started.elapsed());
     stdio.close_input();
-    assert_eq!(stdio.rest(), NOTHING, "a cancelled call is not answered");
+    assert_eq!(stdio.read_rest(), NOTHING, "a cancelled call is not answered");
 }
 
 #[test]
@@ -83,6 +83,6 @@ fn background_programs_are_killed_when_the_program_ends() {
         let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
         let answer = client.call("exec_run", arguments);
         assert_eq!(structured(&answer)["stdout"], "left\n");
-        marker.gone();
+        marker.wait_until_gone();
     });
 }

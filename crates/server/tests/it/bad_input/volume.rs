@@ -35,7 +35,7 @@ fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
     let peak = peak_memory_kib(stdio.pid);
     assert!(peak < 160 << 10, "{peak} KiB");
     drop(writing.join().unwrap());
-    assert_eq!(stdio.rest(), NOTHING, "it was answered once");
+    assert_eq!(stdio.read_rest(), NOTHING, "it was answered once");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_body_with_too_large_a_content_length_is_refused_unread() {
     let response = connection.response();
     assert_eq!(response.status, 413);
     assert!(refusal(&response.json()).contains("larger than"), "{response:?}");
-    serves(&Client::http(Launch::over(&Workspace::new()), MODERN));
+    check_serves(&Client::http(Launch::over(&Workspace::new()), MODERN));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_chunked_body_is_refused_once_it_is_too_large() {
     let client =
         Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
     let Wire::Http(served) = &client.wire else { unreachable!() };
-    serves(&client);
+    check_serves(&client);
     let before = peak_memory_kib(client.server().pid);
     let mut connection = served.connect();
     let post = Post::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
@@ -125,11 +125,11 @@ fn a_chunked_body_is_refused_once_it_is_too_large() {
     assert_eq!(connection.response().status, 413);
     let grown = peak_memory_kib(client.server().pid).saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB");
-    serves(&client);
+    check_serves(&client);
 }
 
 #[track_caller]
-fn serves(client: &Client) {
+fn check_serves(client: &Client) {
     let read = client.response(&call(1, "files_read", json!({ "path": "README.md" }))).message();
     assert_eq!(structured(&read)["content"], Workspace::README);
 }
@@ -137,13 +137,13 @@ fn serves(client: &Client) {
 #[test]
 fn a_client_that_stops_reading_is_paused_and_later_answered_in_full() {
     // Too many small answers, and too many bytes of large ones.
-    answered_once_it_reads(4_000, 128, 32);
-    answered_once_it_reads(1_200, 3_000, 48);
+    check_late_reader(4_000, 128, 32);
+    check_late_reader(1_200, 3_000, 48);
 }
 
 /// Sends `requests` for a file of `lines` to a server that may use `mib` MiB, and reads later.
 #[track_caller]
-fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
+fn check_late_reader(requests: usize, lines: usize, mib: u64) {
     let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(lines));
     let mut stdio = Launch::over(&workspace).stdio();
     let mut input = stdio.take_input();
@@ -157,7 +157,7 @@ fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
         }
         input
     });
-    let taken = stalls(&sent);
+    let taken = wait_until_stalled(&sent);
     assert!(taken < requests, "it read {taken} requests while no answer was read");
     let held = held_memory_kib(stdio.pid);
     assert!(held < mib << 10, "{held} KiB");
@@ -173,16 +173,16 @@ fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
     let held = held_memory_kib(stdio.pid);
     assert!(held < mib << 10, "{held} KiB");
     drop(input);
-    assert_eq!(stdio.rest(), NOTHING, "each is answered once");
+    assert_eq!(stdio.read_rest(), NOTHING, "each is answered once");
 }
 
 /// Returns the value of `counter` once it has not changed for half a second.
-fn stalls(counter: &AtomicUsize) -> usize {
-    let begun = Instant::now();
+fn wait_until_stalled(counter: &AtomicUsize) -> usize {
+    let started = Instant::now();
     let mut last = 0;
     let mut since = Instant::now();
     while since.elapsed() < Duration::from_millis(500) {
-        assert!(begun.elapsed() < PATIENCE, "it never stalls");
+        assert!(started.elapsed() < PATIENCE, "it never stalls");
         let now = counter.load(Ordering::Relaxed);
         if now != last || now == 0 {
             (last, since) = (now, Instant::now());

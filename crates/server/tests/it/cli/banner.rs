@@ -58,7 +58,7 @@ fn the_connect_lines_send_the_key_if_callers_need_one() {
 #[test]
 fn without_mcp_the_address_has_no_mcp_url() {
     let launch = Launch::over(&Workspace::new()).set("server_dialects", "zyra,mira");
-    let server = launch.serving(&["--listen", "127.0.0.1:0"]);
+    let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
     wait_until("the address is printed", || server.log().contains(" at http://127.0.0.1:"));
     let log = server.log();
     assert!(log.contains("(dialects: ") && log.contains("zyra"), "{log}");

@@ -59,8 +59,8 @@ fn the_output_of_a_failed_program_is_printed_too() {
 
 #[test]
 fn json_prints_the_structured_result() {
-    let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--json"];
-    let done = run(Workspace::new().root(), &words);
+    let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--json"];
+    let done = run(Workspace::new().root(), &args);
     let value: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(value["content"], Workspace::README);
     assert_eq!((done.code, done.err.as_str()), (0, ""));
@@ -157,22 +157,22 @@ fn a_call_has_the_same_result_in_this_process_and_at_a_server() {
     for (tool, arguments) in calls {
         for more in [&[][..], &["--json"]] {
             let arguments = arguments.to_string();
-            let words = [&["call", tool, &arguments], more].concat();
-            let here = run(workspace.root(), &words);
-            let there = run(workspace.root(), &[&words[..], &["--url", &url]].concat());
-            assert_eq!(here.code, there.code, "{words:?}:\n{here:?}\n{there:?}");
-            assert_eq!(timeless(&here.out), timeless(&there.out), "{words:?}");
+            let args = [&["call", tool, &arguments], more].concat();
+            let here = run(workspace.root(), &args);
+            let there = run(workspace.root(), &[&args[..], &["--url", &url]].concat());
+            assert_eq!(here.code, there.code, "{args:?}:\n{here:?}\n{there:?}");
+            assert_eq!(without_durations(&here.out), without_durations(&there.out), "{args:?}");
             // A call in this process also prints the cause, which a server only logs.
-            let here = timeless(&here.err);
-            let there = timeless(&there.err);
+            let here = without_durations(&here.err);
+            let there = without_durations(&there.err);
             let same = here.starts_with(there.trim_end()) || here.contains("did you mean");
-            assert!(same, "{words:?}:\n{here}\n{there}");
+            assert!(same, "{args:?}:\n{here}\n{there}");
         }
     }
 }
 
 /// Returns `text` without durations.
-fn timeless(text: &str) -> String {
+fn without_durations(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("duration_ms"));
     let lines = lines.map(|line| line.split_once(" in ").map_or(line, |(before, _)| before));
     lines.collect::<Vec<_>>().join("\n")

@@ -10,17 +10,17 @@ use tempfile::TempDir;
 
 use super::{Done, Line};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, binary, path, wait_long_for};
-use crate::toolsets_search::{found, large, paths};
+use crate::toolsets_search::{large, paths, search};
 
 /// Runs `toolgate index` for `workspace`, with the index in `cache`.
-fn index(workspace: &Workspace, cache: &TempDir, words: &[&str]) -> Done {
-    let words = [&["index"], words].concat();
-    Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path()).run()
+fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> Done {
+    let args = [&["index"], args].concat();
+    Line::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
 }
 
 /// Starts `toolgate index` for `workspace`, with the index in `cache`. Returns it, with the rest of
 /// its standard error, once it has printed `text`.
-fn begun(
+fn start_index(
     workspace: &Workspace,
     cache: &TempDir,
     home: &TempDir,
@@ -58,7 +58,7 @@ fn an_index_is_built_before_the_first_server_and_used_by_it() {
     assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
-    let all = found(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
+    let all = search(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
     assert_eq!((paths(&all), &all["index"]["files"]), (vec!["b.rs"], &Value::from(3)));
 }
 
@@ -69,22 +69,22 @@ fn a_namespace_is_indexed_by_its_name_and_a_missing_one_is_reported() {
     let other = TempDir::new().unwrap();
     std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
     let roots = format!("std={}, gone=/no/such/folder", other.path().display());
-    let index = |words: &[&str]| {
-        let words = [&["index"], words].concat();
-        let line = Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path());
+    let index = |args: &[&str]| {
+        let args = [&["index"], args].concat();
+        let line = Line::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
         line.env("TOOLGATE_SEARCH_ROOTS", &roots).run()
     };
     let std = index(&["--namespace", "std"]);
     assert_eq!((std.code, std.out.as_str()), (0, "std: ready; 1 file, 1 passage\n"), "{std:?}");
-    for (words, code, said) in [
+    for (args, code, expected_error) in [
         (&["--namespace", "gone"][..], 1, "the index of `gone` cannot be brought up to date"),
         (&["--namespace", "none"], 1, "unknown namespace `none`"),
         (&["no-such-folder"], 2, "no-such-folder"),
         (&["README.md"], 2, "README.md"),
     ] {
-        let done = index(words);
-        assert_eq!((done.code, done.out.as_str()), (code, ""), "{words:?}: {done:?}");
-        assert!(done.err.contains(said), "{words:?}: {done:?}");
+        let done = index(args);
+        assert_eq!((done.code, done.out.as_str()), (code, ""), "{args:?}: {done:?}");
+        assert!(done.err.contains(expected_error), "{args:?}: {done:?}");
     }
 }
 
@@ -109,7 +109,7 @@ fn the_command_waits_for_an_index_that_another_server_builds() {
     assert_eq!(server.receive()["params"]["progressToken"], "p");
     signal(&client, Signal::STOP);
     let (mut child, _stderr) =
-        begun(&workspace, &cache, &home, "another server is building the index");
+        start_index(&workspace, &cache, &home, "another server is building the index");
     signal(&client, Signal::CONT);
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -121,7 +121,7 @@ fn a_stopped_command_ends_soon_and_the_next_one_continues() {
     let workspace = large(1_500);
     let cache = TempDir::new().unwrap();
     let home = TempDir::new().unwrap();
-    let (mut child, mut stderr) = begun(&workspace, &cache, &home, "files indexed");
+    let (mut child, mut stderr) = start_index(&workspace, &cache, &home, "files indexed");
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     let stopped = Instant::now();
     let mut rest = String::new();

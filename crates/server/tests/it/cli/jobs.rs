@@ -27,15 +27,15 @@ fn workspace() -> Workspace {
 }
 
 /// `toolgate WORDS` in the workspace, run by the user of the server.
-fn beside(served: &Served, workspace: &Workspace, words: &[&str]) -> Line {
-    Line::new(workspace.root(), words).env("HOME", served.server.home())
+fn toolgate_line(served: &Served, workspace: &Workspace, args: &[&str]) -> Line {
+    Line::new(workspace.root(), args).env("HOME", served.server.home())
 }
 
 /// Starts `tool` as a job and returns its id.
 fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -> String {
     let input = json!({ "tool": tool, "arguments": arguments }).to_string();
-    let words = ["call", "jobs_start", &input, "--json", "--url", &served.url()];
-    let done = beside(served, workspace, &words).run();
+    let args = ["call", "jobs_start", &input, "--json", "--url", &served.url()];
+    let done = toolgate_line(served, workspace, &args).run();
     let job: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
     job["job_id"].as_str().unwrap().to_owned()
 }
@@ -43,7 +43,7 @@ fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -
 /// Runs a script as a job and returns its id.
 fn script(served: &Served, workspace: &Workspace, script: &str) -> String {
     let id = start(served, workspace, "exec_run", json!({ "command": script, "shell": true }));
-    beside(served, workspace, &["jobs", &id]).run();
+    toolgate_line(served, workspace, &["jobs", &id]).run();
     id
 }
 
@@ -63,7 +63,7 @@ impl Running {
     }
 
     /// Reads until `line` is printed.
-    fn until(&mut self, line: &str) {
+    fn read_until(&mut self, line: &str) {
         while !self.printed.lines().any(|printed| printed == line) {
             let read = self.err.read_line(&mut self.printed).unwrap();
             assert_ne!(read, 0, "no `{line}`: {}", self.printed);
@@ -75,7 +75,7 @@ impl Running {
         kill_process(pid, Signal::INT).unwrap();
     }
 
-    fn ended(mut self) -> Done {
+    fn wait_for_exit(mut self) -> Done {
         self.err.read_to_string(&mut self.printed).unwrap();
         let done = self.child.wait_with_output().unwrap();
         let out = String::from_utf8(done.stdout).unwrap();
@@ -88,9 +88,9 @@ fn follow_prints_each_update_as_a_line_and_the_result_unchanged() {
     let workspace = workspace();
     let mut running =
         Running::start(Line::new(workspace.root(), &["call", "say_slow", "--follow"]));
-    running.until("progress: 40 %");
+    running.read_until("progress: 40 %");
     workspace.put("go", "");
-    let done = running.ended();
+    let done = running.wait_for_exit();
     let plain = run(workspace.root(), &["call", "say_slow"]);
     let far = |line: &&str| line.contains("40%");
     let same = done.out.lines().filter(|line| !far(line)).eq(plain.out.lines());
@@ -105,14 +105,14 @@ fn follow_prints_each_update_as_a_line_and_the_result_unchanged() {
 fn follow_shows_progress_of_a_call_at_a_server_too() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
-    let words = ["call", "say_slow", "--follow", "--url", &served.url()];
-    let mut running = Running::start(Line::new(workspace.root(), &words));
+    let args = ["call", "say_slow", "--follow", "--url", &served.url()];
+    let mut running = Running::start(Line::new(workspace.root(), &args));
     while !running.printed.contains("progress: 40 %") {
         let read = running.err.read_line(&mut running.printed).unwrap();
         assert_ne!(read, 0, "{}", running.printed);
     }
     workspace.put("go", "");
-    let done = running.ended();
+    let done = running.wait_for_exit();
     assert!(done.code == 0 && done.out.contains("no end"), "{done:?}");
 }
 
@@ -121,11 +121,11 @@ fn a_signal_cancels_the_followed_call() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     for more in [&[][..], &["--url", &served.url()]] {
-        let words = [&["call", "say_slow", "--follow"], more].concat();
-        let mut running = Running::start(Line::new(workspace.root(), &words));
+        let args = [&["call", "say_slow", "--follow"], more].concat();
+        let mut running = Running::start(Line::new(workspace.root(), &args));
         running.err.read_line(&mut running.printed).unwrap();
         running.interrupt();
-        let done = running.ended();
+        let done = running.wait_for_exit();
         assert!(done.code == 1 && done.err.contains("the call was cancelled"), "{done:?}");
     }
     assert_eq!(served.server.outcomes(1), ["canceled"]);
@@ -169,12 +169,12 @@ fn a_folder_without_jobs_is_reported_and_left_unchanged() {
     let workspace = Workspace::new();
     let home = tempfile::tempdir().unwrap();
     let looks = [(&["jobs"][..], 0), (&["jobs", "--json"], 0), (&["jobs", "abcd"], 1)];
-    for (words, code) in looks {
-        let done = Line::new(workspace.root(), words).env("HOME", home.path()).run();
+    for (args, code) in looks {
+        let done = Line::new(workspace.root(), args).env("HOME", home.path()).run();
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
         let has_advice = done.err.contains("toolgate call jobs_start");
-        assert_eq!(has_advice, !words.contains(&"--json"), "{done:?}");
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{words:?}");
+        assert_eq!(has_advice, !args.contains(&"--json"), "{done:?}");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{args:?}");
     }
     let line = Line::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
     assert!(line.code == 2 && line.err.contains("jobs.to"), "{line:?}");
@@ -186,7 +186,7 @@ fn jobs_are_listed_newest_first_with_their_outcomes() {
     let served = Launch::over(&workspace).served();
     let ids = ["true", "exit 7"].map(|text| script(&served, &workspace, text));
     let third = start(&served, &workspace, "files_read", json!({ "path": "none" }));
-    let list = |words: &[&str]| beside(&served, &workspace, words).run();
+    let list = |args: &[&str]| toolgate_line(&served, &workspace, args).run();
     list(&["jobs", &third]);
     let done = list(&["jobs"]);
     let rows: Vec<Vec<&str>> =
@@ -213,7 +213,7 @@ fn a_job_is_found_by_the_beginning_of_its_id_and_a_near_id_is_suggested() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let id = script(&served, &workspace, "echo said");
-    let find = |id: &str| beside(&served, &workspace, &["jobs", id]).run();
+    let find = |id: &str| toolgate_line(&served, &workspace, &["jobs", id]).run();
     for digits in [4, 9, 32] {
         let done = find(&id[..digits]);
         assert_eq!((done.code, done.out.as_str()), (0, "said\n"), "{done:?}");
@@ -236,13 +236,13 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
-    let mut running = Running::start(beside(&served, &workspace, &["jobs", &id]));
-    running.until("progress: 40 %");
+    let mut running = Running::start(toolgate_line(&served, &workspace, &["jobs", &id]));
+    running.read_until("progress: 40 %");
     // The present state has the output so far.
-    let now = beside(&served, &workspace, &["jobs", &id, "--no-follow"]).run();
+    let now = toolgate_line(&served, &workspace, &["jobs", &id, "--no-follow"]).run();
     assert!(now.code == 0 && now.out.contains("one\n") && now.err.contains("40 %"), "{now:?}");
     workspace.put("go", "");
-    let done = running.ended();
+    let done = running.wait_for_exit();
     assert!(
         done.code == 0 && done.out.contains("one\n") && done.out.contains("no end"),
         "{done:?}"
@@ -252,8 +252,8 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
         assert!(done.err.lines().any(|printed| printed == line), "{line}: {done:?}");
     }
     fs::remove_file(workspace.path("out.txt")).unwrap();
-    let get = |words: &[&str]| {
-        beside(&served, &workspace, &[&["jobs", &id[..6], "--get"], words].concat()).run()
+    let get = |args: &[&str]| {
+        toolgate_line(&served, &workspace, &[&["jobs", &id[..6], "--get"], args].concat()).run()
     };
     assert_eq!(get(&["out.txt", "-o", "-"]).out, "x\n");
     assert_eq!((get(&["out.txt"]).code, workspace.read("out.txt").as_str()), (0, "x\n"));
@@ -261,7 +261,7 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
     assert_eq!(get(&["all", "-o", "all.zip"]).code, 0);
     assert!(fs::read(workspace.path("all.zip")).unwrap().starts_with(b"PK"));
     assert!(get(&["none"]).err.contains("out.txt"));
-    let done = beside(&served, &workspace, &["jobs", &id, "--json"]).run();
+    let done = toolgate_line(&served, &workspace, &["jobs", &id, "--json"]).run();
     let job: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!((&job["state"], &job["result"]["exit_code"]), (&json!("succeeded"), &json!(0)));
 }
@@ -272,10 +272,10 @@ fn the_exit_code_is_the_outcome_of_the_job() {
     let served = Launch::over(&workspace).served();
     for (text, code) in [("true", 0), ("echo bad >&2; exit 3", 1)] {
         let id = script(&served, &workspace, text);
-        assert_eq!(beside(&served, &workspace, &["jobs", &id]).run().code, code, "{text}");
+        assert_eq!(toolgate_line(&served, &workspace, &["jobs", &id]).run().code, code, "{text}");
     }
     let id = start(&served, &workspace, "files_read", json!({ "path": "none" }));
-    let done = beside(&served, &workspace, &["jobs", &id]).run();
+    let done = toolgate_line(&served, &workspace, &["jobs", &id]).run();
     assert!(done.code == 1 && done.err.contains("`none` does not exist"), "{done:?}");
 }
 
@@ -284,19 +284,19 @@ fn a_job_is_cancelled_by_its_server_and_goes_on_if_nobody_follows_it() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
-    let mut running = Running::start(beside(&served, &workspace, &["jobs", &id]));
-    running.until("stdout: one");
+    let mut running = Running::start(toolgate_line(&served, &workspace, &["jobs", &id]));
+    running.read_until("stdout: one");
     running.interrupt();
-    let done = running.ended();
+    let done = running.wait_for_exit();
     assert!(done.code == 130 && done.err.contains("goes on"), "{done:?}");
-    let cancel = |words: &[&str]| {
-        beside(&served, &workspace, &[&["jobs", &id[..8], "--cancel"], words].concat()).run()
+    let cancel = |args: &[&str]| {
+        toolgate_line(&served, &workspace, &[&["jobs", &id[..8], "--cancel"], args].concat()).run()
     };
     let done = cancel(&[]);
     assert!(done.code == 1 && done.err.contains("runs on another server"), "{done:?}");
     let done = cancel(&["--url", &served.url()]);
     assert!(done.code == 0 && done.err.contains("canceled"), "{done:?}");
-    let done = beside(&served, &workspace, &["jobs", &id]).run();
+    let done = toolgate_line(&served, &workspace, &["jobs", &id]).run();
     assert!(
         done.code == 1 && done.out.contains("one\n") && done.err.contains("cancelled"),
         "{done:?}"
@@ -309,8 +309,8 @@ fn a_job_is_cancelled_by_its_server_and_goes_on_if_nobody_follows_it() {
 fn a_job_is_not_started_without_a_server() {
     let workspace = Workspace::new();
     let home = tempfile::tempdir().unwrap();
-    let words = ["call", "jobs_start", r#"{"tool":"files_list"}"#];
-    let done = Line::new(workspace.root(), &words).env("HOME", home.path()).run();
+    let args = ["call", "jobs_start", r#"{"tool":"files_list"}"#];
+    let done = Line::new(workspace.root(), &args).env("HOME", home.path()).run();
     assert!(done.code == 2 && done.err.contains("--url"), "{done:?}");
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -321,12 +321,12 @@ fn output_that_is_read_too_slowly_is_left_out_with_a_note() {
     let workspace = Workspace::new();
     let flood = "head -c 30000000 /dev/zero | tr '\\0' x | fold -w 90; touch done";
     let arguments = json!({ "command": flood, "shell": true }).to_string();
-    let words = ["call", "exec_run", &arguments, "--follow"];
-    let mut running = Running::start(Line::new(workspace.root(), &words));
+    let args = ["call", "exec_run", &arguments, "--follow"];
+    let mut running = Running::start(Line::new(workspace.root(), &args));
     wait_until("the program ends although nobody reads", || workspace.path("done").exists());
     assert!(peak_memory_kib(running.child.id()) < 200_000, "unread output is kept in memory");
     running.err.read_to_string(&mut running.printed).unwrap();
-    let done = running.ended();
+    let done = running.wait_for_exit();
     assert!(
         done.code == 0 && done.err.contains("left out ") && done.err.contains("of output here"),
         "{done:?}"

@@ -110,8 +110,8 @@ fn the_environment_overrides_the_file_and_config_names_another() {
 fn a_public_address_is_refused_by_serve_and_check_config_only() {
     let text = "[server]\nlisten = \"0.0.0.0:80\"\n";
     let workspace = Workspace::new().file("toolgate.toml", text);
-    for words in [&["check-config"][..], &["serve"]] {
-        let done = run(workspace.root(), words);
+    for args in [&["check-config"][..], &["serve"]] {
+        let done = run(workspace.root(), args);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains("server.listen") && done.err.contains("credential"), "{done:?}");
     }
@@ -182,8 +182,7 @@ fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
     let settings = format!("{}roles = [\"guest\"]\n{rules}", keys_of(&["ada"]));
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
-    let toolgate =
-        |words: &[&str]| Line::new(workspace.root(), words).env("HOME", home.path()).run();
+    let toolgate = |args: &[&str]| Line::new(workspace.root(), args).env("HOME", home.path()).run();
     let created = toolgate(&["key", "new", "bob", "--role", "guest"]);
     assert_eq!(created.code, 0, "{created:?}");
     for (caller, more, code) in [
@@ -216,8 +215,8 @@ fn an_invalid_configuration_is_refused_with_its_line_and_name() {
     ];
     for (text, parts) in cases {
         let workspace = Workspace::new().file("toolgate.toml", text);
-        for words in [&["check-config"][..], &["stdio"], &["serve"], &["tools"]] {
-            let done = run(workspace.root(), words);
+        for args in [&["check-config"][..], &["stdio"], &["serve"], &["tools"]] {
+            let done = run(workspace.root(), args);
             assert_eq!((done.code, done.out.as_str()), (2, ""), "{text:?}: {done:?}");
             for part in parts {
                 assert!(done.err.contains(part), "{part}: {done:?}");
@@ -305,7 +304,7 @@ fn every_option_in_an_example_exists() {
 #[test]
 fn a_reader_that_closes_early_is_not_an_error() {
     let workspace = Workspace::new().file("long.txt", "line\n".repeat(10_000));
-    for words in [
+    for args in [
         &["tools"][..],
         &["tools", "--json"],
         &["tools", "files_edit"],
@@ -320,14 +319,14 @@ fn a_reader_that_closes_early_is_not_an_error() {
         let (closed, out) = pipe().unwrap();
         drop(closed);
         let (mut stderr, err) = pipe().unwrap();
-        let mut line = Line::new(workspace.root(), words);
+        let mut line = Line::new(workspace.root(), args);
         let mut child = line.command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         drop(line);
         let mut err = String::new();
         stderr.read_to_string(&mut err).unwrap();
         let code = child.wait().unwrap().code();
-        assert_eq!(code, Some(0), "{words:?}: {err}");
-        assert!(!err.contains("panicked"), "{words:?}: {err}");
+        assert_eq!(code, Some(0), "{args:?}: {err}");
+        assert!(!err.contains("panicked"), "{args:?}: {err}");
     }
 }
 
@@ -347,11 +346,10 @@ fn a_pipe_to_head_is_not_an_error() {
 
 #[test]
 fn an_invalid_command_line_is_refused_with_its_usage() {
-    for words in
-        [&["sreve"][..], &["call"], &["serve", "--nonsense"], &["completions", "tcsh"], &[]]
+    for args in [&["sreve"][..], &["call"], &["serve", "--nonsense"], &["completions", "tcsh"], &[]]
     {
-        let done = run(Workspace::new().root(), words);
-        assert_eq!((done.code, done.out.as_str()), (2, ""), "{words:?}: {done:?}");
+        let done = run(Workspace::new().root(), args);
+        assert_eq!((done.code, done.out.as_str()), (2, ""), "{args:?}: {done:?}");
         assert!(done.err.contains("--help") || done.err.contains("Usage"), "{done:?}");
     }
 }

@@ -20,10 +20,10 @@ fn impostor(response: &'static str) -> String {
     url
 }
 
-fn called(url: &str) -> (i32, String, String) {
+fn call_server(url: &str) -> (i32, String, String) {
     let workspace = Workspace::new();
-    let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", url];
-    let done = run(workspace.root(), &words);
+    let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", url];
+    let done = run(workspace.root(), &args);
     (done.code, done.out, done.err)
 }
 
@@ -35,7 +35,7 @@ fn an_answer_that_is_not_mcp_is_an_error() {
     let page =
         "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>hello</html>";
     for response in [json, progress, asking, page, "HTTP/1.1 200 OK\r\n", ""] {
-        let (code, out, err) = called(&impostor(response));
+        let (code, out, err) = call_server(&impostor(response));
         assert_eq!((code, out.as_str()), (2, ""), "{response:?}: {err}");
         assert!(err.starts_with("toolgate: "), "{err}");
     }
@@ -43,7 +43,7 @@ fn an_answer_that_is_not_mcp_is_an_error() {
 
 #[test]
 fn a_password_in_the_url_is_refused_and_not_repeated() {
-    let (code, out, err) = called("http://ada:secret@127.0.0.1:1/mcp");
+    let (code, out, err) = call_server("http://ada:secret@127.0.0.1:1/mcp");
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("password") && !err.contains("secret"), "{err}");
 }
@@ -54,8 +54,8 @@ fn a_refused_token_is_called_a_credential_not_a_key() {
         impostor("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     let server = url.trim_start_matches("http://").trim_end_matches("/mcp");
     let workspace = Workspace::new();
-    let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", &url];
-    let done = Line::new(workspace.root(), &words).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
+    let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", &url];
+    let done = Line::new(workspace.root(), &args).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
     let expected = format!("toolgate: {server} refused the credential in TOOLGATE_KEY\n");
     assert_eq!((done.code, done.err), (2, expected));
 }
@@ -65,8 +65,8 @@ fn read_only_is_refused_for_a_call_at_a_server() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let arguments = r#"{"path":"new.txt","content":"x"}"#;
-    let words = ["call", "files_write", arguments, "--read-only", "--url", &served.url()];
-    let done = run(workspace.root(), &words);
+    let args = ["call", "files_write", arguments, "--read-only", "--url", &served.url()];
+    let done = run(workspace.root(), &args);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(!workspace.path("new.txt").exists());
 }

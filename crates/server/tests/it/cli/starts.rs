@@ -27,8 +27,8 @@ fn a_missing_folder_is_reported() {
         &["tools", "--root", "none"],
         &["check-config", "none"],
     ];
-    for words in cases {
-        let done = run(workspace.root(), words);
+    for args in cases {
+        let done = run(workspace.root(), args);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains("none"), "{done:?}");
     }
@@ -114,12 +114,12 @@ fn a_rule_that_fails_for_most_tools_gets_a_warning() {
         (format!("tools = [\"files.write\"]\n{when}"), false),
     ] {
         let workspace = Workspace::new().file("toolgate.toml", format!("{rule}{rest}"));
-        for words in [&["check-config"][..], &["stdio"]] {
-            let done = run(workspace.root(), words);
+        for args in [&["check-config"][..], &["stdio"]] {
+            let done = run(workspace.root(), args);
             assert_eq!(done.code, 0, "{done:?}");
             let is_warned = done.err.contains("policy.rules, `no-infra`")
                 && done.err.contains("without the argument `path`");
-            assert_eq!(is_warned, has_warning, "{words:?} {rest}: {done:?}");
+            assert_eq!(is_warned, has_warning, "{args:?} {rest}: {done:?}");
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::support::Workspace;
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
 /// Runs `toolgate WORDS` in a folder whose file is not named with `--config`.
-fn unnamed(workspace: &Workspace, home: &TempDir, words: &[&str]) -> Done {
-    let mut line = Line::new(workspace.root(), words).env("HOME", home.path());
+fn run_without_config(workspace: &Workspace, home: &TempDir, args: &[&str]) -> Done {
+    let mut line = Line::new(workspace.root(), args).env("HOME", home.path());
     line.command.env_remove("TOOLGATE_CONFIG");
     line.run()
 }
@@ -19,11 +19,11 @@ fn an_untrusted_file_is_refused_with_its_settings() {
     let workspace = Workspace::new().file("toolgate.toml", WIDENS);
     let home = TempDir::new().unwrap();
     let call = ["call", "exec_run", "{\"command\":\"true\"}"];
-    for words in [&["serve", "."][..], &["stdio"], &["tools"], &call] {
-        let done = unnamed(&workspace, &home, words);
+    for args in [&["serve", "."][..], &["stdio"], &["tools"], &call] {
+        let done = run_without_config(&workspace, &home, args);
         assert_eq!(done.code, 2, "{done:?}");
         for part in ["`sandbox.profile` in line 3", "`command` in line 5", "`toolgate trust .`"] {
-            assert!(done.err.contains(part), "{words:?}: {done:?}");
+            assert!(done.err.contains(part), "{args:?}: {done:?}");
         }
     }
 }
@@ -33,7 +33,7 @@ fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
     let settings = format!("{WIDENS}[secrets]\nvalues_from = [\"DEPLOY_TOKEN\"]\n");
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let home = TempDir::new().unwrap();
-    let check = || unnamed(&workspace, &home, &["check-config"]);
+    let check = || run_without_config(&workspace, &home, &["check-config"]);
     let checked = check();
     assert_eq!(checked.code, 0, "{checked:?}");
     for part in [
@@ -47,10 +47,10 @@ fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
     }
     assert!(checked.out.contains("profile = \"off\""), "{checked:?}");
     let explain = ["policy", "explain", "local", "exec_run", "{\"command\":\"ls\"}"];
-    let explained = unnamed(&workspace, &home, &explain);
+    let explained = run_without_config(&workspace, &home, &explain);
     assert!(explained.code == 0 && explained.out.contains("allowed"), "{explained:?}");
     assert!(explained.err.contains("is not trusted yet"), "{explained:?}");
-    assert_eq!(unnamed(&workspace, &home, &["trust"]).code, 0);
+    assert_eq!(run_without_config(&workspace, &home, &["trust"]).code, 0);
     assert!(!check().err.contains("is not trusted yet"));
 }
 
@@ -64,7 +64,7 @@ fn an_invalid_file_is_not_trusted() {
     ] {
         let workspace = Workspace::new().file("toolgate.toml", settings);
         let home = TempDir::new().unwrap();
-        let done = unnamed(&workspace, &home, &["trust"]);
+        let done = run_without_config(&workspace, &home, &["trust"]);
         assert!(done.code == 2 && done.err.contains(why), "{settings}: {done:?}");
         assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
     }
@@ -74,38 +74,38 @@ fn an_invalid_file_is_not_trusted() {
 fn trust_is_limited_to_the_path_and_content_of_the_file() {
     let workspace = Workspace::new().file("toolgate.toml", WIDENS);
     let home = TempDir::new().unwrap();
-    let trusted = unnamed(&workspace, &home, &["trust"]);
+    let trusted = run_without_config(&workspace, &home, &["trust"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
     assert_eq!(trusted.out, "     3  sandbox.profile\n     5  command\n");
     let call = ["call", "exec_run", "{\"command\":\"true\"}", "--json"];
-    let ran = unnamed(&workspace, &home, &call);
-    assert!(ran.code == 0 && ran.out.contains("\"off\""), "{ran:?}");
+    let result = run_without_config(&workspace, &home, &call);
+    assert!(result.code == 0 && result.out.contains("\"off\""), "{result:?}");
     // Neither the same content elsewhere nor changed content is trusted.
     let other = Workspace::new().file("toolgate.toml", WIDENS);
-    assert_eq!(unnamed(&other, &home, &call).code, 2);
+    assert_eq!(run_without_config(&other, &home, &call).code, 2);
     let later = WIDENS.replace("a comment", "another");
     workspace.put("toolgate.toml", &later);
-    assert_eq!(unnamed(&workspace, &home, &call).code, 2);
+    assert_eq!(run_without_config(&workspace, &home, &call).code, 2);
     workspace.put("toolgate.toml", WIDENS);
-    assert_eq!(unnamed(&workspace, &home, &call).code, 0);
+    assert_eq!(run_without_config(&workspace, &home, &call).code, 0);
     // Earlier content is no longer trusted after later content is.
     workspace.put("toolgate.toml", &later);
-    assert_eq!(unnamed(&workspace, &home, &["trust"]).code, 0);
+    assert_eq!(run_without_config(&workspace, &home, &["trust"]).code, 0);
     workspace.put("toolgate.toml", WIDENS);
-    assert_eq!(unnamed(&workspace, &home, &call).code, 2);
+    assert_eq!(run_without_config(&workspace, &home, &call).code, 2);
     workspace.put("toolgate.toml", &later);
-    assert_eq!(unnamed(&workspace, &home, &["trust", "--remove"]).code, 0);
-    assert_eq!(unnamed(&workspace, &home, &call).code, 2);
+    assert_eq!(run_without_config(&workspace, &home, &["trust", "--remove"]).code, 0);
+    assert_eq!(run_without_config(&workspace, &home, &call).code, 2);
 }
 
 #[test]
 fn a_file_that_only_restricts_needs_no_trust() {
     let home = TempDir::new().unwrap();
     let narrows = Workspace::new().file("toolgate.toml", "[tools]\ndeny = [\"exec.*\"]\n");
-    let listed = unnamed(&narrows, &home, &["tools"]);
+    let listed = run_without_config(&narrows, &home, &["tools"]);
     assert!(listed.code == 0 && !listed.out.contains("exec_run"), "{listed:?}");
-    assert!(unnamed(&narrows, &home, &["trust"]).err.contains("only restricts tools"));
-    let none = unnamed(&Workspace::new(), &home, &["trust"]);
+    assert!(run_without_config(&narrows, &home, &["trust"]).err.contains("only restricts tools"));
+    let none = run_without_config(&Workspace::new(), &home, &["trust"]);
     assert!(none.code == 2 && none.err.contains("toolgate.toml"), "{none:?}");
     assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
 }
@@ -114,7 +114,7 @@ fn a_file_that_only_restricts_needs_no_trust() {
 fn tools_cannot_write_trust_marks_if_the_home_folder_is_served() {
     let home = TempDir::new().unwrap();
     let workspace = Workspace::new().file("toolgate.toml", WIDENS);
-    unnamed(&workspace, &home, &["trust"]);
+    run_without_config(&workspace, &home, &["trust"]);
     let write = "{\"path\":\".local/state/toolgate/trusted/x\",\"content\":\"\"}";
     let script = "{\"command\":\"sh\",\"args\":[\"-c\",\"touch .local/state/toolgate/trusted/x; ls -A .local/state/toolgate\"]}";
     let call = |tool, input| {
@@ -123,24 +123,25 @@ fn tools_cannot_write_trust_marks_if_the_home_folder_is_served() {
     };
     let written = call("files_write", write);
     assert!(written.code == 1 && written.err.contains("protected"), "{written:?}");
-    let ran = call("exec_run", script);
-    if ran.err.contains("lacks view") {
+    let result = call("exec_run", script);
+    if result.err.contains("lacks view") {
         return eprintln!("NOT TRIED: this system lacks `view`");
     }
-    assert!(!ran.out.contains("trusted\n"), "{ran:?}");
-    assert!(!home.path().join(".local/state/toolgate/trusted/x").exists(), "{ran:?}");
+    assert!(!result.out.contains("trusted\n"), "{result:?}");
+    assert!(!home.path().join(".local/state/toolgate/trusted/x").exists(), "{result:?}");
 }
 
 #[test]
 fn a_link_to_a_trusted_file_in_another_folder_is_refused() {
-    let ours = Workspace::new().file("toolgate.toml", WIDENS);
-    let theirs = Workspace::new();
+    let trusted = Workspace::new().file("toolgate.toml", WIDENS);
+    let linked = Workspace::new();
     let home = TempDir::new().unwrap();
-    assert_eq!(unnamed(&ours, &home, &["trust"]).code, 0);
-    assert_eq!(unnamed(&ours, &home, &["check-config"]).code, 0);
-    std::os::unix::fs::symlink(ours.path("toolgate.toml"), theirs.path("toolgate.toml")).unwrap();
-    for words in [&["check-config"][..], &["tools"], &["trust"], &["stdio"]] {
-        let done = unnamed(&theirs, &home, words);
+    assert_eq!(run_without_config(&trusted, &home, &["trust"]).code, 0);
+    assert_eq!(run_without_config(&trusted, &home, &["check-config"]).code, 0);
+    std::os::unix::fs::symlink(trusted.path("toolgate.toml"), linked.path("toolgate.toml"))
+        .unwrap();
+    for args in [&["check-config"][..], &["tools"], &["trust"], &["stdio"]] {
+        let done = run_without_config(&linked, &home, args);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains("it is a link"), "{done:?}");
     }
@@ -155,8 +156,8 @@ fn a_settings_path_that_is_not_a_regular_file_is_refused_at_once() {
         let mut command = Command::new(make[0]);
         command.args(&make[1..]).arg("toolgate.toml").current_dir(workspace.root());
         assert!(command.status().unwrap().success());
-        for words in [&["check-config"][..], &["trust"], &["stdio"]] {
-            let done = unnamed(&workspace, &home, words);
+        for args in [&["check-config"][..], &["trust"], &["stdio"]] {
+            let done = run_without_config(&workspace, &home, args);
             assert_eq!(done.code, 2, "{make:?} {done:?}");
             assert!(done.err.contains("toolgate.toml"), "{make:?} {done:?}");
         }
@@ -172,8 +173,8 @@ fn tools_cannot_write_into_a_folder_of_packs() {
     let workspace = workspace.file("settings/other.toml", "[commands]\npacks = [\"packs\"]\n");
     let call = |path: &str| {
         let input = format!("{{\"path\":\"{path}\",\"content\":\"\"}}");
-        let words = ["call", "--config", "settings/other.toml", "files_write", &input];
-        Line::new(workspace.root(), &words).run()
+        let args = ["call", "--config", "settings/other.toml", "files_write", &input];
+        Line::new(workspace.root(), &args).run()
     };
     let refused = call("settings/packs/more.toml");
     assert!(refused.code == 1 && refused.err.contains("protected"), "{refused:?}");

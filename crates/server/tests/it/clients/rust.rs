@@ -1,7 +1,7 @@
 //! The Rust SDK's client, `rmcp`: every revision over both transports, against both servers.
 //!
-//! It has no method for a ping, which is sent as a plain request. It resumes a lost stream by itself,
-//! so only the answer is visible.
+//! It has no method for a ping, which is sent as a plain request. It resumes a lost stream by
+//! itself, so only the answer is visible.
 #![allow(deprecated, reason = "what the newest revision takes away the older ones have")]
 
 use std::path::{Path, PathBuf};
@@ -46,9 +46,9 @@ pub(super) fn check(revision: &'static str) {
         let toolgate = [binary().into(), "stdio".into(), root, "--config".into(), config];
         let everything = || [Rig::example(), "stdio".into()];
         tokio::join!(
-            check_workspace(Peer::started(revision, &toolgate, home).await, workspace, "stdio"),
+            check_workspace(Peer::start(revision, &toolgate, home).await, workspace, "stdio"),
             check_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
-            check_example(Peer::started(revision, &everything(), home).await),
+            check_example(Peer::start(revision, &everything(), home).await),
             check_example(Peer::at(revision, &rig.everything.url()).await),
         );
     });
@@ -67,16 +67,17 @@ enum Notification {
 #[derive(Clone)]
 struct Person {
     revision: &'static str,
-    asked: Arc<Mutex<Vec<String>>>,
+    messages: Arc<Mutex<Vec<String>>>,
     reply: Arc<Mutex<ElicitResult>>,
     notification: mpsc::UnboundedSender<Notification>,
 }
 
 impl ClientHandler for Person {
     fn get_info(&self) -> ClientConfig {
-        let can = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+        let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "rust-driver", "version": "1" });
-        ClientConfig::new(of(can), of(client)).with_protocol_version(version(self.revision))
+        ClientConfig::new(from_json(capabilities), from_json(client))
+            .with_protocol_version(version(self.revision))
     }
 
     async fn create_elicitation(
@@ -87,7 +88,7 @@ impl ClientHandler for Person {
         let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
             panic!("not a form: {request:?}");
         };
-        self.asked.lock().unwrap().push(message);
+        self.messages.lock().unwrap().push(message);
         Ok(self.reply.lock().unwrap().clone())
     }
 
@@ -152,13 +153,13 @@ struct Peer {
 
 impl Peer {
     /// Starts a server over stdio and connects to it.
-    async fn started(revision: &'static str, args: &[PathBuf], home: &Path) -> Self {
+    async fn start(revision: &'static str, args: &[PathBuf], home: &Path) -> Self {
         let mut command = Command::new(&args[0]);
         command.args(&args[1..]).env_clear().env("PATH", path()).env("HOME", home);
         let transport = TokioChildProcess::new(command).unwrap();
         let (person, notification) = Self::person(revision);
         let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
-        Self::of(running, notification, revision)
+        Self::new(running, notification, revision)
     }
 
     /// Connects to the server at `url`.
@@ -166,17 +167,17 @@ impl Peer {
         let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
         let (person, notification) = Self::person(revision);
         let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
-        Self::of(running, notification, revision)
+        Self::new(running, notification, revision)
     }
 
     fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Notification>) {
         let (sender, notification) = mpsc::unbounded_channel();
-        let asked = Arc::default();
-        let reply = Arc::new(Mutex::new(accepts(json!({}))));
-        (Person { revision, asked, reply, notification: sender }, notification)
+        let messages = Arc::default();
+        let reply = Arc::new(Mutex::new(accept_content(json!({}))));
+        (Person { revision, messages, reply, notification: sender }, notification)
     }
 
-    fn of(
+    fn new(
         running: RunningService<RoleClient, Person>,
         notification: mpsc::UnboundedReceiver<Notification>,
         revision: &'static str,
@@ -196,18 +197,18 @@ impl Peer {
         tool: &'static str,
         arguments: Value,
     ) -> Result<CallToolResult, ServiceError> {
-        let params = CallToolRequestParams::new(tool).with_arguments(of(arguments));
+        let params = CallToolRequestParams::new(tool).with_arguments(from_json(arguments));
         timeout(PATIENCE, self.running.call_tool(params)).await.expect("the call is answered")
     }
 
     async fn read(&self, uri: &str) -> Result<ResourceContents, ServiceError> {
-        let params: ReadResourceRequestParams = of(json!({ "uri": uri }));
+        let params: ReadResourceRequestParams = from_json(json!({ "uri": uri }));
         Ok(self.running.read_resource(params).await?.contents.remove(0))
     }
 
     /// The messages of a prompt as JSON.
     async fn prompt(&self, name: &str, arguments: Value) -> Result<String, ServiceError> {
-        let params = GetPromptRequestParams::new(name).with_arguments(of(arguments));
+        let params = GetPromptRequestParams::new(name).with_arguments(from_json(arguments));
         Ok(serde_json::to_string(&self.running.get_prompt(params).await?.messages).unwrap())
     }
 
@@ -215,8 +216,8 @@ impl Peer {
         *self.running.service().reply.lock().unwrap() = reply;
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.running.service().asked.lock().unwrap().clone()
+    fn messages(&self) -> Vec<String> {
+        self.running.service().messages.lock().unwrap().clone()
     }
 
     /// Waits for the next notification that `fits`.
@@ -307,12 +308,12 @@ async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str)
         assert_eq!(update.params.uri, uri);
         subscription.cancel().await.unwrap();
     } else {
-        let params: SubscribeRequestParams = of(json!({ "uri": uri }));
+        let params: SubscribeRequestParams = from_json(json!({ "uri": uri }));
         peer.running.subscribe(params).await.unwrap();
         workspace.put(&watched, "after it");
         peer.next_notification(|notification| *notification == Notification::Updated(uri.clone()))
             .await;
-        let params: UnsubscribeRequestParams = of(json!({ "uri": uri }));
+        let params: UnsubscribeRequestParams = from_json(json!({ "uri": uri }));
         peer.running.unsubscribe(params).await.unwrap();
     }
     assert_eq!(text_in(&peer.read(&uri).await.unwrap()), "after it");
@@ -336,13 +337,13 @@ async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str)
     }
 
     let marker = Marker::new();
-    let params = CallToolRequestParams::new("exec_run").with_arguments(of(sleeps(&marker)));
+    let params = CallToolRequestParams::new("exec_run").with_arguments(from_json(sleeps(&marker)));
     tokio::select! {
         done = peer.running.call_tool(params) => panic!("{done:?}"),
         // Dropping a call cancels it.
-        () = until(|| !marker.pids().is_empty()) => {}
+        () = wait_until_holds(|| !marker.pids().is_empty()) => {}
     }
-    until(|| marker.pids().is_empty()).await;
+    wait_until_holds(|| marker.pids().is_empty()).await;
     assert!(text(&peer.call("files_read", readme).await).contains(Workspace::README));
     peer.leave().await;
 }
@@ -358,15 +359,19 @@ async fn check_confirmation(peer: &Peer, workspace: &Workspace, transport: &str)
     let (result, made) = touch("yes").await;
     if peer.revision < FORMS_SINCE {
         // Without forms there can be no confirmation, so nothing is run.
-        assert!(result.is_error == Some(true) && !made && peer.asked().is_empty(), "{result:?}");
+        assert!(result.is_error == Some(true) && !made && peer.messages().is_empty(), "{result:?}");
         return;
     }
     assert!(result.is_error != Some(true) && made, "{result:?}");
-    assert!(matches!(&peer.asked()[..], [asked] if asked.contains("yes-")), "{:?}", peer.asked());
+    assert!(
+        matches!(&peer.messages()[..], [message] if message.contains("yes-")),
+        "{:?}",
+        peer.messages()
+    );
     peer.set_reply(ElicitResult::new(ElicitationAction::Decline));
     let (result, made) = touch("no").await;
     assert!(result.is_error == Some(true) && !made, "{result:?}");
-    assert_eq!(peer.asked().len(), 2);
+    assert_eq!(peer.messages().len(), 2);
 }
 
 async fn check_example(mut peer: Peer) {
@@ -374,8 +379,8 @@ async fn check_example(mut peer: Peer) {
     let kind = |result: &CallToolResult| {
         serde_json::to_value(&result.content[0]).unwrap()["type"].as_str().unwrap().to_owned()
     };
-    let sound = peer.call("test_audio_content", json!({})).await;
-    assert_eq!(kind(&sound) == "audio", peer.revision >= SOUND_SINCE, "{sound:?}");
+    let valid = peer.call("test_audio_content", json!({})).await;
+    assert_eq!(kind(&valid) == "audio", peer.revision >= SOUND_SINCE, "{valid:?}");
 
     peer.call("test_tool_with_progress", json!({})).await;
     for progress in [0.0, 50.0, 100.0] {
@@ -388,9 +393,9 @@ async fn check_example(mut peer: Peer) {
     // In the stateless revision each request has its own level.
     let mut params = CallToolRequestParams::new("test_tool_with_logging");
     if peer.revision == MODERN {
-        params.meta = Some(of(json!({ LOG_LEVEL: "info" })));
+        params.meta = Some(from_json(json!({ LOG_LEVEL: "info" })));
     } else {
-        let level: SetLevelRequestParams = of(json!({ "level": "info" }));
+        let level: SetLevelRequestParams = from_json(json!({ "level": "info" }));
         peer.running.set_level(level).await.unwrap();
     }
     peer.running.call_tool(params).await.unwrap();
@@ -406,15 +411,15 @@ async fn check_example(mut peer: Peer) {
     let result = peer.call("test_input_required_result_list_roots", json!({})).await;
     assert!(text(&result).contains(ROOT), "{result:?}");
 
-    peer.set_reply(accepts(json!({ "username": "ada", "email": "ada@example.com" })));
+    peer.set_reply(accept_content(json!({ "username": "ada", "email": "ada@example.com" })));
     let result = peer.call("test_elicitation", json!({ "message": "Who?" })).await;
     if peer.revision < FORMS_SINCE {
-        assert!(result.is_error == Some(true) && peer.asked().is_empty(), "{result:?}");
+        assert!(result.is_error == Some(true) && peer.messages().is_empty(), "{result:?}");
     } else {
         assert!(text(&result).contains("ada@example.com"), "{result:?}");
-        peer.set_reply(accepts(json!({ "name": "Ada", "color": "red" })));
+        peer.set_reply(accept_content(json!({ "name": "Ada", "color": "red" })));
         let result = peer.call("test_input_required_result_multi_round", json!({})).await;
-        assert_eq!((text(&result).as_str(), peer.asked().len()), ("Ada likes red", 3));
+        assert_eq!((text(&result).as_str(), peer.messages().len()), ("Ada likes red", 3));
         let result = peer.call("test_input_required_result_multiple_inputs", json!({})).await;
         assert_eq!(text(&result), "Answered: client_roots, greeting, user_name");
     }
@@ -457,15 +462,15 @@ fn lifecycle(revision: &str) -> ClientLifecycleMode {
 }
 
 fn version(revision: &str) -> ProtocolVersion {
-    of(json!(revision))
+    from_json(json!(revision))
 }
 
-fn accepts(content: Value) -> ElicitResult {
+fn accept_content(content: Value) -> ElicitResult {
     ElicitResult::new(ElicitationAction::Accept).with_content(content)
 }
 
 /// Deserializes a type of the SDK that has no constructor.
-fn of<T: DeserializeOwned>(json: Value) -> T {
+fn from_json<T: DeserializeOwned>(json: Value) -> T {
     serde_json::from_value(json).unwrap()
 }
 
@@ -488,7 +493,7 @@ fn code<T: std::fmt::Debug>(refused: Result<T, ServiceError>) -> i32 {
     }
 }
 
-async fn until(holds: impl Fn() -> bool) {
+async fn wait_until_holds(holds: impl Fn() -> bool) {
     let wait = async {
         while !holds() {
             sleep(Duration::from_millis(5)).await;

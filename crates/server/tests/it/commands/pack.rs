@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::{Bench, installed, shipped};
+use super::{Bench, pack_path, program_path};
 use crate::support::binary;
 
 /// Arguments of which exactly one must be given.
@@ -24,7 +24,7 @@ fn the_shipped_pack_is_what_the_importer_writes() {
     let folder = TempDir::new().unwrap();
     let done = Command::new(binary())
         .args(["import", "zyra", "--from"])
-        .arg(installed("zyra"))
+        .arg(program_path("zyra"))
         .arg("--to")
         .arg(folder.path())
         .output()
@@ -37,7 +37,7 @@ fn the_shipped_pack_is_what_the_importer_writes() {
     );
     assert!(err.contains("not imported: `search api`"), "{err}");
     let fresh = fs::read_to_string(folder.path().join("zyra.toml")).unwrap();
-    let shipped = fs::read_to_string(shipped()).unwrap();
+    let shipped = fs::read_to_string(pack_path()).unwrap();
     assert!(
         fresh == shipped,
         "packs/zyra is stale: `toolgate import zyra --from .tools/zyra/bin/zyra --to packs/zyra`"
@@ -78,7 +78,7 @@ fn sample(schema: &Value) -> Value {
 /// Runs Zyra's own parser on `request`.
 fn parse(request: &Value) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/parser.py");
-    let mut python = Command::new(installed("python"))
+    let mut python = Command::new(program_path("python"))
         .arg(script)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -146,7 +146,7 @@ async fn zyra_s_own_parser_reads_every_argument_as_given() {
 #[test]
 fn the_pack_has_every_argument_and_requires_what_zyra_requires() {
     let bench = Bench::with(Path::new("true"));
-    let pack: toml::Table = fs::read_to_string(shipped()).unwrap().parse().unwrap();
+    let pack: toml::Table = fs::read_to_string(pack_path()).unwrap().parse().unwrap();
     let commands = pack["command"].as_table().unwrap();
     // The arguments of searches come from the API, not from the program.
     let ids: Vec<&String> = commands.keys().filter(|id| !id.starts_with("search.")).collect();

@@ -17,7 +17,7 @@ fn a_slow_program_delays_no_other_call_over_stdio() {
     stdio.ask(&initialize("hello", "2025-11-25"));
     let marker = Marker::new();
     stdio.send(&call("slow", "exec_run", waits_for_go(&marker)));
-    marker.started();
+    marker.wait_until_running();
     for round in 0..20 {
         let ping = stdio.ask(&legacy(format!("ping {round}"), "ping", json!({})));
         assert_eq!(ping["result"], json!({}));
@@ -39,7 +39,7 @@ fn a_slow_program_delays_no_other_call_over_http() {
     let marker = Marker::new();
     let mut slow = served.connect();
     slow.post(&Post::mcp(&call("slow", "exec_run", waits_for_go(&marker))));
-    marker.started();
+    marker.wait_until_running();
     for _round in 0..20 {
         let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
         assert_eq!(served.send(&ping).message()["result"], json!({}));
@@ -89,12 +89,12 @@ fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_stdio() 
 fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_http() {
     let served = Launch::over(&pages()).served();
     let connections: Vec<_> = (0..200).map(|_| served.connect()).collect();
-    let mut asked = Vec::new();
+    let mut pending = Vec::new();
     for (n, mut connection) in (0..200).zip(connections) {
         connection.post(&Post::mcp(&read(n)));
-        asked.push((n, connection));
+        pending.push((n, connection));
     }
-    for (n, mut connection) in asked {
+    for (n, mut connection) in pending {
         let answer = connection.response().message();
         assert_eq!(answer["id"], n);
         assert_eq!(structured(&answer)["content"], n.to_string());
@@ -146,12 +146,12 @@ fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
 fn very_long_names_are_refused_quickly() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let long = "x".repeat(10_000_000);
-    let begun = Instant::now();
+    let started = Instant::now();
     let tool = call(1, &long, json!({}));
     let argument = call(2, "files_read", json!({ "path": "README.md", &long: 1 }));
     for ask in [tool, argument] {
         let answer = stdio.ask(&ask).to_string();
         assert!(answer.len() < 2000, "{} bytes", answer.len());
     }
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }

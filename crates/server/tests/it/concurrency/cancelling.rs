@@ -8,11 +8,11 @@ use crate::support::{
 };
 
 /// A call of `tool` as `revision` spells it.
-fn asked(revision: &str, id: &str, tool: &str, arguments: Value) -> Value {
+fn call_request(revision: &str, id: &str, tool: &str, arguments: Value) -> Value {
     request(revision, id, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
 
-fn cancelled(id: impl Into<Value>) -> Value {
+fn cancel_notification(id: impl Into<Value>) -> Value {
     notification("notifications/cancelled", json!({ "requestId": id.into(), "reason": "enough" }))
 }
 
@@ -26,26 +26,26 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_others_continue() {
         }
         let doomed = Marker::new();
         let other = Marker::new();
-        stdio.send(&asked(revision, "doomed", "exec_run", sleeps(&doomed)));
-        stdio.send(&asked(revision, "other", "exec_run", waits_for_go(&other)));
-        doomed.started();
-        other.started();
+        stdio.send(&call_request(revision, "doomed", "exec_run", sleeps(&doomed)));
+        stdio.send(&call_request(revision, "other", "exec_run", waits_for_go(&other)));
+        doomed.wait_until_running();
+        other.wait_until_running();
         // An unknown id and an invalid one are ignored.
-        stdio.send(&cancelled("nobody"));
+        stdio.send(&cancel_notification("nobody"));
         stdio
             .send_malformed(&notification("notifications/cancelled", json!({ "requestId": null })));
-        stdio.send(&cancelled("doomed"));
-        doomed.gone();
+        stdio.send(&cancel_notification("doomed"));
+        doomed.wait_until_gone();
 
         assert!(!other.pids().is_empty(), "the other was cancelled too");
         workspace.put("go", "");
         let answer = stdio.answer("other");
         assert_eq!(answer["result"]["isError"], false, "{answer}");
         // A cancelled id may be reused.
-        let read = asked(revision, "doomed", "files_read", json!({ "path": "README.md" }));
+        let read = call_request(revision, "doomed", "files_read", json!({ "path": "README.md" }));
         assert_eq!(stdio.ask(&read)["result"]["isError"], false);
         stdio.close_input();
-        assert_eq!(stdio.rest(), NOTHING, "{revision}: the cancelled call was answered");
+        assert_eq!(stdio.read_rest(), NOTHING, "{revision}: the cancelled call was answered");
         let mut outcomes = stdio.outcomes(3);
         outcomes.sort();
         assert_eq!(outcomes, ["canceled", "ok", "ok"]);
@@ -57,7 +57,7 @@ fn a_late_cancellation_does_not_affect_an_ended_call() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     let read = call(1, "files_read", json!({ "path": "README.md" }));
     assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
-    stdio.send(&cancelled(1));
+    stdio.send(&cancel_notification(1));
     assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
 }
 
@@ -67,8 +67,8 @@ fn a_number_does_not_cancel_the_string_that_spells_it() {
     let mut stdio = Launch::over(&workspace).stdio();
     let marker = Marker::new();
     stdio.send(&call("1", "exec_run", waits_for_go(&marker)));
-    marker.started();
-    stdio.send(&cancelled(1));
+    marker.wait_until_running();
+    stdio.send(&cancel_notification(1));
     workspace.put("go", "");
     assert_eq!(structured(&stdio.answer("1"))["stdout"], "began\nwent\n");
 }
@@ -84,9 +84,9 @@ fn disconnecting_before_the_answer_cancels_a_stateless_call() {
     let marker = Marker::new();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
-    marker.started();
+    marker.wait_until_running();
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
@@ -98,9 +98,9 @@ fn disconnecting_during_the_stream_cancels_a_stateless_call() {
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
     let head = connection.head();
     assert!(head.is_stream(), "{head:?}");
-    marker.started();
+    marker.wait_until_running();
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
@@ -116,7 +116,7 @@ fn disconnecting_after_progress_cancels_a_stateless_call() {
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
@@ -127,9 +127,9 @@ fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
     let mut connection = served.connect();
     let post = Post::mcp(&call(1, "exec_run", sleeps(&marker))).with("accept", "application/json");
     connection.post(&post);
-    marker.started();
+    marker.wait_until_running();
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
@@ -140,10 +140,10 @@ fn disconnecting_does_not_cancel_a_call_of_a_session() {
         let served = served(&workspace, stream_after_ms);
         let session = served.session("2025-11-25");
         let marker = Marker::new();
-        let message = asked("2025-11-25", "1", "exec_run", waits_for_go(&marker));
+        let message = call_request("2025-11-25", "1", "exec_run", waits_for_go(&marker));
         let mut connection = served.connect();
         connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
-        marker.started();
+        marker.wait_until_running();
         if stream_after_ms == 20 {
             assert!(connection.head().is_stream());
         }
@@ -166,9 +166,9 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
     let message =
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &mine));
-    marker.started();
+    marker.wait_until_running();
     // A notification in another session has no effect.
-    let cancel = Post::mcp(&cancelled(1));
+    let cancel = Post::mcp(&cancel_notification(1));
     assert_eq!(served.send(&cancel.clone().with("mcp-session-id", &other)).status, 202);
     assert_eq!(served.send(&cancel).status, 202);
     let ping = Post::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
@@ -176,7 +176,7 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
     assert!(!marker.pids().is_empty(), "another session cancelled it");
 
     assert_eq!(served.send(&cancel.with("mcp-session-id", &mine)).status, 202);
-    marker.gone();
+    marker.wait_until_gone();
     let response = connection.response();
     assert_eq!(response.events(), NOTHING, "a cancelled call is not answered");
     assert_eq!(served.outcomes(1), ["canceled"]);
@@ -191,10 +191,10 @@ fn the_end_of_a_session_cancels_its_calls() {
     let message =
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
-    marker.started();
+    marker.wait_until_running();
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
-    marker.gone();
+    marker.wait_until_gone();
     // The connection of the call is closed.
     let response = connection.response();
     assert_eq!(response.status, 200);
@@ -207,15 +207,15 @@ fn a_call_cancelled_in_the_queue_never_runs() {
     let mut stdio = Launch::over(&workspace).set("limits_programs", 1).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
-    marker.started();
+    marker.wait_until_running();
     let touch = json!({ "command": "touch", "args": ["ran"] });
     stdio.send(&call(2, "exec_run", touch));
-    stdio.send(&cancelled(2));
+    stdio.send(&cancel_notification(2));
     workspace.put("go", "");
     assert_eq!(structured(&stdio.answer(1))["stdout"], "began\nwent\n");
     let next = json!({ "command": "printf", "args": ["next"] });
     assert_eq!(structured(&stdio.ask(&call(3, "exec_run", next)))["stdout"], "next");
     stdio.close_input();
-    assert_eq!(stdio.rest(), NOTHING);
+    assert_eq!(stdio.read_rest(), NOTHING);
     assert!(!workspace.path("ran").exists(), "it ran after all");
 }

@@ -47,10 +47,10 @@ fn corpus() -> Vec<(Fault, Vec<u8>)> {
         b"{\"jsonrpc\":\"2.0\",\"id\":true,\"method\":\"ping\"}",
         b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"ping\"}",
     ];
-    let of = |fault, all: &[&[u8]]| -> Vec<_> {
+    let with_fault = |fault, all: &[&[u8]]| -> Vec<_> {
         all.iter().map(|bytes| (fault, bytes.to_vec())).collect()
     };
-    [of(Fault::NotJson, &not_json), of(Fault::NotRequest, &not_request)].concat()
+    [with_fault(Fault::NotJson, &not_json), with_fault(Fault::NotRequest, &not_request)].concat()
 }
 
 /// A dialect: where it is served, the error it returns for a fault, and a request that succeeds.
@@ -146,7 +146,7 @@ impl Transport {
             }
             // A WebSocket text must be UTF-8; the server closes the socket otherwise.
             Self::Socket(socket) => {
-                socket.say(std::str::from_utf8(bytes).ok()?);
+                socket.send_text(std::str::from_utf8(bytes).ok()?);
                 Some(socket.receive())
             }
             Self::Stdio(stdio) => {
@@ -158,7 +158,7 @@ impl Transport {
 }
 
 /// The address of the dedicated listener of `name`.
-fn alone(served: &Served, name: &str) -> SocketAddr {
+fn dedicated_address(served: &Served, name: &str) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once(&format!("serving {name} alone at http://"))?;
@@ -183,7 +183,7 @@ fn s2_24_27_s4_34_malformed_bytes_are_refused_in_each_dialects_form_and_the_next
     for one in &all {
         let mut transports = vec![
             Transport::Post(served.addr, one.path),
-            Transport::Post(alone(&served, one.name), one.own_path),
+            Transport::Post(dedicated_address(&served, one.name), one.own_path),
             Transport::Stdio(Box::new(
                 Launch::over(&Workspace::new()).arg("--dialect").arg(one.name).stdio(),
             )),
@@ -208,7 +208,7 @@ fn s2_24_27_s4_34_malformed_bytes_are_refused_in_each_dialects_form_and_the_next
 #[test]
 fn malformed_bytes_are_refused_in_an_envelope() {
     let served = Launch::over(&workspace_with_listeners(&["envelope"])).served();
-    let own = alone(&served, "envelope");
+    let own = dedicated_address(&served, "envelope");
     for addr in [served.addr, own] {
         for (fault, bytes) in corpus() {
             let mut connection = Connection::to(addr);

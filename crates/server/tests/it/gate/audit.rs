@@ -66,10 +66,10 @@ impl Log {
     }
 }
 
-fn toolgate(words: &[&str]) -> Output {
+fn toolgate(args: &[&str]) -> Output {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
-    command.args(words).env_clear().env("PATH", path()).env("HOME", home.path());
+    command.args(args).env_clear().env("PATH", path()).env("HOME", home.path());
     command.current_dir(home.path()).output().unwrap()
 }
 
@@ -82,7 +82,7 @@ fn verify(file: &Path, key: &Path) -> (i32, String) {
 }
 
 /// A call that is refused at once and recorded under this name.
-fn named(id: u64, name: &str) -> Value {
+fn named_call(id: u64, name: &str) -> Value {
     call(id, name, json!({}))
 }
 
@@ -118,10 +118,10 @@ fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
     let log = Log::new();
     let mut stdio = log.launch(&Workspace::new()).stdio();
     for id in 1..=20 {
-        stdio.ask(&named(id, &format!("tool-{id}")));
+        stdio.ask(&named_call(id, &format!("tool-{id}")));
     }
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert!(log.assert_intact().contains("intact: lines 1 to 20, last mac "));
 
     let text = fs::read_to_string(log.file()).unwrap();
@@ -172,18 +172,18 @@ fn servers_killed_during_a_write_leave_an_intact_log() {
                 scope.spawn(move || {
                     let mut stdio = launch.stdio();
                     // An answer means that it has started.
-                    stdio.ask(&named(0, "first"));
+                    stdio.ask(&named_call(0, "first"));
                     let mut input = stdio.take_input();
                     let name = "x".repeat(150);
                     let calls: String =
-                        (1..=3000).map(|id| format!("{}\n", named(id, &name))).collect();
+                        (1..=3000).map(|id| format!("{}\n", named_call(id, &name))).collect();
                     let writing = scope.spawn(move || {
                         // The server is killed meanwhile.
                         let _ = input.write_all(calls.as_bytes());
                     });
                     sleep(Duration::from_millis(round * 7 + one * 13));
                     stdio.signal(Signal::KILL);
-                    stdio.ended();
+                    stdio.wait_for_exit();
                     drop(stdio);
                     writing.join().unwrap();
                 });
@@ -192,9 +192,9 @@ fn servers_killed_during_a_write_leave_an_intact_log() {
         log.assert_intact();
     }
     let mut stdio = log.launch(&workspace).stdio();
-    stdio.ask(&named(1, "last"));
+    stdio.ask(&named_call(1, "last"));
     stdio.close_input();
-    stdio.ended();
+    stdio.wait_for_exit();
     log.assert_intact();
     assert_eq!(log.tools().last().unwrap(), "last");
 }
@@ -210,13 +210,13 @@ fn eight_servers_on_one_log_lose_no_record_and_leave_it_intact() {
             scope.spawn(move || {
                 let mut stdio = launch.stdio();
                 for id in 1..=EACH {
-                    stdio.send(&named(id, &format!("{server}-{id}")));
+                    stdio.send(&named_call(id, &format!("{server}-{id}")));
                 }
                 for id in 1..=EACH {
                     stdio.answer(id);
                 }
                 stdio.close_input();
-                assert_eq!(stdio.ended().code(), Some(0));
+                assert_eq!(stdio.wait_for_exit().code(), Some(0));
             });
         }
     });
@@ -236,12 +236,12 @@ fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
     for round in 0..12_u64 {
         let mut stdio = log.launch(&workspace).set("audit_strict", true).stdio();
         for id in 1..=32 {
-            stdio.send(&named(id, &format!("{round}-{id}")));
+            stdio.send(&named_call(id, &format!("{round}-{id}")));
         }
         let answered: Vec<_> =
             (0..=round * 2).map(|_| stdio.receive()["id"].as_u64().unwrap()).collect();
         stdio.signal(Signal::KILL);
-        stdio.ended();
+        stdio.wait_for_exit();
         let tools = log.tools();
         for id in answered {
             let name = format!("{round}-{id}");
@@ -257,8 +257,8 @@ struct Disk(TempDir);
 impl Disk {
     fn new() -> Result<Self, String> {
         let folder = TempDir::with_prefix("toolgate-disk-").unwrap();
-        let words = ["-t", "tmpfs", "-o", "size=256k", "toolgate-test"];
-        let mounted = Command::new("mount").args(words).arg(folder.path()).output();
+        let args = ["-t", "tmpfs", "-o", "size=256k", "toolgate-test"];
+        let mounted = Command::new("mount").args(args).arg(folder.path()).output();
         match mounted {
             Ok(output) if output.status.success() => Ok(Self(folder)),
             Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -321,7 +321,7 @@ fn no_call_succeeds_with_a_strict_log_on_a_full_disk() {
         (stdio.ask(&read(100))["result"]["isError"] != true).then_some(())
     });
     stdio.close_input();
-    stdio.ended();
+    stdio.wait_for_exit();
     let (code, output_text) = verify(&file, &log.key());
     assert_eq!(code, 0, "{output_text}");
 }
@@ -336,10 +336,10 @@ fn records_made_on_a_full_disk_are_written_once_there_is_space() {
     let workspace = Workspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let mut stdio = log.launch(&workspace).set("audit_to", file.display()).stdio();
-    stdio.ask(&named(1, "first"));
+    stdio.ask(&named_call(1, "first"));
     disk.fill();
     for id in 2..=100 {
-        stdio.ask(&named(id, "later"));
+        stdio.ask(&named_call(id, "later"));
     }
     wait_until("it is logged", || stdio.log().contains("cannot be written; trying again"));
     let (code, output_text) = verify(&file, &log.key());
@@ -358,10 +358,10 @@ fn audit_tail_prints_the_last_records_unchanged() {
     let workspace = Workspace::new();
     let mut stdio = log.launch(&workspace).stdio();
     for id in 1..=30 {
-        stdio.ask(&named(id, &format!("tool-{id}")));
+        stdio.ask(&named_call(id, &format!("tool-{id}")));
     }
     stdio.close_input();
-    stdio.ended();
+    stdio.wait_for_exit();
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
     command.args(["audit", "tail", "-n", "3"]).env_clear().env("HOME", home.path());

@@ -18,9 +18,9 @@ fn a_call_beyond_its_deadline_is_stopped_with_an_error() {
         fs::hard_link(workspace.path("0.txt"), workspace.path(&format!("{n}.txt"))).unwrap();
     }
     over_both_with(&workspace, &[("limits_deadline_ms", 100)], |client| {
-        let begun = Instant::now();
+        let started = Instant::now();
         let answer = client.call("files_search", json!({ "text": "(?i)(\\w+\\s+){9,}zzz$" }));
-        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
         assert!(refusal(&answer).contains("longer than 100 ms"), "{answer}");
         assert_eq!(client.server().outcomes(1), ["timed_out"]);
         assert!(client.ask("tools/list", json!({}))["result"]["tools"].is_array());
@@ -54,7 +54,7 @@ fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
     let mut stdio = tune(Launch::over(&workspace)).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
-    marker.started();
+    marker.wait_until_running();
     let refused = stdio.ask(&call(2, "exec_run", next.clone()));
     check_refusal(&refused, "and the queue is full");
     for id in 10..30 {
@@ -70,7 +70,7 @@ fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
     let marker = Marker::new();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
-    marker.started();
+    marker.wait_until_running();
     check_refusal(&served.ask(&call(2, "exec_run", next.clone())), "and the queue is full");
     let read = served.ask(&call(3, "files_read", json!({ "path": "README.md" })));
     assert_eq!(structured(&read)["content"], Workspace::README);
@@ -93,7 +93,7 @@ fn a_program_waits_for_a_free_slot_for_a_bounded_time() {
     let mut stdio = launch.set("limits_wait_ms", 300).stdio();
     let marker = Marker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
-    marker.started();
+    marker.wait_until_running();
     let printf = json!({ "command": "printf", "args": ["next"] });
     stdio.send(&call(2, "exec_run", printf.clone()));
     // The only queue place is taken.
@@ -134,8 +134,8 @@ fn a_line_is_not_read_while_the_most_requests_are_in_flight() {
     let third = Marker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&one)));
     stdio.send(&call(2, "exec_run", waits_for_go(&two)));
-    one.started();
-    two.started();
+    one.wait_until_running();
+    two.wait_until_running();
     stdio.send(&call(3, "exec_run", sleeps(&third)));
     stdio.send(&call(4, "files_read", json!({ "path": "README.md" })));
     assert!(third.pids().is_empty());
@@ -143,5 +143,5 @@ fn a_line_is_not_read_while_the_most_requests_are_in_flight() {
     for id in [1, 2, 4] {
         assert_eq!(stdio.answer(id)["result"]["isError"], false);
     }
-    third.started();
+    third.wait_until_running();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::policy::{called, key};
+use super::policy::{call_with_key, key};
 use crate::support::{Launch, Workspace, keys_of, over_both, over_both_with, refusal, wait_until};
 
 #[test]
@@ -40,7 +40,8 @@ fn a_caller_that_received_too_much_gets_a_retry_time_and_others_are_not_limited(
         .file("toolgate.toml", format!("{limits}{ada_lines}\n{bob_lines}"))
         .file("large", "x".repeat(80_000));
     let served = Launch::over(&workspace).served();
-    let read = |key: &str, path: &str| called(&served, key, "files_read", json!({ "path": path }));
+    let read =
+        |key: &str, path: &str| call_with_key(&served, key, "files_read", json!({ "path": path }));
     for _ in 0..2 {
         assert_eq!(read(&ada, "large")["result"]["isError"], false);
     }
@@ -62,7 +63,7 @@ fn one_caller_does_not_block_others() {
         Workspace::new().file("toolgate.toml", format!("{limits}{ada_lines}\n{bob_lines}"));
     let served = Launch::over(&workspace).served();
     let sleep = |key: &str, seconds: &str| -> Value {
-        called(
+        call_with_key(
             &served,
             key,
             "exec_run",
@@ -73,17 +74,17 @@ fn one_caller_does_not_block_others() {
         for _ in 0..8 {
             scope.spawn(|| sleep(&ada, "8"));
         }
-        let ran = || {
+        let started_count = || {
             std::fs::read_dir(workspace.root())
                 .unwrap()
                 .filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().starts_with("ran-"))
                 .count()
         };
-        wait_until("ada's programs reach their limit", || ran() == 3);
-        let begun = Instant::now();
+        wait_until("ada's programs reach their limit", || started_count() == 3);
+        let started = Instant::now();
         let answer = sleep(&bob, "0");
         assert_eq!(answer["result"]["isError"], false, "{answer}");
-        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
     });
 }
 
@@ -92,31 +93,39 @@ fn refused_calls_of_one_caller_do_not_displace_records_of_others() {
     let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
     let launch = Launch::over(&workspace).set("limits_refused", 5).set("limits_refused_per_s", 1);
     let served = launch.served();
-    let read = |key: &str| called(&served, key, "files_read", json!({ "path": "README.md" }));
+    let read =
+        |key: &str| call_with_key(&served, key, "files_read", json!({ "path": "README.md" }));
     assert_eq!(read("bob-key")["result"]["isError"], false);
-    let begun = Instant::now();
+    let started = Instant::now();
     let refused: Vec<_> = (0..60)
         .map(|nth| match nth % 2 {
-            0 => called(&served, "ada-key", "no_such_tool", json!({})),
-            _ => called(&served, "ada-key", "files_read", json!({ "paths": 1 })),
+            0 => call_with_key(&served, "ada-key", "no_such_tool", json!({})),
+            _ => call_with_key(&served, "ada-key", "files_read", json!({ "paths": 1 })),
         })
         .collect();
     assert!(!refusal(&refused[0]).contains("too many"), "{}", refused[0]);
     let last = refusal(refused.last().unwrap());
     assert!(last.contains("too many of your calls were refused recently"), "{last}");
     assert!(last.contains("try again in"), "{last}");
-    let most = 6 + usize::try_from(begun.elapsed().as_secs()).unwrap();
+    let most = 6 + usize::try_from(started.elapsed().as_secs()).unwrap();
     // Her allowed calls still run and are recorded, as are all calls of others.
     assert_eq!(read("ada-key")["result"]["isError"], false);
-    assert_eq!(called(&served, "bob-key", "no_such_tool", json!({}))["error"]["code"], -32602);
-    let of = |caller: &str, outcome: &str| {
+    assert_eq!(
+        call_with_key(&served, "bob-key", "no_such_tool", json!({}))["error"]["code"],
+        -32602
+    );
+    let count_records = |caller: &str, outcome: &str| {
         let records = served.records();
-        let of = records.iter().filter(|it| it["caller"] == caller);
-        of.filter(|it| (it["outcome"] == "ok") == (outcome == "ok")).count()
+        let matching = records.iter().filter(|it| it["caller"] == caller);
+        matching.filter(|it| (it["outcome"] == "ok") == (outcome == "ok")).count()
     };
-    wait_until("the last is on record", || of("bob", "refused") == 1);
-    assert_eq!((of("ada", "ok"), of("bob", "ok")), (1, 1));
-    assert!((5..=most).contains(&of("ada", "refused")), "{} of {most}", of("ada", "refused"));
+    wait_until("the last is on record", || count_records("bob", "refused") == 1);
+    assert_eq!((count_records("ada", "ok"), count_records("bob", "ok")), (1, 1));
+    assert!(
+        (5..=most).contains(&count_records("ada", "refused")),
+        "{} of {most}",
+        count_records("ada", "refused")
+    );
 }
 
 #[test]
@@ -138,8 +147,8 @@ fn a_prompt_that_includes_files_counts_against_the_rate_of_reading_them() {
         assert!(refused.contains("`files_read` is called too often"), "{refused}");
         let read = client.call("files_read", json!({ "path": "README.md" }));
         assert!(refusal(&read).contains("too often"), "{read}");
-        let words = client.ask("prompts/get", json!({ "name": "bootstrap" }));
-        assert!(words["result"]["messages"].is_array(), "{words}");
+        let prompt = client.ask("prompts/get", json!({ "name": "bootstrap" }));
+        assert!(prompt["result"]["messages"].is_array(), "{prompt}");
     });
 }
 
@@ -149,18 +158,21 @@ fn beyond_the_limit_an_output_of_the_caller_with_most_is_removed() {
     let served = Launch::over(&workspace).served();
     let print = |key: &str| {
         let answer =
-            called(&served, key, "exec_run", json!({ "command": "seq", "args": ["99999"] }));
+            call_with_key(&served, key, "exec_run", json!({ "command": "seq", "args": ["99999"] }));
         let id = &answer["result"]["structuredContent"]["output_id"];
         id.as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
     let is_kept = |key: &str, id: &str| {
-        let answer = called(&served, key, "exec_output", json!({ "output_id": id }));
+        let answer = call_with_key(&served, key, "exec_output", json!({ "output_id": id }));
         answer["result"]["isError"] == false
     };
     let bob_id = print("bob-key");
     // 16 outputs are kept.
     let ada_ids: Vec<_> = (0..17).map(|_| print("ada-key")).collect();
     assert!(is_kept("bob-key", &bob_id));
-    let kept: Vec<_> = ada_ids.iter().map(|id| is_kept("ada-key", id)).collect();
-    assert_eq!((&kept[..2], kept[2..].iter().all(|kept| *kept)), (&[false, false][..], true));
+    let retained: Vec<_> = ada_ids.iter().map(|id| is_kept("ada-key", id)).collect();
+    assert_eq!(
+        (&retained[..2], retained[2..].iter().all(|retained| *retained)),
+        (&[false, false][..], true)
+    );
 }

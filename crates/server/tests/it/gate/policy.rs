@@ -42,7 +42,7 @@ pub(super) fn key(name: &str) -> (String, String) {
     (key.to_owned(), String::from_utf8(made.stdout).unwrap())
 }
 
-pub(super) fn called(served: &Served, key: &str, tool: &str, arguments: Value) -> Value {
+pub(super) fn call_with_key(served: &Served, key: &str, tool: &str, arguments: Value) -> Value {
     let params = json!({ "name": tool, "arguments": arguments });
     served
         .send(&Post::mcp(&request(MODERN, 1, "tools/call", params)).with("X-API-Key", key))
@@ -168,11 +168,11 @@ fn rules_distinguish_callers_and_roles() {
     let config = format!("{rules}\n{ada_lines}\n{bob_lines}");
     let served = Launch::over(&Workspace::new().file("toolgate.toml", config)).served();
     let run = json!({ "command": "true" });
-    assert_eq!(called(&served, &ada, "exec_run", run.clone())["result"]["isError"], false);
-    assert!(called(&served, &bob, "exec_run", run)["error"].is_object());
+    assert_eq!(call_with_key(&served, &ada, "exec_run", run.clone())["result"]["isError"], false);
+    assert!(call_with_key(&served, &bob, "exec_run", run)["error"].is_object());
     let write = |path: &str| json!({ "path": path, "content": "x" });
-    assert_eq!(called(&served, &ada, "files_write", write("a"))["result"]["isError"], false);
-    assert!(called(&served, &bob, "files_write", write("b"))["error"].is_object());
+    assert_eq!(call_with_key(&served, &ada, "files_write", write("a"))["result"]["isError"], false);
+    assert!(call_with_key(&served, &bob, "files_write", write("b"))["error"].is_object());
 }
 
 #[test]

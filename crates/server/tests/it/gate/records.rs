@@ -90,16 +90,16 @@ fn interrupted_calls_leave_a_record() {
     let first = Marker::new();
     let second = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&first)));
-    first.started();
+    first.wait_until_running();
     stdio.ask(&call(2, "exec_run", sleeps(&second)));
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": 1 })));
-    first.gone();
+    first.wait_until_gone();
     // The slot is free once the program has ended.
     assert_eq!(stdio.outcomes(2), ["limited", "canceled"]);
     stdio.send(&call(3, "exec_run", sleeps(&second)));
-    second.started();
+    second.wait_until_running();
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert_eq!(stdio.outcomes(3), ["limited", "canceled", "canceled"]);
 }
 
@@ -120,19 +120,19 @@ fn records_go_to_the_configured_destination() {
     let mut stdio = Launch::over(&workspace).set("audit_to", "stderr").stdio();
     stdio.ask(&read);
     stdio.close_input();
-    stdio.ended();
+    stdio.wait_for_exit();
     wait_until("it is on standard error", || stdio.log().contains("\"outcome\":\"ok\""));
 
     let mut stdio = Launch::over(&workspace).set("audit_to", "off").stdio();
     stdio.ask(&read);
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert_eq!(stdio.log(), "");
 
     let mut stdio = Launch::over(&workspace).set("audit_to", "state").stdio();
     stdio.ask(&read);
     stdio.close_input();
-    stdio.ended();
+    stdio.wait_for_exit();
     let file = stdio.home().join(".local/state/toolgate/audit.jsonl");
     let record: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(record["outcome"], "ok");
@@ -145,6 +145,6 @@ fn records_go_to_the_configured_destination() {
 fn the_server_does_not_start_if_its_audit_log_cannot_be_opened() {
     let launch = Launch::over(&Workspace::new()).set("audit_to", "/proc/no/such/place");
     let stdio = launch.stdio();
-    assert_eq!(stdio.ended().code(), Some(2));
+    assert_eq!(stdio.wait_for_exit().code(), Some(2));
     wait_until("it says why", || stdio.log().contains("audit log /proc/no/such/place"));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Workspace, over_both};
 
 /// Returns representative calls of every tool.
-fn representative(
+fn representative_calls(
     output_id: &str,
     etag: &str,
     [failed, endless]: &[String; 2],
@@ -119,10 +119,10 @@ fn every_tools_structured_content_satisfies_its_own_output_schema() {
         .file("repository/package.json", "{}")
         .link("link", "README.md")
         .link("dangling", "nowhere");
-    for words in ["init -q -b main", "config user.name Ada", "config user.email ada@example.org"] {
+    for args in ["init -q -b main", "config user.name Ada", "config user.email ada@example.org"] {
         let mut git = std::process::Command::new("git");
-        git.args(words.split(' ')).current_dir(workspace.path("repository"));
-        assert!(git.status().unwrap().success(), "git {words}");
+        git.args(args.split(' ')).current_dir(workspace.path("repository"));
+        assert!(git.status().unwrap().success(), "git {args}");
     }
     over_both(&workspace, |client| {
         let tools = client.tools();
@@ -144,7 +144,7 @@ fn every_tools_structured_content_satisfies_its_own_output_schema() {
         let jobs = [job("echo no; exit 3"), job("exec sleep 300.125")];
         let mut called = BTreeSet::new();
         for (tool, arguments) in
-            representative(long["output_id"].as_str().unwrap(), etag.as_str().unwrap(), &jobs)
+            representative_calls(long["output_id"].as_str().unwrap(), etag.as_str().unwrap(), &jobs)
         {
             called.insert(tool.to_owned());
             let answer = client.call(tool, arguments.clone());

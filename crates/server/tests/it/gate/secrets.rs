@@ -16,7 +16,7 @@ fn workspace() -> Workspace {
 }
 
 /// Configures both secrets. The file of secrets is outside the workspace.
-fn tuned(launch: Launch, secrets: &tempfile::TempDir) -> Launch {
+fn with_secrets(launch: Launch, secrets: &tempfile::TempDir) -> Launch {
     let file = secrets.path().join("secrets");
     std::fs::write(&file, format!("{IN_FILE}\n")).unwrap();
     let launch = launch.set("secrets_values_from", "DEPLOY").env("DEPLOY", NAMED);
@@ -43,7 +43,7 @@ fn a_configured_secret_is_in_no_result_refusal_record_or_log() {
     let secrets = tempfile::tempdir().unwrap();
     over_both_tuned(
         &workspace(),
-        |launch| tuned(launch, &secrets),
+        |launch| with_secrets(launch, &secrets),
         |client| {
             let answer = client.call("files_read", json!({ "path": "s.txt" }));
             check_redacted("a file", &answer);
@@ -88,8 +88,9 @@ fn a_configured_secret_is_in_no_list_and_in_no_number() {
             let root = client.server().root().display().to_string();
             let folder = json!({ "uri": format!("file://{root}") });
             let template = format!("file://{root}/{{+path}}");
-            let of = json!({ "type": "ref/resource", "uri": template });
-            let typed = json!({ "ref": of, "argument": { "name": "path", "value": "hunter2" } });
+            let reference = json!({ "type": "ref/resource", "uri": template });
+            let typed =
+                json!({ "ref": reference, "argument": { "name": "path", "value": "hunter2" } });
             for (method, params) in [
                 ("resources/list", json!({})),
                 ("resources/directory/read", folder),
@@ -111,7 +112,7 @@ fn job_output_is_stored_redacted_even_if_it_comes_in_pieces() {
     let secrets = tempfile::tempdir().unwrap();
     over_both_tuned(
         &workspace(),
-        |launch| tuned(launch, &secrets),
+        |launch| with_secrets(launch, &secrets),
         |client| {
             let (start, end) = NAMED.split_at(9);
             let script =
@@ -137,7 +138,7 @@ fn job_output_is_stored_redacted_even_if_it_comes_in_pieces() {
 #[test]
 fn a_configured_secret_is_redacted_in_older_dialects() {
     let secrets = tempfile::tempdir().unwrap();
-    let launch = tuned(Launch::over(&workspace()), &secrets);
+    let launch = with_secrets(Launch::over(&workspace()), &secrets);
     let mut stdio = launch.arg("--dialect").arg("mira").stdio();
     let params = json!({ "path": "s.txt" });
     let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params });
@@ -162,7 +163,7 @@ fn the_server_does_not_start_if_a_secret_is_missing_or_short() {
         (Launch::over(&Workspace::new()).env("DEPLOY", "short12"), "has 7 bytes"),
     ] {
         let stdio = launch.set("secrets_values_from", "DEPLOY").stdio();
-        assert_eq!(stdio.ended().code(), Some(2));
+        assert_eq!(stdio.wait_for_exit().code(), Some(2));
         wait_until("it says why", || stdio.log().contains(expected));
         assert!(!stdio.log().contains("short12"), "{}", stdio.log());
     }

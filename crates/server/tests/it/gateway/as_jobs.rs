@@ -13,16 +13,16 @@ fn open(workspace: &Workspace) -> Client {
 }
 
 fn with_tasks(wire: Wire) -> Client {
-    let can = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
-    Client::open(wire, MODERN, can)
+    let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    Client::open(wire, MODERN, capabilities)
 }
 
-/// Waits for the end of the task in `begun` and returns its state.
-fn ended(client: &mut Client, begun: &Value) -> Value {
-    assert_eq!(begun["result"]["resultType"], "task", "{begun}");
-    let about = json!({ "taskId": begun["result"]["taskId"] });
+/// Waits for the end of the task in `started` and returns its state.
+fn wait_for_task(client: &mut Client, started: &Value) -> Value {
+    assert_eq!(started["result"]["resultType"], "task", "{started}");
+    let params = json!({ "taskId": started["result"]["taskId"] });
     wait_for("it ends", || {
-        let state = client.ask("tasks/get", about.clone());
+        let state = client.ask("tasks/get", params.clone());
         (state["result"]["status"] != "working").then_some(state)
     })
 }
@@ -32,11 +32,11 @@ fn a_call_continues_as_a_job_after_its_client_has_left() {
     let workspace = with_odds(&[("odd", "", "")]);
     let mut client = open(&workspace);
     client.tools();
-    let begun = client.call("odd_wait", json!({}));
+    let started = client.call("odd_wait", json!({}));
     let Client { wire, .. } = client;
     let mut other = with_tasks(wire);
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let state = ended(&mut other, &begun);
+    let state = wait_for_task(&mut other, &started);
     assert!(state["result"]["result"].to_string().contains("waited"), "{state}");
     let log = workspace.read("odd.log");
     assert_eq!(log.matches("call wait").count(), 1, "{log}");
@@ -51,10 +51,10 @@ fn a_call_that_does_not_become_an_upstream_task_has_the_time_of_a_job() {
     fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     let mut client = open(&workspace);
     client.tools();
-    let begun = client.call("odd_wait", json!({}));
-    assert_eq!(begun["result"]["resultType"], "task", "{begun}");
+    let started = client.call("odd_wait", json!({}));
+    assert_eq!(started["result"]["resultType"], "task", "{started}");
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let state = ended(&mut client, &begun);
+    let state = wait_for_task(&mut client, &started);
     assert!(state["result"]["result"].to_string().contains("waited"), "{state}");
     assert_eq!(workspace.read("odd.log").matches("call wait").count(), 1);
 }
@@ -64,8 +64,8 @@ fn a_cancelled_job_cancels_its_upstream_call() {
     let workspace = with_odds(&[("odd", "", "")]);
     let mut client = open(&workspace);
     client.tools();
-    let begun = client.call("odd_never", json!({}));
-    let about = json!({ "taskId": begun["result"]["taskId"] });
-    client.ask("tasks/cancel", about);
+    let started = client.call("odd_never", json!({}));
+    let params = json!({ "taskId": started["result"]["taskId"] });
+    client.ask("tasks/cancel", params);
     wait_until("the cancellation arrives", || workspace.read("odd.log").contains("cancelled "));
 }

@@ -28,8 +28,8 @@ fn a_resource_is_read_from_the_upstream_that_lists_it_and_our_own_uris_are_reser
     let long = client.call("two_huge", json!({}));
     let link = long["result"]["content"].as_array().unwrap().iter();
     let uri = link.filter_map(|it| it["uri"].as_str()).next().unwrap().to_owned();
-    let whole = read(&mut client, &uri);
-    assert_eq!(whole["result"]["contents"][0]["text"].as_str().map(str::len), Some(3 << 20));
+    let full = read(&mut client, &uri);
+    assert_eq!(full["result"]["contents"][0]["text"].as_str().map(str::len), Some(3 << 20));
     assert!(read(&mut client, "result://mine").get("error").is_some());
     assert!(!workspace.read("one.log").contains("result://"));
     let log = client.server().log();

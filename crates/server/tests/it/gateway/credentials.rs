@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::real::{Beside, free_port, listens, tool};
+use super::real::{Beside, free_port, tool, wait_until_listening};
 use super::{checkout, launch, text};
 use crate::support::{Client, MODERN, Post, Served, Wire, Workspace, call, keys_of};
 
@@ -20,11 +20,11 @@ impl HeaderEcho {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/heard.py")).arg(port.to_string());
-        let (server, _) = Beside::begin(command.arg(elsewhere), "Uvicorn running");
+        let (server, _) = Beside::start_job(command.arg(elsewhere), "Uvicorn running");
         let at = format!("http://127.0.0.1:{port}");
         let url = format!("{at}/mcp");
         let away = format!("{at}/away");
-        listens(&url);
+        wait_until_listening(&url);
         Self { url, away, _server: server }
     }
 }

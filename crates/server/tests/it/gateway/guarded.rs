@@ -8,7 +8,7 @@ use super::{launch, names, stdio, text, with_odds};
 use crate::support::{Client, MODERN, Workspace, binary, path, wait_until};
 
 /// Returns a workspace with the upstream `odd`, which has `env` and `more`, and with `rules`.
-fn ruled(env: &str, more: &str, rules: &str) -> Workspace {
+fn with_rules(env: &str, more: &str, rules: &str) -> Workspace {
     let workspace = with_odds(&[("odd", env, more)]);
     let settings = workspace.read("toolgate.toml");
     workspace.file("toolgate.toml", format!("{rules}\n{settings}"))
@@ -37,7 +37,7 @@ fn a_rule_that_names_an_upstream_by_tag_or_name_applies_to_all_it_has() {
         ("prefix = \"other\"", "tools = [\"odd.*\"]"),
         ("prefix = \"other\"", "tools = [\"other.*\"]"),
     ] {
-        let workspace = ruled("ODD_RESOURCES = \"odd://1\", ", more, &deny(of));
+        let workspace = with_rules("ODD_RESOURCES = \"odd://1\", ", more, &deny(of));
         let mut client = stdio(&workspace);
         let listed = names(&mut client);
         let is_upstream_tool =
@@ -54,7 +54,7 @@ fn a_rule_that_names_an_upstream_by_tag_or_name_applies_to_all_it_has() {
 
 #[test]
 fn a_rule_that_matches_no_tool_is_logged_once_all_upstreams_have_listed() {
-    let workspace = ruled("", "", &deny("tools = [\"odd.ecko\"]"));
+    let workspace = with_rules("", "", &deny("tools = [\"odd.ecko\"]"));
     let mut client = stdio(&workspace);
     names(&mut client);
     wait_until("it is logged", || client.server().log().contains("odd.ecko"));
@@ -65,19 +65,19 @@ fn a_rule_that_matches_no_tool_is_logged_once_all_upstreams_have_listed() {
 #[test]
 fn an_empty_list_in_a_rule_is_refused() {
     for of in ["callers = []", "roles = []", "tools = []", "tags = []", "effects = []"] {
-        let workspace = ruled("", "", &deny(of));
+        let workspace = with_rules("", "", &deny(of));
         let mut command = Command::new(binary());
         command.arg("check-config").current_dir(workspace.root()).env_clear();
-        let ran = command.env("PATH", path()).env("HOME", workspace.root()).output().unwrap();
-        assert_ne!(ran.status.code(), Some(0), "{ran:?}");
-        let stderr = String::from_utf8_lossy(&ran.stderr);
+        let result = command.env("PATH", path()).env("HOME", workspace.root()).output().unwrap();
+        assert_ne!(result.status.code(), Some(0), "{result:?}");
+        let stderr = String::from_utf8_lossy(&result.stderr);
         assert!(stderr.contains("the list is empty"), "{of}: {stderr}");
     }
 }
 
 #[test]
 fn private_values_of_an_upstream_are_redacted_from_its_errors_and_the_log() {
-    let workspace = ruled("ODD_MUMBLES = \"${ODD_WORD}\", ", "", "[log]\nlevel = \"debug\"");
+    let workspace = with_rules("ODD_MUMBLES = \"${ODD_WORD}\", ", "", "[log]\nlevel = \"debug\"");
     let launch = launch(&workspace).env("ODD_WORD", "abcd-QWERTY-0987");
     let mut client = Client::stdio(launch, MODERN);
     let refused = client.call("odd_mumble", json!({}));
@@ -88,7 +88,7 @@ fn private_values_of_an_upstream_are_redacted_from_its_errors_and_the_log() {
 
 #[test]
 fn a_caller_with_upstream_tools_only_can_read_their_stored_results() {
-    let workspace = ruled("", "answer_bytes = 20000", "[tools]\nallow = [\"odd.*\"]");
+    let workspace = with_rules("", "answer_bytes = 20000", "[tools]\nallow = [\"odd.*\"]");
     let mut client = stdio(&workspace);
     let listed = names(&mut client);
     assert!(!listed.contains(&"files_read".to_owned()), "{listed:?}");
@@ -102,7 +102,7 @@ fn a_caller_with_upstream_tools_only_can_read_their_stored_results() {
 
 #[test]
 fn an_upstream_that_declares_unsupported_lists_still_has_its_tools() {
-    let workspace = ruled("ODD_CLAIMS = \"1\", ", "", "");
+    let workspace = with_rules("ODD_CLAIMS = \"1\", ", "", "");
     let mut client = stdio(&workspace);
     assert_eq!(text(&client.call("odd_shout", json!({}))), "still here");
     let log = client.server().log();
@@ -152,7 +152,7 @@ fn a_client_before_2025_06_18_gets_no_metadata_except_in_results() {
 
 #[test]
 fn metadata_of_a_task_result_is_kept_and_redacted() {
-    let workspace = ruled("", "", "[secrets]\nvalues_from = [\"OWN_TOKEN\"]\n");
+    let workspace = with_rules("", "", "[secrets]\nvalues_from = [\"OWN_TOKEN\"]\n");
     let launch = launch(&workspace).env("OWN_TOKEN", "hunter2-and-more");
     let mut client = Client::stdio(launch, "2025-11-25");
     client.tools();
@@ -191,7 +191,7 @@ fn tools_with_names_outside_ascii_are_served() {
 
 #[test]
 fn the_open_world_hint_of_an_upstream_tool_is_passed_on() {
-    let mut client = stdio(&ruled("", "", ""));
+    let mut client = stdio(&with_rules("", "", ""));
     let tools = client.tools();
     let reaches = |name: &str| {
         let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();

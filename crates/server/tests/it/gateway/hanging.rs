@@ -36,7 +36,7 @@ fn calls_without_an_answer_do_not_block_other_calls() {
     let workspace = with_odds(&[("hung", "", "at_once = 64"), ("well", "", "")]);
     let mut client = Client::stdio(launch(&workspace), MODERN);
     names(&mut client);
-    let requests: Vec<_> = (0..80).map(|_| client.request("tools/call", never())).collect();
+    let requests: Vec<_> = (0..80).map(|_| client.request("tools/call", hanging_call())).collect();
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     requests.iter().for_each(|request| stdio.send(request));
     wait_until("they hang", || workspace.read("hung.log").matches("call never").count() == 64);
@@ -49,6 +49,6 @@ fn calls_without_an_answer_do_not_block_other_calls() {
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
-fn never() -> Value {
+fn hanging_call() -> Value {
     json!({ "name": "hung_never", "arguments": {} })
 }

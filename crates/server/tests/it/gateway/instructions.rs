@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::pins::{ends, pins};
+use super::pins::{check_exit, pins};
 use super::{launch, names, stdio, with_odds};
 use crate::support::{Client, MODERN, Post, Workspace, keys_of, modern};
 
@@ -17,12 +17,12 @@ fn with_instructions(instructions: &str, more: &str) -> Workspace {
 }
 
 /// Returns the instructions that clients get, over each transport and in each era.
-fn received(workspace: &Workspace) -> Vec<String> {
+fn received_instructions(workspace: &Workspace) -> Vec<String> {
     let of_revision = |revision| {
         [Client::stdio, Client::http].map(|begin: fn(_, _) -> Client| {
             let mut client = begin(launch(workspace), revision);
             match revision {
-                MODERN => discovered(&mut client),
+                MODERN => discovered_instructions(&mut client),
                 _ => client.opened["result"]["instructions"].as_str().unwrap().to_owned(),
             }
         })
@@ -31,13 +31,13 @@ fn received(workspace: &Workspace) -> Vec<String> {
 }
 
 /// Returns the instructions that `client` of 2026-07-28 discovers.
-fn discovered(client: &mut Client) -> String {
+fn discovered_instructions(client: &mut Client) -> String {
     let answer = client.ask("server/discover", json!({}));
     answer["result"]["instructions"].as_str().unwrap().to_owned()
 }
 
 /// Returns the quoted form of the one-line instructions `text` of the upstream `odd`.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let start =
         "Instructions of the server `odd` for its tools, whose names start with `odd_` here:";
     format!("\n\n{start}\n> {text}")
@@ -53,16 +53,16 @@ fn rewrite(workspace: &Workspace, from: &str, to: &str) {
 #[test]
 fn clients_get_the_instructions_of_an_upstream_after_our_own_once_they_are_known() {
     let workspace = with_instructions(FIRST, "");
-    for instructions in received(&workspace) {
+    for instructions in received_instructions(&workspace) {
         assert!(
             instructions.starts_with("Tools over one workspace folder.")
                 && !instructions.contains(FIRST)
         );
     }
     names(&mut stdio(&workspace));
-    for instructions in received(&workspace) {
+    for instructions in received_instructions(&workspace) {
         assert!(instructions.starts_with("Tools over one workspace folder."), "{instructions}");
-        assert!(instructions.ends_with(&quoted(FIRST)), "{instructions}");
+        assert!(instructions.ends_with(&quote(FIRST)), "{instructions}");
     }
 }
 
@@ -70,9 +70,9 @@ fn clients_get_the_instructions_of_an_upstream_after_our_own_once_they_are_known
 fn instructions_are_sent_as_soon_as_they_are_known() {
     let workspace = with_instructions(FIRST, "");
     let mut client = stdio(&workspace);
-    assert!(!discovered(&mut client).contains(FIRST));
+    assert!(!discovered_instructions(&mut client).contains(FIRST));
     names(&mut client);
-    assert!(discovered(&mut client).ends_with(&quoted(FIRST)));
+    assert!(discovered_instructions(&mut client).ends_with(&quote(FIRST)));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn instructions_that_are_disabled_or_empty_or_without_a_tool_are_not_sent() {
     for (text, more) in [(FIRST, "instructions = false\n"), (" \n ", ""), (FIRST, "tools = []\n")] {
         let workspace = with_instructions(text, more);
         names(&mut stdio(&workspace));
-        for instructions in received(&workspace) {
+        for instructions in received_instructions(&workspace) {
             assert!(!instructions.contains("odd"), "{more}: {instructions}");
         }
     }
@@ -104,7 +104,7 @@ fn a_caller_who_sees_no_tool_of_an_upstream_gets_no_instructions_of_it() {
     assert!(!ask("bob-key", "tools/list").to_string().contains("odd_echo"));
     let instructions =
         |key| ask(key, "server/discover")["instructions"].as_str().unwrap().to_owned();
-    assert!(instructions("ada-key").ends_with(&quoted(FIRST)), "{}", instructions("ada-key"));
+    assert!(instructions("ada-key").ends_with(&quote(FIRST)), "{}", instructions("ada-key"));
     assert!(!instructions("bob-key").contains("odd"), "{}", instructions("bob-key"));
 }
 
@@ -116,7 +116,7 @@ fn long_instructions_are_cut_and_secrets_in_them_redacted() {
     let settings = format!("{settings}[secrets]\nfiles = [{:?}]\n", workspace.path("held"));
     fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     names(&mut stdio(&workspace));
-    for instructions in received(&workspace) {
+    for instructions in received_instructions(&workspace) {
         let (_, quoted_text) = instructions.split_once("`odd_` here:\n").unwrap();
         assert!(quoted_text.len() < 4200 && quoted_text.ends_with("é […]"), "{quoted_text}");
         assert!(!quoted_text.contains("hunter2"), "{quoted_text}");
@@ -126,49 +126,49 @@ fn long_instructions_are_cut_and_secrets_in_them_redacted() {
 #[test]
 fn changed_instructions_are_not_sent_until_they_are_approved() {
     let workspace = with_instructions(FIRST, "");
-    ends(&pins(&workspace, &["accept"]), 0);
-    ends(&pins(&workspace, &["diff"]), 0);
+    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["diff"]), 0);
     names(&mut stdio(&workspace));
-    for instructions in received(&workspace) {
-        assert!(instructions.ends_with(&quoted(FIRST)), "{instructions}");
+    for instructions in received_instructions(&workspace) {
+        assert!(instructions.ends_with(&quote(FIRST)), "{instructions}");
     }
     rewrite(&workspace, "all others", "nothing");
-    let shown = ends(&pins(&workspace, &["diff"]), 1);
+    let shown = check_exit(&pins(&workspace, &["diff"]), 1);
     let lines = "    - Call `echo` before all others.\n    + Call `echo` before nothing.\n";
     assert_eq!(shown, format!("odd: instruction-like\n  instructions\n{lines}\n"));
     let mut client = stdio(&workspace);
     names(&mut client);
-    assert!(!discovered(&mut client).contains("Call `echo`"));
+    assert!(!discovered_instructions(&mut client).contains("Call `echo`"));
     let log = client.server().log();
     assert!(log.contains("the instructions of the upstream `odd` differ from their pin"), "{log}");
     // The running server sends them from then on.
-    ends(&pins(&workspace, &["accept"]), 0);
-    assert!(discovered(&mut client).ends_with(&quoted("Call `echo` before nothing.")));
-    ends(&pins(&workspace, &["diff"]), 0);
+    check_exit(&pins(&workspace, &["accept"]), 0);
+    assert!(discovered_instructions(&mut client).ends_with(&quote("Call `echo` before nothing.")));
+    check_exit(&pins(&workspace, &["diff"]), 0);
 }
 
 #[test]
 fn instructions_are_no_longer_sent_once_other_ones_are_approved_or_the_lock_is_unreadable() {
     let workspace = with_instructions("Call `echo` last.", "");
-    ends(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept"]), 0);
     let others = fs::read(workspace.path("toolgate.lock")).unwrap();
     fs::remove_file(workspace.path("toolgate.lock")).unwrap();
     rewrite(&workspace, "Call `echo` last.", FIRST);
     let mut client = stdio(&workspace);
     names(&mut client);
-    assert!(discovered(&mut client).ends_with(&quoted(FIRST)));
+    assert!(discovered_instructions(&mut client).ends_with(&quote(FIRST)));
     fs::write(workspace.path("toolgate.lock"), others).unwrap();
-    assert!(!discovered(&mut client).contains("Call `echo`"));
-    ends(&pins(&workspace, &["accept"]), 0);
-    assert!(discovered(&mut client).ends_with(&quoted(FIRST)));
+    assert!(!discovered_instructions(&mut client).contains("Call `echo`"));
+    check_exit(&pins(&workspace, &["accept"]), 0);
+    assert!(discovered_instructions(&mut client).ends_with(&quote(FIRST)));
     fs::write(workspace.path("toolgate.lock"), "what").unwrap();
-    assert!(!discovered(&mut client).contains("Call `echo`"));
+    assert!(!discovered_instructions(&mut client).contains("Call `echo`"));
 }
 
 #[test]
 fn disabling_instructions_is_not_a_difference_from_the_pins() {
     let workspace = with_instructions(FIRST, "");
-    ends(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept"]), 0);
     rewrite(&workspace, "[upstream.odd]", "[upstream.odd]\ninstructions = false");
-    ends(&pins(&workspace, &["diff"]), 0);
+    check_exit(&pins(&workspace, &["diff"]), 0);
 }

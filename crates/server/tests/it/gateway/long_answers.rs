@@ -26,7 +26,7 @@ fn links(answer: &Value) -> Vec<(String, String)> {
     links.map(|block| (word(block, "uri"), word(block, "mimeType"))).collect()
 }
 
-fn stored(client: &mut Client, uri: &str) -> Value {
+fn read_stored(client: &mut Client, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))["result"]["contents"][0].clone()
 }
 
@@ -39,8 +39,8 @@ fn a_long_result_is_stored_and_can_be_read_on() {
     let content = cut["result"]["content"].as_array().unwrap();
     let uri = content.iter().find_map(|block| block["uri"].as_str()).unwrap().to_owned();
     let read = client.ask("resources/read", json!({ "uri": uri }));
-    let whole = read["result"]["contents"][0]["text"].as_str().unwrap();
-    assert_eq!(whole.len(), 3 << 20);
+    let full = read["result"]["contents"][0]["text"].as_str().unwrap();
+    assert_eq!(full.len(), 3 << 20);
     let part = client.call("results_read", json!({ "id": uri, "offset": (3 << 20) - 5 }));
     assert_eq!(text(&part), "xxxxx");
 }
@@ -53,10 +53,10 @@ fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
     assert!(cut["result"].get("structuredContent").is_none() && cut.to_string().len() < 20_000);
     assert!(text(&cut).starts_with("{\"rows\":[{\"id\":0,"), "{cut}");
     let [(uri, media_type)] = &links(&cut)[..] else { panic!("{cut}") };
-    let whole = stored(&mut client, uri);
-    assert_eq!((media_type.as_str(), &whole["mimeType"]), ("application/json", &json!(media_type)));
-    let whole: Value = serde_json::from_str(whole["text"].as_str().unwrap()).unwrap();
-    assert_eq!(whole, rows());
+    let full = read_stored(&mut client, uri);
+    assert_eq!((media_type.as_str(), &full["mimeType"]), ("application/json", &json!(media_type)));
+    let full: Value = serde_json::from_str(full["text"].as_str().unwrap()).unwrap();
+    assert_eq!(full, rows());
     let found = client.call("results_read", json!({ "id": uri, "find": "row 777 of" }));
     assert!(text(&found).contains("{\"id\":777,"), "{found}");
     let found = client.call("results_read", json!({ "id": uri, "find": "row of nothing" }));
@@ -65,8 +65,8 @@ fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
     assert!(text(&beyond).contains("No more: the result has"), "{beyond}");
     // A short result is unchanged.
     let short = json!({ "rows": [1] });
-    let whole = client.call("odd_say", structured(&short));
-    assert_eq!(whole["result"]["structuredContent"], short);
+    let full = client.call("odd_say", structured(&short));
+    assert_eq!(full["result"]["structuredContent"], short);
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn a_value_with_a_promised_schema_stays_structured_unless_promises_are_disabled(
         tool.unwrap_or_else(|| panic!("{tools:?}")).get("outputSchema").is_some()
     };
     assert_eq!((promises("odd_promise"), promises("free_promise")), (true, false));
-    let whole = client.call("odd_promise", structured(&rows()));
-    assert_eq!(whole["result"]["structuredContent"], rows());
+    let full = client.call("odd_promise", structured(&rows()));
+    assert_eq!(full["result"]["structuredContent"], rows());
     let cut = client.call("free_promise", structured(&rows()));
     assert!(cut["result"].get("structuredContent").is_none() && cut.to_string().len() < 20_000);
     assert_eq!(links(&cut)[0].1, "application/json");
     let short = json!({ "rows": [1] });
-    let whole = client.call("free_promise", structured(&short));
-    assert_eq!(whole["result"]["structuredContent"], short);
+    let full = client.call("free_promise", structured(&short));
+    assert_eq!(full["result"]["structuredContent"], short);
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn the_largest_media_are_replaced_by_links_and_read_unchanged() {
     let expected = expected.into_iter().chain([("text/csv", "text", "a,b\n".repeat(9000))]);
     let links = links(&cut);
     assert_eq!(links.len(), 3, "{note}");
-    for ((uri, is), (media_type, name, whole)) in links.iter().zip(expected) {
-        let read = stored(&mut client, uri);
+    for ((uri, is), (media_type, name, full)) in links.iter().zip(expected) {
+        let read = read_stored(&mut client, uri);
         assert_eq!((is.as_str(), read["mimeType"].as_str()), (media_type, Some(media_type)));
-        assert!(read[name] == json!(whole), "{uri}");
+        assert!(read[name] == json!(full), "{uri}");
     }
     let refused = client.call("results_read", json!({ "id": links[0].0 }));
     assert!(refused.to_string().contains("read the resource result://"), "{refused}");
@@ -149,6 +149,6 @@ fn a_secret_at_a_cut_is_redacted_in_every_piece() {
     let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": long_text }] }));
     assert!(!text(&cut).contains("correct") && text(&cut).contains("xxx[reda"), "{cut}");
     let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };
-    let whole = stored(&mut client, uri)["text"].as_str().unwrap().to_owned();
-    assert!(whole.contains("x[redacted]y") && !whole.contains("correct"));
+    let full = read_stored(&mut client, uri)["text"].as_str().unwrap().to_owned();
+    assert!(full.contains("x[redacted]y") && !full.contains("correct"));
 }

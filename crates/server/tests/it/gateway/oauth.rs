@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::real::{Beside, free_port, listens, node, tool};
+use super::real::{Beside, free_port, node, tool, wait_until_listening};
 use super::{checkout, launch, names, text};
 use crate::support::{
     Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path,
@@ -47,7 +47,13 @@ impl Drop for KilledOnDrop {
 impl Authorization {
     /// Starts a server whose tokens are valid for `life` seconds.
     fn start(life: u32) -> Self {
+        Self::start_with(life, &[])
+    }
+
+    /// Starts a server with more environment variables.
+    fn start_with(life: u32, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(node());
+        command.envs(variables.iter().copied());
         command.arg(checkout().join("tests/upstreams/authorization.mjs")).arg(tool("servers"));
         command.env("LIFE", life.to_string()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -78,17 +84,17 @@ impl Authorization {
 
     /// Waits until it has issued so many tokens for `grant`.
     fn has_given(&self, grant: &str, tokens: usize) {
-        wait_until(&format!("{tokens} tokens are issued"), || self.gave(grant) == tokens);
+        wait_until(&format!("{tokens} tokens are issued"), || self.issued_count(grant) == tokens);
     }
 
     /// Returns the number of tokens that it has issued for `grant`.
-    fn gave(&self, grant: &str) -> usize {
+    fn issued_count(&self, grant: &str) -> usize {
         let begins = format!("grant.success {grant} ");
         self.lines.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
     }
 
     /// Requests a token of the service itself for `resource`.
-    fn granted(&self, resource: &str) -> String {
+    fn request_token(&self, resource: &str) -> String {
         use base64::Engine as _;
         let credentials = base64::engine::general_purpose::STANDARD;
         let credentials = credentials.encode("service:the-secret-of-the-service");
@@ -137,14 +143,18 @@ impl Authorization {
 
 impl Protected {
     fn start(life: u32) -> Self {
-        let authorization = Authorization::start(life);
+        Self::behind(Authorization::start(life))
+    }
+
+    /// Starts an upstream that requires tokens of `authorization`.
+    fn behind(authorization: Authorization) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
-        let (server, _) = Beside::begin(&mut command, "Uvicorn running");
+        let (server, _) = Beside::start_job(&mut command, "Uvicorn running");
         let url = format!("http://127.0.0.1:{port}/mcp");
-        listens(&url);
+        wait_until_listening(&url);
         Self { authorization, url, _server: server }
     }
 
@@ -156,18 +166,18 @@ impl Protected {
 }
 
 /// Returns the command `toolgate WORDS` for `workspace`, with the state folder `state`.
-fn toolgate(workspace: &Workspace, state: &TempDir, words: &[&str]) -> Command {
+fn toolgate(workspace: &Workspace, state: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.args(words).current_dir(workspace.root()).env_clear();
+    command.args(args).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", state.path()).env("XDG_STATE_HOME", state.path());
     trust_config(&mut command, workspace.root());
     command
 }
 
 #[track_caller]
-fn ends(ran: &Output, code: i32) -> String {
-    assert_eq!(ran.status.code(), Some(code), "{ran:?}");
-    String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr)
+fn check_exit(result: &Output, code: i32) -> String {
+    assert_eq!(result.status.code(), Some(code), "{result:?}");
+    String::from_utf8_lossy(&result.stdout).into_owned() + &String::from_utf8_lossy(&result.stderr)
 }
 
 /// Signs Ada in to the upstream. Returns the output.
@@ -179,7 +189,7 @@ fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut page).unwrap();
     let last = Authorization::browse(page.trim());
     assert!(last.text().contains("Return to the terminal"), "{last:?}");
-    ends(&child.wait_with_output().unwrap(), 0)
+    check_exit(&child.wait_with_output().unwrap(), 0)
 }
 
 const SERVICE: &str = "client_id = \"service\"\nclient_secret = \"${SERVICE_SECRET}\"\n";
@@ -189,11 +199,27 @@ fn service(launch: Launch) -> Launch {
 }
 
 #[test]
+fn a_sign_in_without_declared_pkce_is_refused_unless_the_settings_assume_it() {
+    let protected = Protected::behind(Authorization::start_with(300, &[("NO_PKCE", "1")]));
+    let state = TempDir::new().unwrap();
+    let workspace = protected.workspace("");
+    for words in [&["login", "prot", "--no-browser"][..], &["doctor", "oauth", "prot"]] {
+        let refused = toolgate(&workspace, &state, words).stdin(Stdio::null()).output().unwrap();
+        let output = ends(&refused, if words[0] == "doctor" { 1 } else { 2 });
+        assert!(output.contains("`assume_pkce = true` in [upstream.prot.oauth]"), "{output}");
+    }
+    let workspace = protected.workspace("[upstream.prot.oauth]\nassume_pkce = true\n");
+    sign_in(&workspace, &state);
+    let checked = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap();
+    ends(&checked, 0);
+}
+
+#[test]
 fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
     let protected = Protected::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::http(launch(&workspace).remembering(&state), "2025-06-18");
+    let mut client = Client::http(launch(&workspace).with_state(&state), "2025-06-18");
     assert!(!names(&mut client).contains(&"prot_whoami".to_owned()));
     let log = client.server().log();
     assert!(log.contains("toolgate login prot"), "{log}");
@@ -220,9 +246,9 @@ fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
     assert!(!everything.contains(token), "{everything}");
 
     let signed_out = toolgate(&workspace, &state, &["logout", "prot"]).output().unwrap();
-    assert!(ends(&signed_out, 0).contains("signed out of `prot`"), "{signed_out:?}");
+    assert!(check_exit(&signed_out, 0).contains("signed out of `prot`"), "{signed_out:?}");
     let called = toolgate(&workspace, &state, &["call", "prot_whoami"]).output().unwrap();
-    assert!(ends(&called, 1).contains("toolgate login prot"), "{called:?}");
+    assert!(check_exit(&called, 1).contains("toolgate login prot"), "{called:?}");
     // A running server drops the token, too.
     wait_until("it is signed out", || {
         client.call("prot_whoami", json!({})).to_string().contains("toolgate login prot")
@@ -240,11 +266,11 @@ fn an_expiring_token_is_renewed_before_it_is_refused() {
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     sign_in(&workspace, &state);
-    let mut client = Client::stdio(launch(&workspace).remembering(&state), "2025-06-18");
+    let mut client = Client::stdio(launch(&workspace).with_state(&state), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
-    let before = protected.authorization.gave("refresh_token");
+    let before = protected.authorization.issued_count("refresh_token");
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
-    let renewed = || protected.authorization.gave("refresh_token") > before;
+    let renewed = || protected.authorization.issued_count("refresh_token") > before;
     wait_until("it is renewed", renewed);
 }
 
@@ -289,7 +315,7 @@ fn a_client_authenticates_with_a_signing_key() {
         authorization.has_given("client_credentials", at + 1);
         let doctor = |key: &str, code| {
             let mut command = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]);
-            ends(&command.env("KEY", key).env("KEY_ID", "first").output().unwrap(), code)
+            check_exit(&command.env("KEY", key).env("KEY_ID", "first").output().unwrap(), code)
         };
         let output = doctor(&other.authorization.key(id), 1);
         assert!(output.contains("invalid_client"), "{output}");
@@ -314,7 +340,7 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
         let post = Post::mcp(&call(1, tool, json!({})));
         served.send(&post.with("Authorization", &format!("Bearer {secret}"))).message()
     };
-    let ada = authorization.granted(AUDIENCE);
+    let ada = authorization.request_token(AUDIENCE);
     wait_until("its tools are known", || {
         let list = Post::mcp(&crate::support::modern(1, "tools/list", json!({})));
         let list = served.send(&list.with("Authorization", &format!("Bearer {ada}"))).message();
@@ -326,7 +352,7 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
     called("prot_whoami", &ada);
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 1);
     // Another token may allow less and is exchanged separately.
-    let again = authorization.granted(AUDIENCE);
+    let again = authorization.request_token(AUDIENCE);
     called("prot_whoami", &again);
     authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 2);
     let refused = called("prot_whoami", "carol-key");
@@ -343,14 +369,17 @@ fn a_secret_is_not_sent_to_an_authorization_server_that_only_the_upstream_names(
     let state = TempDir::new().unwrap();
     let doctor = |workspace: &Workspace, code| {
         let mut command = toolgate(workspace, &state, &["doctor", "oauth", "prot"]);
-        ends(&command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(), code)
+        check_exit(
+            &command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(),
+            code,
+        )
     };
     let output = doctor(&none, 2);
     assert!(output.contains("`oauth.issuer`"), "{output}");
     let other = format!("{begins}{SERVICE}issuer = \"https://login.example\"\n");
     let output = doctor(&protected.workspace(&other), 1);
     assert!(output.contains("does not name the authorization server"), "{output}");
-    assert_eq!(protected.authorization.gave("client_credentials"), 0);
+    assert_eq!(protected.authorization.issued_count("client_credentials"), 0);
 }
 
 #[test]
@@ -361,7 +390,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     let doctor = |workspace: &Workspace| {
         toolgate(workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap()
     };
-    let output = ends(&doctor(&workspace), 1);
+    let output = check_exit(&doctor(&workspace), 1);
     let lines: Vec<_> = output.lines().collect();
     let begins = [
         "ok      upstream: `http://127.0.0.1:",
@@ -372,7 +401,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     assert_eq!(lines.len(), begins.len(), "{output}");
     assert!(lines.iter().zip(begins).all(|(line, begins)| line.starts_with(begins)), "{output}");
     sign_in(&workspace, &state);
-    let output = ends(&doctor(&workspace), 0);
+    let output = check_exit(&doctor(&workspace), 0);
     assert!(output.contains("ok      token: valid for "), "{output}");
     assert!(output.trim_end().ends_with("(tools: 2)"), "{output}");
 
@@ -380,7 +409,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     let other = protected.url.replace("127.0.0.1", "localhost");
     let other =
         Workspace::new().file("toolgate.toml", format!("[upstream.prot]\nurl = {other:?}\n"));
-    let output = ends(&doctor(&other), 1);
+    let output = check_exit(&doctor(&other), 1);
     assert!(
         output.contains("FAILED  resource metadata: ") && output.contains("instead of"),
         "{output}"

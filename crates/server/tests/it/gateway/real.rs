@@ -32,7 +32,7 @@ pub(super) struct Beside(Child);
 
 impl Beside {
     /// Starts `command` and waits for `ready` on its standard error. Returns that line, too.
-    pub(super) fn begin(command: &mut Command, ready: &str) -> (Self, String) {
+    pub(super) fn start_job(command: &mut Command, ready: &str) -> (Self, String) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let this = Self(child);
@@ -50,7 +50,7 @@ impl Drop for Beside {
 }
 
 /// Waits until a server listens at `url`. Servers announce themselves before they listen.
-pub(super) fn listens(url: &str) {
+pub(super) fn wait_until_listening(url: &str) {
     let place = url.split('/').nth(2).unwrap().to_owned();
     wait_until("it listens", || TcpStream::connect(&place).is_ok());
 }
@@ -62,19 +62,19 @@ pub(super) fn free_port() -> u16 {
 /// Returns a workspace that is a Git repository with one commit.
 fn repository() -> Workspace {
     let workspace = Workspace::new();
-    for words in [
+    for args in [
         &["init", "-q", "-b", "main"][..],
         &["add", "README.md"],
         &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "A first one"],
     ] {
-        let ran = Command::new("git").args(words).current_dir(workspace.root()).output().unwrap();
-        assert!(ran.status.success(), "{ran:?}");
+        let result = Command::new("git").args(args).current_dir(workspace.root()).output().unwrap();
+        assert!(result.status.success(), "{result:?}");
     }
     workspace
 }
 
 #[track_caller]
-fn answers(client: &mut Client, tool: &str, arguments: Value, with: &str) {
+fn check_answer(client: &mut Client, tool: &str, arguments: Value, with: &str) {
     assert!(names(client).contains(&tool.to_owned()), "{:?}", names(client));
     let answer = client.call(tool, arguments);
     assert!(answer["result"]["isError"] != true, "{answer}");
@@ -91,7 +91,7 @@ fn a_file_server_reads_allowed_files_and_refuses_others() {
     let workspace = workspace.file("toolgate.toml", settings);
     let mut client = stdio(&workspace);
     let path = workspace.path("README.md");
-    answers(&mut client, "fs_read_text_file", json!({ "path": path }), "# A workspace");
+    check_answer(&mut client, "fs_read_text_file", json!({ "path": path }), "# A workspace");
     let refused = client.call("fs_read_text_file", json!({ "path": "/etc/passwd" }));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     assert!(text(&refused).contains("Access denied"), "{refused}");
@@ -109,8 +109,9 @@ fn resources_and_completions_of_an_upstream_work_before_any_list() {
     let answer = stdio(&everything()).ask("resources/read", read);
     let text = answer["result"]["contents"][0]["text"].as_str();
     assert!(text.is_some_and(|text| text.contains("Resource 3")), "{answer}");
-    let of = json!({ "type": "ref/resource", "uri": "demo://resource/dynamic/text/{resourceId}" });
-    let params = json!({ "ref": of, "argument": { "name": "resourceId", "value": "7" } });
+    let reference =
+        json!({ "type": "ref/resource", "uri": "demo://resource/dynamic/text/{resourceId}" });
+    let params = json!({ "ref": reference, "argument": { "name": "resourceId", "value": "7" } });
     let answer = stdio(&everything()).ask("completion/complete", params);
     assert_eq!(answer["result"]["completion"]["values"], json!(["7"]), "{answer}");
     let nothing = stdio(&everything()).ask("resources/read", json!({ "uri": "demo:/nothing" }));
@@ -125,9 +126,9 @@ fn the_command_line_prints_all_texts_of_a_result_and_mentions_the_rest() {
         command.args(["call", tool, &arguments.to_string()]).current_dir(workspace.root());
         command.env_clear().env("PATH", path()).env("HOME", workspace.path(".home"));
         trust_config(&mut command, workspace.root());
-        let ran = command.output().unwrap();
-        assert!(ran.status.success(), "{ran:?}");
-        [ran.stdout, ran.stderr].map(|output| String::from_utf8(output).unwrap())
+        let result = command.output().unwrap();
+        assert!(result.status.success(), "{result:?}");
+        [result.stdout, result.stderr].map(|output| String::from_utf8(output).unwrap())
     };
     let [stdout, _] = call("every_get-annotated-message", json!({ "messageType": "error" }));
     assert_eq!(stdout, "Error: Operation failed\n");
@@ -155,8 +156,8 @@ fn an_upstream_keeps_its_state_between_calls() {
     let ada = json!({ "entities": [
         { "name": "Ada", "entityType": "person", "observations": ["wrote programs"] },
     ] });
-    answers(&mut first, "memory_create_entities", ada, "Ada");
-    answers(&mut first, "memory_search_nodes", json!({ "query": "programs" }), "Ada");
+    check_answer(&mut first, "memory_create_entities", ada, "Ada");
+    check_answer(&mut first, "memory_search_nodes", json!({ "query": "programs" }), "Ada");
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn a_python_git_server_works_as_an_upstream() {
     let settings = format!("[upstream.git]\ncommand = [{server:?}, \"-r\", {folder:?}]\n");
     let workspace = workspace.file("toolgate.toml", settings);
     let mut client = stdio(&workspace);
-    answers(&mut client, "git_git_log", json!({ "repo_path": folder }), "A first one");
+    check_answer(&mut client, "git_git_log", json!({ "repo_path": folder }), "A first one");
 }
 
 #[test]
@@ -175,12 +176,12 @@ fn a_fastmcp_server_works_over_http() {
     let script = checkout().join("bench/peers/echo_fastmcp.py");
     let python = tool("upstreams/bin/python");
     let (_server, line) =
-        Beside::begin(Command::new(python).arg(script).arg("http"), "serving at ");
+        Beside::start_job(Command::new(python).arg(script).arg("http"), "serving at ");
     let url = line.rsplit(' ').next().unwrap();
-    listens(url);
+    wait_until_listening(url);
     let workspace = with(&format!("[upstream.fast]\nurl = {url:?}\n"));
     let mut client = stdio(&workspace);
-    answers(&mut client, "fast_echo", json!({ "text": "hello" }), "hello");
+    check_answer(&mut client, "fast_echo", json!({ "text": "hello" }), "hello");
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn a_server_by_the_current_typescript_sdk_works_over_stdio() {
     let command = [node(), script.display().to_string(), tool("servers")];
     let workspace = with(&format!("[upstream.ts]\ncommand = {command:?}\n"));
     let mut client = stdio(&workspace);
-    answers(&mut client, "ts_shout", json!({ "text": "hello" }), "HELLO");
+    check_answer(&mut client, "ts_shout", json!({ "text": "hello" }), "HELLO");
     let refused = client.call("ts_shout", json!({}));
     assert!(refused.to_string().contains("text"), "{refused}");
 }
@@ -202,13 +203,13 @@ fn servers_over_sse_and_over_streamable_http_with_sessions_work() {
         let port = free_port();
         let mut command = Command::new(node());
         command.arg(package("server-everything")).arg(transport).env("PORT", port.to_string());
-        let (_server, _) = Beside::begin(&mut command, &port.to_string());
+        let (_server, _) = Beside::start_job(&mut command, &port.to_string());
         let url = format!("http://127.0.0.1:{port}/{path}");
-        listens(&url);
+        wait_until_listening(&url);
         let workspace = with(&format!("[upstream.every]\nurl = {url:?}\n{setting}\n"));
         let mut client = stdio(&workspace);
-        answers(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
-        answers(&mut client, "every_echo", json!({ "message": "hello" }), "hello");
+        check_answer(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
+        check_answer(&mut client, "every_echo", json!({ "message": "hello" }), "hello");
         let discovered = client.ask("server/discover", json!({}));
         let instructions = discovered["result"]["instructions"].as_str().unwrap();
         assert!(
@@ -225,17 +226,18 @@ fn a_restarted_session_server_gets_a_new_session() {
     let begin = || {
         let mut command = Command::new(node());
         command.arg(package("server-everything")).arg("streamableHttp");
-        let (server, _) = Beside::begin(command.env("PORT", port.to_string()), &port.to_string());
-        listens(&url);
+        let (server, _) =
+            Beside::start_job(command.env("PORT", port.to_string()), &port.to_string());
+        wait_until_listening(&url);
         server
     };
     let first = begin();
     let workspace = with(&format!("[upstream.every]\nurl = {url:?}\n"));
     let mut client = stdio(&workspace);
-    answers(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
+    check_answer(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
     drop(first);
     let _second = begin();
-    answers(&mut client, "every_get-sum", json!({ "a": 3, "b": 40 }), "43");
+    check_answer(&mut client, "every_get-sum", json!({ "a": 3, "b": 40 }), "43");
 }
 
 #[test]
@@ -244,10 +246,10 @@ fn a_server_works_over_a_websocket() {
     let mut command = Command::new(tool("upstreams/bin/python"));
     command.arg(checkout().join("tests/upstreams/over_websocket.py"));
     command.arg(tool("upstreams/bin/mcp-server-git"));
-    let (_server, line) = Beside::begin(&mut command, "serving at ");
+    let (_server, line) = Beside::start_job(&mut command, "serving at ");
     let url = line.rsplit(' ').next().unwrap();
     let workspace = with(&format!("[upstream.git]\nurl = {url:?}\ntransport = \"websocket\"\n"));
     let mut client = stdio(&workspace);
     let path = json!({ "repo_path": repository.path(".") });
-    answers(&mut client, "git_git_log", path, "A first one");
+    check_answer(&mut client, "git_git_log", path, "A first one");
 }

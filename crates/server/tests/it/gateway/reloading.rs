@@ -1,4 +1,5 @@
-//! Upstreams that are added, changed and removed while a server runs, and validation of their results.
+//! Upstreams that are added, changed and removed while a server runs, and validation of their
+//! results.
 
 use std::fs;
 use std::process::Command;
@@ -154,7 +155,7 @@ fn a_symlink_or_fifo_as_configuration_is_logged_and_blocks_nothing() {
     let workspace = Workspace::new();
     let other = with_odd("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
+    let mut client = Client::stdio(launch(&workspace).with_state(&state), MODERN);
     names(&mut client);
     let at = workspace.path("toolgate.toml");
     std::os::unix::fs::symlink(other.path("toolgate.toml"), &at).unwrap();
@@ -218,7 +219,7 @@ fn a_configuration_that_appears_is_applied_once_it_is_trusted() {
     let workspace = Workspace::new();
     let other = with_odd("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
+    let mut client = Client::stdio(launch(&workspace).with_state(&state), MODERN);
     names(&mut client);
     write_settings(&workspace, &other.read("toolgate.toml"));
     wait_until("it is logged", || client.server().log().contains("is not trusted"));

@@ -39,10 +39,10 @@ fn a_program_is_shared_by_all_callers_or_belongs_to_a_caller_or_session() {
     let callers = [("ada", Some(&*one)), ("ada", Some(&two)), ("bob", Some(&bobs)), ("bob", None)];
     let programs = |upstream: &str| {
         let tool = format!("{upstream}_pid");
-        let of = callers.map(|(caller, session)| program(&served, &tool, caller, session));
+        let programs = callers.map(|(caller, session)| program(&served, &tool, caller, session));
         let again = callers.map(|(caller, session)| program(&served, &tool, caller, session));
-        assert_eq!(of, again, "{upstream}");
-        of
+        assert_eq!(programs, again, "{upstream}");
+        programs
     };
     let [one, two, bobs, stateless] = programs("everyones");
     assert!(one == two && two == bobs && bobs == stateless);

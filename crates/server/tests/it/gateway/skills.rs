@@ -35,7 +35,7 @@ fn contents(answer: &Value) -> &str {
     answer["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn listed(client: &mut Client) -> Vec<String> {
+fn list_skills(client: &mut Client) -> Vec<String> {
     let answer = client.ask("skills/list", json!({}));
     let all = answer["result"]["skills"].as_array().unwrap_or_else(|| panic!("{answer}"));
     all.iter().map(|skill| skill["uri"].as_str().unwrap().to_owned()).collect()
@@ -46,7 +46,7 @@ fn skills_of_an_upstream_are_listed_fetched_and_read_next_to_our_own() {
     let workspace = with_skills(false, "");
     let mut client = stdio(&workspace);
     let all = ["skill://pdf/SKILL.md", "skill://tea/SKILL.md", "skill://toolgate/SKILL.md"];
-    assert_eq!(listed(&mut client), all);
+    assert_eq!(list_skills(&mut client), all);
     let got = client.ask("skills/get", json!({ "uri": all[0] }));
     let skill = &got["result"]["skill"];
     assert_eq!(skill["frontmatter"]["description"], "Reads forms", "{got}");
@@ -88,7 +88,7 @@ fn our_own_skill_wins_over_an_upstream_skill_of_the_same_name() {
 fn a_file_that_does_not_match_its_skill_is_refused_unless_the_skill_changed() {
     let workspace = with_skills(true, "");
     let mut client = stdio(&workspace);
-    listed(&mut client);
+    list_skills(&mut client);
     let was = workspace.read("theirs/pdf/SKILL.md");
     for (lie, why) in [
         (was.replace("# Reads", "# Leaks"), "its digest is"),
@@ -113,7 +113,7 @@ fn skills_of_an_upstream_with_hidden_resources_are_hidden() {
         let mut client = stdio(&workspace);
         client.tools();
         let all = ["skill://tea/SKILL.md", "skill://toolgate/SKILL.md"];
-        assert_eq!(listed(&mut client), all, "{more}");
+        assert_eq!(list_skills(&mut client), all, "{more}");
         let none = client.ask("skills/get", json!({ "uri": "skill://pdf/SKILL.md" }));
         assert_eq!(none["error"]["code"], -32602, "{none}");
         assert!(read(&mut client, "skill://pdf/SKILL.md").get("error").is_some());
@@ -124,7 +124,7 @@ fn skills_of_an_upstream_with_hidden_resources_are_hidden() {
 fn unlisted_files_and_other_spellings_in_a_skill_folder_are_refused() {
     let workspace = with_skills(true, "").file("theirs/pdf/run.sh", "rm -r .\n");
     let mut client = stdio(&workspace);
-    listed(&mut client);
+    list_skills(&mut client);
     for (uri, why) in [
         ("skill://pdf/run.sh", "it is not among the files of the skill"),
         ("skill://pdf/./forms.md", "is not in normal form"),
@@ -141,7 +141,7 @@ fn unlisted_files_and_other_spellings_in_a_skill_folder_are_refused() {
 fn files_of_an_unlisted_skill_are_checked_against_it() {
     let workspace = with_skills(true, "");
     let mut client = stdio(&workspace);
-    listed(&mut client);
+    list_skills(&mut client);
     let late = workspace.read("theirs/pdf/SKILL.md").replace("name: pdf", "name: late");
     let workspace = workspace.file("theirs/late/SKILL.md", late.as_str());
     let uri = "skill://late/SKILL.md";
@@ -163,7 +163,7 @@ fn a_deny_rule_hides_a_skill_and_a_confirm_rule_blocks_fetching_it() {
         );
         let workspace = with_skills(false, &rule);
         let mut client = stdio(&workspace);
-        let shown = listed(&mut client).contains(&"skill://pdf/SKILL.md".to_owned());
+        let shown = list_skills(&mut client).contains(&"skill://pdf/SKILL.md".to_owned());
         assert_eq!(shown, effect == "confirm");
         let refused = client.ask("skills/get", json!({ "uri": "skill://pdf/SKILL.md" }));
         assert!(refused.get("error").is_some(), "{refused}");
@@ -180,5 +180,5 @@ fn an_upstream_skill_does_not_replace_our_own_hidden_one() {
     assert!(refused.get("error").is_some(), "{refused}");
     let refused = client.ask("skills/get", json!({ "uri": "skill://tea/SKILL.md" }));
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    assert_eq!(listed(&mut client), ["skill://pdf/SKILL.md"]);
+    assert_eq!(list_skills(&mut client), ["skill://pdf/SKILL.md"]);
 }

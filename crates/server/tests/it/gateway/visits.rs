@@ -33,12 +33,12 @@ fn open(workspace: &Workspace, revision: &'static str, over_http: bool) -> Clien
     Client::open(wire, revision, json!({ "elicitation": { "url": {} } }))
 }
 
-fn been(workspace: &Workspace) -> String {
+fn visited_file(workspace: &Workspace) -> String {
     workspace.path("been").display().to_string()
 }
 
 fn secret(workspace: &Workspace) -> Value {
-    json!({ "name": "visits_secret", "arguments": { "been": been(workspace) } })
+    json!({ "name": "visits_secret", "arguments": { "been": visited_file(workspace) } })
 }
 
 fn calls(workspace: &Workspace) -> usize {
@@ -52,7 +52,7 @@ fn the_caller_is_sent_to_the_page_and_the_call_is_repeated() {
     {
         let workspace = with_visits("");
         let mut client = open(&workspace, revision, over_http);
-        let (answer, asked) =
+        let (answer, requests) =
             converse(&mut client, "tools/call", secret(&workspace), |request: &Value| {
                 assert_eq!(request["method"], "elicitation/create", "{request}");
                 assert_eq!(request["params"]["mode"], "url", "{request}");
@@ -61,7 +61,7 @@ fn the_caller_is_sent_to_the_page_and_the_call_is_repeated() {
                 json!({ "action": "accept" })
             });
         assert_eq!(text(&answer), "the secret", "{revision}");
-        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert_eq!(requests.len(), 1, "{requests:?}");
         assert_eq!(calls(&workspace), 2, "{revision}");
     }
 }
@@ -72,7 +72,7 @@ fn a_visit_is_awaited_with_and_without_a_notification_of_its_completion() {
         let workspace = with_visits(env);
         let mut client = open(&workspace, MODERN, true);
         let file = workspace.path("been");
-        let (answer, asked) = converse(&mut client, "tools/call", secret(&workspace), |_| {
+        let (answer, requests) = converse(&mut client, "tools/call", secret(&workspace), |_| {
             let file = file.clone();
             spawn(move || {
                 // A person takes some time.
@@ -82,7 +82,7 @@ fn a_visit_is_awaited_with_and_without_a_notification_of_its_completion() {
             json!({ "action": "accept" })
         });
         assert_eq!(text(&answer), "the secret", "{env}");
-        assert_eq!(asked.len(), 1, "{env}: {asked:?}");
+        assert_eq!(requests.len(), 1, "{env}: {requests:?}");
     }
 }
 
@@ -91,10 +91,10 @@ fn a_declined_visit_is_an_error() {
     let workspace = with_visits("");
     let mut client = open(&workspace, MODERN, true);
     let decline = |_: &Value| json!({ "action": "decline" });
-    let (answer, asked) = converse(&mut client, "tools/call", secret(&workspace), decline);
+    let (answer, requests) = converse(&mut client, "tools/call", secret(&workspace), decline);
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     assert!(text(&answer).contains("was not visited"), "{answer}");
-    assert_eq!((asked.len(), calls(&workspace)), (1, 1), "{asked:?}");
+    assert_eq!((requests.len(), calls(&workspace)), (1, 1), "{requests:?}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_client_without_page_visits_gets_the_error_of_its_revision() {
 fn a_client_of_a_running_call_is_notified_of_the_completed_visit() {
     let workspace = with_visits("");
     let mut client = open(&workspace, "2025-11-25", false);
-    let params = json!({ "name": "visits_pay", "arguments": { "been": been(&workspace) } });
+    let params = json!({ "name": "visits_pay", "arguments": { "been": visited_file(&workspace) } });
     let message = client.request("tools/call", params);
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);

@@ -21,30 +21,30 @@ fn large(id: u64) -> Post {
 }
 
 /// Opens a connection and sends `post` without its last byte.
-fn unended(served: &Served, post: &Post) -> Connection {
+fn send_unfinished(served: &Served, post: &Post) -> Connection {
     let mut connection = served.connect();
-    let bytes = post.written(served.addr);
+    let bytes = post.to_bytes(served.addr);
     connection.try_write(&bytes[..bytes.len() - 1]);
     connection
 }
 
 /// Opens a connection and sends the first byte of a chunked body.
-fn begun(served: &Served, post: Post) -> Connection {
+fn start_body(served: &Served, post: Post) -> Connection {
     let post = post.without("content-length").with("transfer-encoding", "chunked");
     let mut connection = served.connect();
-    connection.write(&post.written(served.addr));
+    connection.write(&post.to_bytes(served.addr));
     connection.write(b"1\r\n{\r\n");
     connection
 }
 
 #[track_caller]
-fn answered_at_once(served: &Served, post: &Post) {
-    let begun = Instant::now();
+fn check_answered_at_once(served: &Served, post: &Post) {
+    let started = Instant::now();
     let response = served.send(post);
     assert_eq!(response.status, 200, "{response:?}");
     let answer = response.json();
     assert_eq!(answer["result"]["isError"], json!(false), "{answer}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -52,11 +52,11 @@ fn stalled_bodies_do_not_block_other_requests() {
     let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
     let key = |post: Post| post.with("x-api-key", "devkey");
     let mut stalled: Vec<_> =
-        (0..16).map(|_| begun(&served, Post::bare("GET", "/v1/health"))).collect();
-    answered_at_once(&served, &key(Post::mcp(&read(1))));
+        (0..16).map(|_| start_body(&served, Post::bare("GET", "/v1/health"))).collect();
+    check_answered_at_once(&served, &key(Post::mcp(&read(1))));
     let posts = [Post::bytes(b""), Post::bytes(b"").to("/v1/mcp"), Post::bytes(b"").to("/rpc")];
-    stalled.extend((0..24).map(|nth| begun(&served, key(posts[nth % posts.len()].clone()))));
-    answered_at_once(&served, &key(Post::mcp(&read(2))));
+    stalled.extend((0..24).map(|nth| start_body(&served, key(posts[nth % posts.len()].clone()))));
+    check_answered_at_once(&served, &key(Post::mcp(&read(2))));
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn only_the_start_of_an_unused_body_is_read() {
 fn unfinished_large_bodies_are_dropped_when_room_is_needed() {
     let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
     // The unfinished parts of nine bodies exceed the share of one address.
-    let mut stalled: Vec<_> = (0..9).map(|id| unended(&served, &large(id))).collect();
-    let whole = served.send(&large(9));
-    assert_eq!(whole.status, 200, "{whole:?}");
-    answered_at_once(&served, &Post::mcp(&read(10)));
+    let mut stalled: Vec<_> = (0..9).map(|id| send_unfinished(&served, &large(id))).collect();
+    let full = served.send(&large(9));
+    assert_eq!(full.status, 200, "{full:?}");
+    check_answered_at_once(&served, &Post::mcp(&read(10)));
     wait_until("one is dropped", || stalled.iter().any(Connection::has_answer));
     let mut statuses: Vec<_> = Vec::new();
     for connection in &mut stalled {
@@ -96,9 +96,9 @@ fn one_caller_cannot_use_all_the_room_for_bodies() {
     let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
     let with_key = |post: Post, name: &str| post.with("x-api-key", &format!("{name}-key"));
     let mut adas: Vec<_> =
-        (0..12).map(|id| unended(&served, &with_key(large(id), "ada"))).collect();
+        (0..12).map(|id| send_unfinished(&served, &with_key(large(id), "ada"))).collect();
     thread::sleep(Duration::from_millis(300));
-    answered_at_once(&served, &with_key(large(20), "bob"));
+    check_answered_at_once(&served, &with_key(large(20), "bob"));
     // None of Ada's bodies was dropped for it.
     let mut last = adas.remove(0);
     last.try_write(b"}");
@@ -113,7 +113,7 @@ fn many_large_bodies_at_once_are_each_answered_or_refused_with_503() {
             let served = &served;
             scope.spawn(move || {
                 let mut connection = served.connect();
-                connection.try_write(&large(id).written(served.addr));
+                connection.try_write(&large(id).to_bytes(served.addr));
                 connection.head().status
             })
         });

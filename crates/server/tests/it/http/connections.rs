@@ -20,7 +20,7 @@ fn read(id: u64) -> Value {
 }
 
 #[track_caller]
-fn serves(served: &Served) {
+fn check_serves(served: &Served) {
     assert_eq!(structured(&served.ask(&read(1)))["content"], Workspace::README);
 }
 
@@ -46,7 +46,7 @@ fn pipelined_requests_are_answered_in_order() {
     let served = served();
     let mut connection = served.connect();
     let requests: Vec<u8> =
-        (0..50).flat_map(|id| Post::mcp(&read(id)).written(served.addr)).collect();
+        (0..50).flat_map(|id| Post::mcp(&read(id)).to_bytes(served.addr)).collect();
     connection.write(&requests);
     for id in 0..50 {
         assert_eq!(connection.response().json()["id"], id);
@@ -57,7 +57,7 @@ fn pipelined_requests_are_answered_in_order() {
 fn a_request_that_arrives_byte_by_byte_is_answered() {
     let served = served();
     let mut connection = served.connect();
-    for byte in Post::mcp(&modern(1, "tools/list", json!({}))).written(served.addr) {
+    for byte in Post::mcp(&modern(1, "tools/list", json!({}))).to_bytes(served.addr) {
         connection.write(&[byte]);
     }
     assert_eq!(connection.response().status, 200);
@@ -69,7 +69,7 @@ fn a_chunked_request_is_read_whole() {
     let body = read(1).to_string();
     let (one, two) = body.split_at(30);
     let post = Post::mcp(&read(1)).without("content-length").with("transfer-encoding", "chunked");
-    let text = String::from_utf8(post.written(served.addr)).unwrap();
+    let text = String::from_utf8(post.to_bytes(served.addr)).unwrap();
     let head = text.split_once("\r\n\r\n").unwrap().0;
     let mut connection = served.connect();
     connection.write(
@@ -82,7 +82,7 @@ fn a_chunked_request_is_read_whole() {
 #[test]
 fn expect_100_continue_is_answered_before_the_body_is_sent() {
     let served = served();
-    let text = Post::mcp(&read(1)).with("expect", "100-continue").written(served.addr);
+    let text = Post::mcp(&read(1)).with("expect", "100-continue").to_bytes(served.addr);
     let at = text.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
     let mut connection = served.connect();
     connection.write(&text[..at]);
@@ -93,7 +93,7 @@ fn expect_100_continue_is_answered_before_the_body_is_sent() {
 
 /// Returns the bytes of a request in HTTP/1.0.
 fn http_1_0(served: &Served, post: &Post) -> Vec<u8> {
-    let text = String::from_utf8(post.written(served.addr)).unwrap();
+    let text = String::from_utf8(post.to_bytes(served.addr)).unwrap();
     text.replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes()
 }
 
@@ -103,7 +103,7 @@ fn an_http_1_0_client_is_answered_and_the_connection_closed() {
     let mut connection = served.connect();
     connection.write(&http_1_0(&served, &Post::mcp(&read(1))));
     assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
-    assert_eq!(connection.until_closed(), b"");
+    assert_eq!(connection.read_until_closed(), b"");
 }
 
 #[test]
@@ -123,15 +123,15 @@ fn a_request_with_connection_close_closes_the_connection() {
     let mut connection = served.connect();
     connection.post(&Post::mcp(&read(1)).with("connection", "close"));
     assert_eq!(connection.response().status, 200);
-    assert_eq!(connection.until_closed(), b"");
+    assert_eq!(connection.read_until_closed(), b"");
 }
 
 /// Returns the time until the server closes `connection`.
 #[track_caller]
 fn time_until_closed(connection: &mut Connection) -> Duration {
-    let begun = Instant::now();
-    connection.until_closed();
-    begun.elapsed()
+    let started = Instant::now();
+    connection.read_until_closed();
+    started.elapsed()
 }
 
 #[test]
@@ -140,26 +140,26 @@ fn a_connection_without_a_complete_head_is_closed_in_time() {
     let mut silent = served.connect();
     let mut half = served.connect();
     half.write(b"POST /mcp HTTP/1.1\r\nhost: ");
-    let mut kept = served.connect();
-    kept.post(&Post::mcp(&read(1)));
-    assert_eq!(kept.response().status, 200);
-    for connection in [&mut silent, &mut half, &mut kept] {
+    let mut idle = served.connect();
+    idle.post(&Post::mcp(&read(1)));
+    assert_eq!(idle.response().status, 200);
+    for connection in [&mut silent, &mut half, &mut idle] {
         assert!(time_until_closed(connection) < Duration::from_secs(5));
     }
-    serves(&served);
+    check_serves(&served);
 }
 
 #[test]
 fn a_head_that_arrives_too_slowly_is_closed_in_time() {
     let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 300).served();
     let mut connection = served.connect();
-    let begun = Instant::now();
+    let started = Instant::now();
     connection.write(b"POST /mcp HTTP/1.1\r\n");
     while connection.stream.write_all(b"x: y\r\n").is_ok() {
-        assert!(begun.elapsed() < PATIENCE, "the connection stays open");
+        assert!(started.elapsed() < PATIENCE, "the connection stays open");
         thread::sleep(Duration::from_millis(20));
     }
-    serves(&served);
+    check_serves(&served);
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn a_body_that_does_not_arrive_in_time_is_a_timeout() {
     connection.post(&Post::bytes(b"{").with("content-length", "100"));
     let response = connection.response();
     assert_eq!(response.status, 408, "{response:?}");
-    assert_eq!(connection.until_closed(), b"");
-    serves(&served);
+    assert_eq!(connection.read_until_closed(), b"");
+    check_serves(&served);
 }
 
 #[test]
@@ -184,16 +184,16 @@ fn a_call_may_take_longer_than_the_head_and_body_times() {
 #[test]
 fn at_the_limit_the_connection_idle_for_longest_is_closed() {
     let served = Launch::over(&Workspace::new()).set("server_connections_max", 4).served();
-    let mut kept: Vec<_> = (0..4).map(|_| served.connect()).collect();
-    for connection in &mut kept {
+    let mut idle: Vec<_> = (0..4).map(|_| served.connect()).collect();
+    for connection in &mut idle {
         connection.post(&Post::mcp(&read(1)));
         assert_eq!(connection.response().status, 200);
     }
     let mut one_more = served.connect();
     one_more.post(&Post::mcp(&read(2)));
     assert_eq!(one_more.response().status, 200);
-    assert_eq!(kept.remove(0).until_closed(), b"");
-    for connection in &mut kept {
+    assert_eq!(idle.remove(0).read_until_closed(), b"");
+    for connection in &mut idle {
         connection.post(&Post::mcp(&read(3)));
         assert_eq!(connection.response().status, 200);
     }
@@ -208,7 +208,7 @@ fn at_the_limit_of_busy_connections_a_new_one_waits() {
         let input = json!({ "command": script, "shell": true, "args": [marker.0] });
         let mut connection = served.connect();
         connection.post(&Post::mcp(&call(1, "exec_run", input)));
-        marker.started();
+        marker.wait_until_running();
         connection
     });
     let mut waiting = served.connect();
@@ -231,14 +231,14 @@ fn a_flood_of_silent_connections_does_not_block_clients() {
             0 => {}
             1 => drop(connection.stream.write_all(b"POST /mcp HT")),
             _ => {
-                let begun = Post::bytes(b"{").with("content-length", "100").written(served.addr);
-                drop(connection.stream.write_all(&begun));
+                let started = Post::bytes(b"{").with("content-length", "100").to_bytes(served.addr);
+                drop(connection.stream.write_all(&started));
             }
         }
     }
-    serves(&served);
+    check_serves(&served);
     drop(flood);
-    serves(&served);
+    check_serves(&served);
 }
 
 #[test]
@@ -252,12 +252,12 @@ fn open_streams_leave_room_for_calls() {
         let status = connection.head().status;
         (connection, status)
     };
-    let mut kept: Vec<_> = (0..4).map(|_| listening()).collect();
-    assert_eq!(kept.iter().map(|(_, status)| *status).collect::<Vec<_>>(), [200; 4]);
+    let mut streams: Vec<_> = (0..4).map(|_| listening()).collect();
+    assert_eq!(streams.iter().map(|(_, status)| *status).collect::<Vec<_>>(), [200; 4]);
     let (_refused, status) = listening();
     assert_eq!(status, 503);
-    serves(&served);
-    kept.pop();
+    check_serves(&served);
+    streams.pop();
     wait_until("there is room again", || listening().1 == 200);
 }
 
@@ -281,7 +281,7 @@ fn clients_that_disconnect_leave_no_open_sockets() {
         connection.close();
     }
     wait_until("all connections are closed", || sockets() <= before);
-    serves(&served);
+    check_serves(&served);
 }
 
 #[test]
@@ -296,12 +296,12 @@ fn a_client_that_does_not_read_its_stream_delays_no_other_client() {
     });
     let mut connection = served.connect();
     connection.post(&Post::mcp(&modern(1, "tools/call", params)));
-    marker.started();
+    marker.wait_until_running();
     for _ in 0..20 {
-        serves(&served);
+        check_serves(&served);
     }
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
 }
 
 #[test]
@@ -312,13 +312,13 @@ fn a_client_that_does_not_read_its_answers_is_disconnected() {
     let mut greedy = served.connect();
     let page = call(1, "files_read", json!({ "path": "page.txt" }));
     // The answers exceed the socket buffers, so the server waits for the client to read.
-    let request = Post::mcp(&page).written(served.addr);
+    let request = Post::mcp(&page).to_bytes(served.addr);
     let stream = thread::spawn(move || {
         for _ in 0..200 {
             greedy.try_write(&request);
         }
         greedy
     });
-    serves(&served);
+    check_serves(&served);
     drop(stream.join().unwrap());
 }

@@ -87,10 +87,10 @@ fn disconnecting_cancels_the_calls_of_the_client() {
     let marker = Marker::new();
     let call = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
     client.send(&legacy(1, "tools/call", call));
-    marker.started();
+    marker.wait_until_running();
     let endpoint = client.endpoint.clone();
     client.stream.close();
-    marker.gone();
+    marker.wait_until_gone();
     let late = Post::mcp(&legacy(2, "ping", json!({}))).to(&endpoint);
     assert_eq!(served.send(&late).status, 404);
 }
@@ -124,7 +124,7 @@ fn a_call_in_flight_is_answered_before_the_server_stops() {
     let marker = Marker::new();
     let call = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
     client.send(&legacy(1, "tools/call", call));
-    marker.started();
+    marker.wait_until_running();
     served.signal(Signal::INT);
     workspace.put("go", "");
     let answer = client.answer(1);

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::support::{Launch, Post, Served, Workspace, call, structured};
 
-/// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status, or 0 without
-/// an answer.
+/// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status, or 0
+/// without an answer.
 ///
 /// The rest of the same bytes must not be answered as another request. If `leaves` is true, the
 /// client then closes its side.
@@ -21,7 +21,7 @@ fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
     if leaves {
         let _ = connection.stream.shutdown(Shutdown::Write);
     }
-    let answer = String::from_utf8_lossy(&connection.until_closed()).into_owned();
+    let answer = String::from_utf8_lossy(&connection.read_until_closed()).into_owned();
     let answers = answer.matches("HTTP/1.").count();
     assert!(answers <= 1, "{answers} answers to {bytes:?}: {answer}");
     answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())
@@ -100,7 +100,7 @@ fn a_request_without_exactly_one_host_is_a_bad_request() {
 
 /// Returns a request with the headers and body of `length`, followed by another request. `BODY` in
 /// `length` is a valid message, and `SIZE` and `HEX` are its length.
-fn smuggling(length: &str) -> String {
+fn two_requests(length: &str) -> String {
     let message = call(1, "files_read", json!({ "path": "README.md" }));
     let body = message.to_string();
     let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n\
@@ -113,7 +113,7 @@ fn smuggling(length: &str) -> String {
 
 #[track_caller]
 fn check_lengths(expected: &[u16], lengths: &[&str]) {
-    let requests: Vec<String> = lengths.iter().map(|length| smuggling(length)).collect();
+    let requests: Vec<String> = lengths.iter().map(|length| two_requests(length)).collect();
     check(expected, &requests.iter().map(String::as_str).collect::<Vec<_>>(), false);
 }
 

@@ -76,7 +76,7 @@ fn an_unknown_session_is_not_found() {
             assert!(refusal(&response.json()).contains("initialize"));
         }
     }
-    let twice = ping(&id).and("mcp-session-id", &id);
+    let twice = ping(&id).with_additional("mcp-session-id", &id);
     assert_eq!(served.send(&twice).status, 404);
     assert_eq!(served.send(&ping(&id)).status, 200);
 }
@@ -129,7 +129,7 @@ fn keep_busy(served: &Served, session: &str, marker: &Marker) -> Connection {
     let params = json!({ "name": "exec_run", "arguments": sleeps(marker) });
     let mut connection = served.connect();
     connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", session));
-    marker.started();
+    marker.wait_until_running();
     connection
 }
 
@@ -154,7 +154,7 @@ fn a_new_session_is_refused_at_the_limit_if_all_are_busy() {
 }
 
 /// Opens a session whose opening message is too long for an id, so that it cannot be resumed.
-fn wordy() -> Post {
+fn oversized_initialize() -> Post {
     let mut hello = initialize(0, "2025-11-25");
     hello["params"]["clientInfo"]["title"] = "x".repeat(3000).into();
     Post::mcp(&hello)
@@ -163,16 +163,16 @@ fn wordy() -> Post {
 #[test]
 fn at_the_limit_the_session_silent_for_longest_without_calls_ends() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 3).served();
-    let open = || served.send(&wordy()).header("mcp-session-id").unwrap().to_owned();
+    let open = || served.send(&oversized_initialize()).header("mcp-session-id").unwrap().to_owned();
     let busy = open();
     let silent = open();
-    let heard = open();
+    let active = open();
     let marker = Marker::new();
     let _call = keep_busy(&served, &busy, &marker);
-    assert_eq!(served.send(&ping(&heard)).status, 200);
+    assert_eq!(served.send(&ping(&active)).status, 200);
     let fourth = open();
     assert_eq!(served.send(&ping(&silent)).status, 404);
-    for session in [&busy, &heard, &fourth] {
+    for session in [&busy, &active, &fourth] {
         assert_eq!(served.send(&ping(session)).status, 200);
     }
 }
@@ -184,13 +184,13 @@ fn at_the_limit_a_session_of_the_caller_with_the_most_sessions_ends() {
     let send_as =
         |name: &str, post: Post| served.send(&post.with("x-api-key", &format!("{name}-key")));
     let open = |name: &str| {
-        let opened = send_as(name, wordy());
+        let opened = send_as(name, oversized_initialize());
         opened.header("mcp-session-id").unwrap().to_owned()
     };
-    let his = open("bob");
-    let hers: Vec<_> = (0..6).map(|_| open("ada")).collect();
-    assert_eq!(send_as("bob", ping(&his)).status, 200);
-    let statuses: Vec<_> = hers.iter().map(|id| send_as("ada", ping(id)).status).collect();
+    let bob_session = open("bob");
+    let ada_sessions: Vec<_> = (0..6).map(|_| open("ada")).collect();
+    assert_eq!(send_as("bob", ping(&bob_session)).status, 200);
+    let statuses: Vec<_> = ada_sessions.iter().map(|id| send_as("ada", ping(id)).status).collect();
     assert_eq!(statuses, [404, 404, 404, 200, 200, 200]);
 }
 
@@ -233,8 +233,8 @@ fn a_session_key_that_is_too_short_is_refused_at_start() {
     let path = keys.path().join("key");
     fs::write(&path, "short").unwrap();
     let launch = Launch::over(&Workspace::new()).set("server_session_key", path.display());
-    let server = launch.serving(&["--listen", "127.0.0.1:0"]);
-    assert!(!server.ended().success());
+    let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
+    assert!(!server.wait_for_exit().success());
     assert!(server.log().contains("server.session_key"), "{}", server.log());
 }
 

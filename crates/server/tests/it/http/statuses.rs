@@ -151,12 +151,36 @@ fn a_target_with_another_host_than_the_header_is_forbidden() {
 #[test]
 fn an_unknown_path_is_not_found() {
     let served = served();
-    for path in ["/", "/mcp/", "/MCP", "/mcp2", "/mcp/../mcp", "//mcp", "/sse", "/favicon.ico"] {
+    for path in ["/", "/mcp//", "/MCP", "/mcp2", "/mcp/../mcp", "//mcp", "/sse", "/favicon.ico"] {
         let response = served.send(&list().to(path));
         assert_eq!(response.status, 404, "{path}: {response:?}");
         assert!(!response.body.is_empty(), "{path}");
     }
     assert_eq!(served.send(&list().to("/mcp?query=1")).status, 200);
+}
+
+#[test]
+fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
+    let served = served();
+    let plain = served.send(&list());
+    for path in ["/mcp/", "/mcp/?query=1"] {
+        let response = served.send(&list().to(path));
+        assert_eq!((response.status, &response.body), (plain.status, &plain.body), "{path}");
+    }
+    let session = served.session("2025-11-25");
+    let closed = Post::bare("DELETE", "/mcp/").with("mcp-session-id", &session);
+    assert_eq!(served.send(&closed).status, 204);
+}
+
+#[test]
+fn a_body_with_a_byte_order_mark_is_read() {
+    let served = served();
+    let message = modern(1, "server/discover", json!({}));
+    let marked = Post::bytes(format!("\u{feff}{message}").as_bytes());
+    let marked = marked.with("mcp-protocol-version", MODERN).with("mcp-method", "server/discover");
+    let response = served.send(&marked);
+    assert_eq!(response.status, 200, "{response:?}");
+    assert!(response.json()["result"]["supportedVersions"].is_array(), "{response:?}");
 }
 
 #[test]
@@ -220,12 +244,12 @@ fn the_answer_to_a_head_request_has_no_body() {
 #[test]
 fn a_get_of_mcp_without_streams_returns_zyras_description() {
     let served = served();
-    let whole = served.get("/v1/mcp").json();
-    assert_eq!(whole["mcp_version"], "0.1");
+    let full = served.get("/v1/mcp").json();
+    assert_eq!(full["mcp_version"], "0.1");
     for accept in ["application/json", "*/*", ""] {
         for verb in ["GET", "OPTIONS"] {
             let response = served.send(&Post::bare(verb, "/mcp").with("accept", accept));
-            assert_eq!(response.json(), whole, "{verb} {accept}");
+            assert_eq!(response.json(), full, "{verb} {accept}");
         }
     }
 }
@@ -301,7 +325,7 @@ fn the_headers_of_a_stateless_request_must_match_its_body() {
         post.clone().without("mcp-name"),
         post.clone().with("mcp-name", "files_write"),
         post.clone().with("mcp-name", "FILES_READ"),
-        post.clone().and("mcp-name", "files_read"),
+        post.clone().with_additional("mcp-name", "files_read"),
         post.clone().with("mcp-name", "=?base64?!!!?="),
         post.clone().with("mcp-name", "files_réad"),
     ];

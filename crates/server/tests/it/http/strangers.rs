@@ -28,7 +28,7 @@ fn read_over(connection: &mut Connection) {
 #[test]
 fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
     let served = served();
-    let stranger = Post::bytes(b"{}").written(served.addr);
+    let stranger = Post::bytes(b"{}").to_bytes(served.addr);
     let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     for connection in &mut crowd {
         // The answers take half a minute.
@@ -40,9 +40,9 @@ fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
         clients.push(served.connect());
         thread::sleep(Duration::from_millis(20));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     clients.iter_mut().for_each(read_over);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn public_requests_do_not_block_clients() {
     let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     let look = Post::bare("GET", "/v1/health").with("transfer-encoding", "chunked");
     for connection in &mut crowd {
-        connection.write(&look.written(served.addr));
+        connection.write(&look.to_bytes(served.addr));
     }
     thread::sleep(Duration::from_millis(100));
     // Each replaces a public request, and none replaces another new client.
@@ -70,7 +70,7 @@ fn a_new_connection_is_not_closed_before_it_can_send() {
     let mut later = served.connect();
     read_over(&mut later);
     read_over(&mut new);
-    assert_eq!(idle[0].until_closed(), b"");
+    assert_eq!(idle[0].read_until_closed(), b"");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_expired_key_uses_no_streams_of_other_callers() {
             .with("upgrade", "websocket")
             .with("sec-websocket-version", "13")
             .with("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
-        connection.write(&upgrade.written(served.addr));
+        connection.write(&upgrade.to_bytes(served.addr));
     }
     thread::sleep(Duration::from_millis(500));
     for _ in 0..4 {

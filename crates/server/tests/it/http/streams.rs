@@ -8,7 +8,7 @@ use crate::support::{
 };
 
 /// Returns a call that prints five lines with pauses, so that each is an event.
-fn chatty(token: Value) -> Value {
+fn printing_call(token: Value) -> Value {
     let script = "for n in 1 2 3 4 5; do echo line $n; sleep 0.3; done";
     json!({
         "name": "exec_run",
@@ -53,7 +53,8 @@ fn check(events: &[Value], token: &Value) {
 fn progress_arrives_as_growing_events_before_the_answer() {
     let served = served();
     at_once([json!("p"), json!(7)], |token| {
-        let response = served.send(&Post::mcp(&modern(1, "tools/call", chatty(token.clone()))));
+        let response =
+            served.send(&Post::mcp(&modern(1, "tools/call", printing_call(token.clone()))));
         assert_eq!(response.status, 200);
         assert_eq!(response.header("x-accel-buffering"), Some("no"));
         assert!(response.header("cache-control").unwrap().contains("no-cache"));
@@ -69,7 +70,7 @@ fn a_session_gets_progress_as_events_too() {
     let served = served();
     at_once(["2025-11-25", "2025-03-26", "2024-11-05"], |revision| {
         let session = served.session(revision);
-        let post = Post::mcp(&legacy(1, "tools/call", chatty(json!("p"))));
+        let post = Post::mcp(&legacy(1, "tools/call", printing_call(json!("p"))));
         let events = served.send(&post.with("mcp-session-id", &session)).events();
         check(&events, &json!("p"));
         let has_message = events.iter().any(|event| event["params"].get("message").is_some());
@@ -106,7 +107,7 @@ fn an_event_is_sent_when_it_occurs_not_at_the_end() {
 fn a_client_that_accepts_only_json_gets_json() {
     let served = served();
     at_once(["application/json", "*/*", ""], |accept| {
-        let post = Post::mcp(&modern(1, "tools/call", chatty(json!("p"))));
+        let post = Post::mcp(&modern(1, "tools/call", printing_call(json!("p"))));
         let response = served.send(&post.with("accept", accept));
         assert_eq!(response.json()["result"]["isError"], false, "{accept}: {response:?}");
     });
@@ -116,7 +117,7 @@ fn a_client_that_accepts_only_json_gets_json() {
 
 #[test]
 fn progress_is_not_sent_without_a_token() {
-    let mut params = chatty(json!("p"));
+    let mut params = printing_call(json!("p"));
     params.as_object_mut().unwrap().remove("_meta");
     let response = served().send(&Post::mcp(&modern(1, "tools/call", params)));
     assert_eq!(structured(&response.json())["exit_code"], 0);

@@ -25,23 +25,23 @@ impl KeyFolder {
     }
 
     /// Runs `toolgate key WORDS`. Returns its exit code, standard output and standard error.
-    fn key(&self, words: &[&str]) -> (i32, String, String) {
+    fn key(&self, args: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(binary());
         command.env_clear().env("PATH", path()).env("TOOLGATE_SERVER_KEYS_FILE", self.file());
-        let done = command.arg("key").args(words).output().unwrap();
+        let done = command.arg("key").args(args).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap().trim_end().to_owned();
         (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
     }
 
     /// Creates a key with `toolgate key WORDS`.
-    fn create(&self, words: &[&str]) -> String {
-        let (code, key, err) = self.key(words);
+    fn create(&self, args: &[&str]) -> String {
+        let (code, key, err) = self.key(args);
         assert_eq!(code, 0, "{err}");
         assert!(key.starts_with("toolgate_") && key.len() == 73 && !err.contains(&key), "{err}");
         key
     }
 
-    fn listed(&self) -> Vec<Value> {
+    fn list(&self) -> Vec<Value> {
         let (_, json, _) = self.key(&["list", "--json"]);
         serde_json::from_str(&json).unwrap()
     }
@@ -68,7 +68,7 @@ fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
     assert_eq!(status(&served, &ada), 200);
     let bob = folder.create(&["new", "bob"]);
     wait_until("the new key is accepted", || status(&served, &bob) == 200);
-    let prefix = folder.listed()[0]["sha256"].as_str().unwrap()[..8].to_owned();
+    let prefix = folder.list()[0]["sha256"].as_str().unwrap()[..8].to_owned();
     assert_eq!(folder.key(&["revoke", &prefix]).0, 0);
     wait_until("the revoked key is rejected", || status(&served, &ada) != 200);
     wait_until("the other key is still accepted", || status(&served, &bob) == 200);
@@ -111,7 +111,7 @@ fn a_rotated_key_expires_and_the_next_key_has_its_roles() {
     let folder = KeyFolder::new();
     let first = folder.create(&["new", "ci", "--role", "builder"]);
     let next = folder.create(&["rotate", "ci", "--overlap", "0s"]);
-    let listed = folder.listed();
+    let listed = folder.list();
     assert_eq!(listed[1]["roles"], json!(["builder"]));
     assert!(listed[0]["expires"].is_string() && listed[1]["expires"].is_null(), "{listed:?}");
     let served = folder.served();
@@ -158,8 +158,8 @@ fn a_key_file_that_others_can_write_is_not_used() {
     let refused = |reason: &str| {
         let keys = folder.file().display().to_string();
         let launch = Launch::over(&Workspace::new()).set("server_keys_file", keys);
-        let server = launch.serving(&["--listen", "127.0.0.1:0"]);
-        assert_eq!(server.ended().code(), Some(2));
+        let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
+        assert_eq!(server.wait_for_exit().code(), Some(2));
         wait_until(reason, || server.log().contains(reason));
     };
     refused("can be written by others");
@@ -186,7 +186,7 @@ fn keys_created_at_the_same_time_are_all_stored() {
             scope.spawn(move || folder.create(&["new", &format!("caller-{nth}")]));
         }
     });
-    assert_eq!(folder.listed().len(), 8);
+    assert_eq!(folder.list().len(), 8);
     let (code, _, err) = folder.key(&["revoke", "abc"]);
     assert_eq!(code, 2, "{err}");
     for name in ["local", "http", "a b", "a:b", ""] {
@@ -204,8 +204,8 @@ fn a_public_address_needs_a_credential_and_encryption() {
         launch.set("server_keys_file", folder.file().display())
     };
     let refused = |launch: Launch, flags: &[&str], reason: &str| {
-        let server = launch.serving(flags);
-        assert_eq!(server.ended().code(), Some(2), "{}", server.log());
+        let server = launch.serve_with_flags(flags);
+        assert_eq!(server.wait_for_exit().code(), Some(2), "{}", server.log());
         wait_until(reason, || server.log().contains(reason));
     };
     for address in ["0.0.0.0:0", "[::]:0"] {
@@ -219,7 +219,7 @@ fn a_public_address_needs_a_credential_and_encryption() {
     let ada = folder.create(&["new", "ada"]);
     refused(launch(), &["--listen", "0.0.0.0:0"], "be unencrypted");
     let launch = launch().set("server_plaintext", true);
-    let server = launch.serving(&["--listen", "0.0.0.0:0"]);
+    let server = launch.serve_with_flags(&["--listen", "0.0.0.0:0"]);
     let port = crate::support::wait_for("the address is printed", || {
         let log = server.log();
         let (_, rest) = log.split_once(" at http://0.0.0.0:")?;

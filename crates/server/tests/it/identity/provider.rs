@@ -58,7 +58,7 @@ impl Provider {
     }
 
     /// Requests a token with `scope` as the client `name`.
-    pub(crate) fn granted(&self, name: &str, scope: &str) -> String {
+    pub(crate) fn request_token(&self, name: &str, scope: &str) -> String {
         use base64::Engine as _;
         let base64 = base64::engine::general_purpose::STANDARD;
         let credentials = base64.encode(format!("{name}:of no use elsewhere"));
@@ -70,14 +70,14 @@ impl Provider {
     }
 
     /// Creates a token that no honest provider would issue.
-    pub(crate) fn forged(&self, wanted: &Value) -> String {
+    pub(crate) fn forge_token(&self, wanted: &Value) -> String {
         let post = Post::bytes(wanted.to_string().as_bytes()).to("/test/token");
         self.send(&post).text()
     }
 
     /// Creates a valid token, with these claims changed.
     pub(crate) fn with_claims(&self, claims: Value) -> String {
-        self.forged(&json!({ "claims": claims }))
+        self.forge_token(&json!({ "claims": claims }))
     }
 
     pub(crate) fn rotate(&self) {
@@ -85,7 +85,7 @@ impl Provider {
     }
 
     /// Sets the behavior: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
-    pub(crate) fn mode(&self, mode: &str) {
+    pub(crate) fn set_mode(&self, mode: &str) {
         self.send(&Post::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
     }
 
@@ -95,7 +95,7 @@ impl Provider {
     }
 
     /// Returns settings that accept its tokens.
-    pub(crate) fn table(&self) -> String {
+    pub(crate) fn settings(&self) -> String {
         format!(
             "[[oauth]]\nissuer = \"{}\"\naudience = [\"{AUDIENCE}\"]\nalias = \"id\"\n\
              roles_claim = \"groups\"\n",
@@ -105,7 +105,7 @@ impl Provider {
 
     /// Starts a server that accepts its tokens, with `more` settings.
     pub(crate) fn served(&self, more: &str) -> Served {
-        let config = format!("{}\n{more}", self.table());
+        let config = format!("{}\n{more}", self.settings());
         Launch::over(&Workspace::new().file("toolgate.toml", config)).served()
     }
 }

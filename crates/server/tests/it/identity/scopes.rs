@@ -21,7 +21,7 @@ name = \"run\"
 tools = [\"exec.*\"]
 ";
 
-fn sent(served: &Served, token: &str, message: &Value) -> Response {
+fn send_with_token(served: &Served, token: &str, message: &Value) -> Response {
     let post = Post::mcp(message);
     served.send(&post.with("Authorization", &format!("Bearer {token}")))
 }
@@ -40,10 +40,10 @@ fn metadata_parameter(served: &Served) -> String {
 fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
-    let reads = provider.granted("ada", "files:read");
+    let reads = provider.request_token("ada", "files:read");
     let read = call(1, "files_exists", json!({ "path": "README.md" }));
-    assert_eq!(sent(&served, &reads, &read).status, 200);
-    let refused = sent(&served, &reads, &write(2));
+    assert_eq!(send_with_token(&served, &reads, &read).status, 200);
+    let refused = send_with_token(&served, &reads, &write(2));
     assert_eq!(refused.status, 403, "{refused:?}");
     let why = "'files.write' needs the scope files:write, which this token does not have";
     let why = why.replace('\'', "`");
@@ -57,19 +57,23 @@ fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
     assert_eq!((&error["id"], &error["error"]["code"]), (&json!(2), &json!(-32600)), "{error}");
     assert_eq!(error["error"]["data"]["requiredScopes"], json!(["files:write"]));
     assert!(!served.root().join("2.txt").exists());
-    let writes = provider.granted("ada", "files:write");
-    assert_eq!(sent(&served, &writes, &write(3)).status, 200);
-    assert_eq!(sent(&served, &writes, &read).status, 200, "`files:write` covers reading");
+    let writes = provider.request_token("ada", "files:write");
+    assert_eq!(send_with_token(&served, &writes, &write(3)).status, 200);
+    assert_eq!(
+        send_with_token(&served, &writes, &read).status,
+        200,
+        "`files:write` covers reading"
+    );
     // The list has tools that another scope allows, and no tools that no scope allows.
-    let listed = sent(&served, &reads, &modern(4, "tools/list", json!({}))).json();
+    let listed = send_with_token(&served, &reads, &modern(4, "tools/list", json!({}))).json();
     let names: Vec<_> = listed["result"]["tools"].as_array().unwrap().iter().collect();
     let has = |name: &str| names.iter().any(|tool| tool["name"] == name);
     assert!(has("files_write") && has("exec_run") && !has("git_log"), "{names:?}");
-    let unknown = sent(&served, &writes, &call(5, "git_log", json!({})));
+    let unknown = send_with_token(&served, &writes, &call(5, "git_log", json!({})));
     assert_eq!(unknown.json()["error"]["code"], -32602, "{unknown:?}");
     let file = json!({ "uri": format!("file://{}/README.md", served.root().display()) });
-    let run = provider.granted("ada", "run");
-    let refused = sent(&served, &run, &modern(6, "resources/read", file));
+    let run = provider.request_token("ada", "run");
+    let refused = send_with_token(&served, &run, &modern(6, "resources/read", file));
     assert_eq!(refused.status, 403, "{refused:?}");
 }
 
@@ -77,8 +81,8 @@ fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
 fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
-    let reads = provider.granted("ada", "files:read");
-    let writes = provider.granted("ada", "files:read files:write");
+    let reads = provider.request_token("ada", "files:read");
+    let writes = provider.request_token("ada", "files:read files:write");
     let bearer = |post: Post, token: &str| post.with("Authorization", &format!("Bearer {token}"));
     let opened = served.send(&bearer(Post::mcp(&initialize(0, "2025-06-18")), &reads));
     let session = opened.header("mcp-session-id").unwrap();
@@ -92,7 +96,7 @@ fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
     assert_eq!(write(2, &writes), 200);
     assert_eq!(write(3, &reads), 403, "the session does not keep earlier scopes");
     // A token of another caller does not open the session (H12); its owner ends it.
-    let bob = provider.granted("bob", "files:read files:write");
+    let bob = provider.request_token("bob", "files:read files:write");
     assert_eq!(write(4, &bob), 404);
     let delete = Post::bare("DELETE", "/mcp").with("mcp-session-id", session);
     assert_eq!(served.send(&bearer(delete.clone(), &bob)).status, 404);
@@ -104,7 +108,7 @@ fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
 fn each_dialect_refuses_a_missing_scope_in_its_own_form() {
     let provider = Provider::start();
     let served = provider.served(SCOPES);
-    let reads = provider.granted("ada", "files:read");
+    let reads = provider.request_token("ada", "files:read");
     let rpc = |method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let write = json!({ "path": "a.txt", "content": "x" });
     let zyra = rpc("tools/call", json!({ "name": "files-write", "arguments": write }));
@@ -176,24 +180,26 @@ fn a_token_without_the_scope_does_not_see_the_names_of_files() {
         "argument": { "name": "path", "value": "READ" },
     });
     for (scope, may_read) in [("files:read", true), ("run", false)] {
-        let token = provider.granted("ada", scope);
-        let listed = sent(&served, &token, &modern(1, "resources/list", json!({})));
+        let token = provider.request_token("ada", scope);
+        let listed = send_with_token(&served, &token, &modern(1, "resources/list", json!({})));
         assert_eq!(listed.status, 200, "{listed:?}");
         assert_eq!(listed.text().contains("README.md"), may_read, "{scope}: {listed:?}");
-        let completed = sent(&served, &token, &modern(2, "completion/complete", complete.clone()));
+        let completed =
+            send_with_token(&served, &token, &modern(2, "completion/complete", complete.clone()));
         assert_eq!(completed.status, 200, "{completed:?}");
         assert_eq!(completed.text().contains("README.md"), may_read, "{scope}: {completed:?}");
         let uri = format!("file://{}/README.md", served.root().display());
         let read = modern(3, "resources/read", json!({ "uri": uri }));
-        let status = sent(&served, &token, &read).status;
+        let status = send_with_token(&served, &token, &read).status;
         assert_eq!(status, if may_read { 200 } else { 403 }, "{scope}");
     }
 }
 
 /// Returns the URI template of files.
 fn template(served: &Served, provider: &Provider) -> String {
-    let token = provider.granted("ada", "run");
-    let all = sent(served, &token, &modern(1, "resources/templates/list", json!({}))).json();
+    let token = provider.request_token("ada", "run");
+    let all =
+        send_with_token(served, &token, &modern(1, "resources/templates/list", json!({}))).json();
     let all = all["result"]["resourceTemplates"].as_array().unwrap().iter();
     let file = all.filter_map(|one| one["uriTemplate"].as_str());
     file.clone().find(|uri| uri.starts_with("file:")).unwrap().to_owned()

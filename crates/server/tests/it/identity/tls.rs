@@ -40,7 +40,8 @@ struct Secured {
 
 fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
     let launch = launch.set("server_tls_certificate", certificate.display());
-    let server = launch.set("server_tls_key", key.display()).serving(&["--listen", "127.0.0.1:0"]);
+    let server =
+        launch.set("server_tls_key", key.display()).serve_with_flags(&["--listen", "127.0.0.1:0"]);
     let addr = wait_for("the address is printed", || {
         assert!(server.is_running(), "the server ended: {}", server.log());
         let log = server.log();
@@ -51,7 +52,8 @@ fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
 }
 
 impl Secured {
-    /// Returns the answer to a client that trusts only `certificate`, or `None` if it cannot connect.
+    /// Returns the answer to a client that trusts only `certificate`, or `None` if it cannot
+    /// connect.
     fn answer(&self, certificate: &Path) -> Option<String> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
@@ -67,7 +69,7 @@ impl Secured {
         let mut stream = StreamOwned::new(client, stream);
         let post = Post::mcp(&initialize(0, "2025-06-18")).with("connection", "close");
         let origin = format!("https://{}", self.addr);
-        stream.write_all(&post.with("origin", &origin).written(self.addr)).ok()?;
+        stream.write_all(&post.with("origin", &origin).to_bytes(self.addr)).ok()?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok()?;
         Some(String::from_utf8(answer).unwrap())
@@ -87,9 +89,9 @@ fn a_tls_client_is_served_and_a_plaintext_client_gets_no_http_answer() {
     // toolgate's own client connects if the system trusts the certificate.
     let call = |trusted: &Path| {
         let url = format!("https://{}/mcp", secured.addr);
-        let words = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url];
+        let args = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url];
         let mut command = Command::new(binary());
-        command.args(words).env_clear().env("HOME", folder.path()).env("PATH", path());
+        command.args(args).env_clear().env("HOME", folder.path()).env("PATH", path());
         command.env("SSL_CERT_FILE", trusted).output().unwrap().status.code()
     };
     let (stranger, _) = certificate(folder.path(), "stranger");
@@ -147,12 +149,12 @@ fn an_unfinished_tls_handshake_is_closed() {
     let (first, key) = certificate(folder.path(), "first");
     let launch = Launch::over(&Workspace::new()).set("server_head_time_ms", 300);
     let secured = served(launch, &first, &key);
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut silent = TcpStream::connect(secured.addr).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     silent.write_all(&[0x16, 0x03, 0x01]).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert!(secured.answers(&first));
 }
 
@@ -174,8 +176,8 @@ fn an_invalid_certificate_or_key_is_refused_by_name() {
     ] {
         let launch = Launch::over(&inside).set("server_tls_certificate", certificate.display());
         let launch = launch.set("server_tls_key", key.display());
-        let server = launch.serving(&["--listen", "127.0.0.1:0"]);
-        assert!(!server.ended().success());
+        let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
+        assert!(!server.wait_for_exit().success());
         wait_until(reason, || server.log().contains(reason));
     }
 }

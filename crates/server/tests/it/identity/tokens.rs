@@ -8,14 +8,14 @@ use super::provider::{AUDIENCE, Provider};
 use crate::support::{COMMANDS, Post, Response, Served, at_once, call, initialize, wait_until};
 
 /// Calls a tool with `token`.
-fn called(served: &Served, token: &str) -> Response {
+fn call_with_token(served: &Served, token: &str) -> Response {
     let post = Post::mcp(&call(1, "files_exists", json!({ "path": "README.md" })));
     served.send(&post.with("Authorization", &format!("Bearer {token}")))
 }
 
 #[track_caller]
-fn accepted(served: &Served, token: &str) {
-    let answer = called(served, token);
+fn check_accepted(served: &Served, token: &str) {
+    let answer = call_with_token(served, token);
     assert_eq!(answer.status, 200, "{answer:?}\n{}", served.log());
     assert_eq!(answer.json()["result"]["isError"], false, "{answer:?}");
 }
@@ -24,11 +24,11 @@ fn accepted(served: &Served, token: &str) {
 fn tokens_of_all_algorithms_are_accepted_and_their_subjects_recorded() {
     let provider = Provider::start();
     let served = provider.served("");
-    accepted(&served, &provider.granted("ada", "files:read"));
+    check_accepted(&served, &provider.request_token("ada", "files:read"));
     for (key, alg) in
         [("rsa", "RS256"), ("ps", "PS256"), ("ec", "ES256"), ("ec384", "ES384"), ("ed", "EdDSA")]
     {
-        accepted(&served, &provider.forged(&json!({ "key": key, "alg": alg })));
+        check_accepted(&served, &provider.forge_token(&json!({ "key": key, "alg": alg })));
     }
     for claims in [
         json!({ "aud": ["https://other.example", AUDIENCE] }),
@@ -36,10 +36,10 @@ fn tokens_of_all_algorithms_are_accepted_and_their_subjects_recorded() {
         json!({ "nbf": "30" }),
         json!({ "sub": "auth0|ada:b@example.com" }),
     ] {
-        accepted(&served, &provider.with_claims(claims));
+        check_accepted(&served, &provider.with_claims(claims));
     }
-    accepted(&served, &provider.forged(&json!({ "header": { "typ": "JWT" } })));
-    accepted(&served, &provider.forged(&json!({ "header": { "typ": null } })));
+    check_accepted(&served, &provider.forge_token(&json!({ "header": { "typ": "JWT" } })));
+    check_accepted(&served, &provider.forge_token(&json!({ "header": { "typ": null } })));
     assert_eq!(provider.fetch_count(), 1, "the keys are fetched once");
     wait_until("the calls are recorded", || served.records().len() >= 12);
     let callers: Vec<_> = served.records().iter().map(|one| one["caller"].clone()).collect();
@@ -87,7 +87,7 @@ fn forgeries(provider: &Provider) -> Vec<(String, Value)> {
         } }),
     ];
     let mut forged: Vec<_> =
-        wanted.into_iter().map(|wanted| (provider.forged(&wanted), wanted)).collect();
+        wanted.into_iter().map(|wanted| (provider.forge_token(&wanted), wanted)).collect();
     let good = provider.with_claims(json!({}));
     let parts: Vec<&str> = good.split('.').collect();
     let [head, body, seal] = parts[..] else { panic!("{good}") };
@@ -113,9 +113,9 @@ fn invalid_tokens_are_refused_without_the_reason() {
     // One address may send at most nine invalid tokens a minute.
     for some in forgeries(&provider).chunks(9) {
         let served = provider.served("");
-        accepted(&served, &provider.with_claims(json!({})));
+        check_accepted(&served, &provider.with_claims(json!({})));
         for (token, why) in some {
-            let refused = called(&served, token);
+            let refused = call_with_token(&served, token);
             assert_eq!(refused.status, 401, "{why}: {refused:?}\n{}", served.log());
             let metadata = "/.well-known/oauth-protected-resource/mcp";
             let challenge = format!(
@@ -156,13 +156,15 @@ fn a_token_is_accepted_in_authorization_only() {
         assert_eq!(status(&other), 401, "{scheme}");
     }
     // Two credentials are ambiguous.
-    let twice = post.and("Authorization", &bearer).and("authorization", "Bearer other");
+    let twice = post
+        .with_additional("Authorization", &bearer)
+        .with_additional("authorization", "Bearer other");
     let refused = served.send(&twice);
     assert_eq!(refused.status, 400, "{refused:?}");
     let challenge = refused.header("www-authenticate").unwrap();
     assert!(challenge.starts_with("Bearer error=\"invalid_request\", resource"), "{challenge}");
     let socket = format!("/v1/ws/mcp?api_key={token}");
-    let (messages, _) = served.socket(&socket).rest();
+    let (messages, _) = served.socket(&socket).read_rest();
     assert_eq!(messages, [json!({ "error": "Unauthorized" })]);
 }
 
@@ -174,17 +176,17 @@ fn expired_tokens_are_not_guesses_and_forged_ones_are_throttled() {
     let early = provider.with_claims(json!({ "nbf": "120" }));
     for _ in 0..6 {
         for token in [&old, &early] {
-            assert_eq!(called(&served, token).status, 401);
+            assert_eq!(call_with_token(&served, token).status, 401);
         }
     }
-    let forged = provider.forged(&json!({ "key": "stranger" }));
+    let forged = provider.forge_token(&json!({ "key": "stranger" }));
     for nth in 1..=11 {
-        let begun = Instant::now();
-        let status = called(&served, &forged).status;
+        let started = Instant::now();
+        let status = call_with_token(&served, &forged).status;
         assert_eq!(status, if nth < 10 { 401 } else { 429 }, "{nth}");
-        assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
+        assert!(started.elapsed() >= Duration::from_millis(100), "{:?}", started.elapsed());
     }
-    accepted(&served, &provider.with_claims(json!({})));
+    check_accepted(&served, &provider.with_claims(json!({})));
 }
 
 #[test]
@@ -192,23 +194,23 @@ fn rotated_keys_are_fetched_at_once_and_unknown_ones_once_a_minute() {
     let provider = Provider::start();
     let served = provider.served("");
     let first = provider.with_claims(json!({}));
-    accepted(&served, &first);
+    check_accepted(&served, &first);
     provider.rotate();
-    accepted(&served, &provider.with_claims(json!({})));
+    check_accepted(&served, &provider.with_claims(json!({})));
     assert_eq!(provider.fetch_count(), 2);
-    let old = provider.forged(&json!({ "before": true }));
+    let old = provider.forge_token(&json!({ "before": true }));
     for old in [first, old] {
-        assert_eq!(called(&served, &old).status, 401, "the old key is no longer valid");
+        assert_eq!(call_with_token(&served, &old).status, 401, "the old key is no longer valid");
     }
     for nth in 0..5 {
-        let unknown = provider.forged(&json!({ "header": { "kid": format!("rsa-1{nth}") } }));
-        assert_eq!(called(&served, &unknown).status, 401);
+        let unknown = provider.forge_token(&json!({ "header": { "kid": format!("rsa-1{nth}") } }));
+        assert_eq!(call_with_token(&served, &unknown).status, 401);
     }
     assert_eq!(provider.fetch_count(), 2);
-    accepted(&served, &provider.with_claims(json!({})));
+    check_accepted(&served, &provider.with_claims(json!({})));
     // Cached keys are used while the provider is unavailable.
-    provider.mode("away");
-    accepted(&served, &provider.with_claims(json!({ "sub": "bob" })));
+    provider.set_mode("away");
+    check_accepted(&served, &provider.with_claims(json!({ "sub": "bob" })));
 }
 
 #[test]
@@ -224,32 +226,36 @@ fn a_broken_provider_delays_only_its_tokens_and_is_not_trusted() {
     ];
     at_once(modes, |(mode, reason)| {
         let provider = Provider::start();
-        provider.mode(mode);
+        provider.set_mode(mode);
         let key = "\n[[keys]]\nname = \"ci\"\n\
                    sha256 = \"e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594\"\n";
         let served = provider.served(key);
         let token = provider.with_claims(json!({}));
         std::thread::scope(|scope| {
             let refused = scope.spawn(|| {
-                let begun = Instant::now();
-                assert_eq!(called(&served, &token).status, 401, "{mode}");
-                assert!(begun.elapsed() < Duration::from_secs(8), "{mode}: {:?}", begun.elapsed());
+                let started = Instant::now();
+                assert_eq!(call_with_token(&served, &token).status, 401, "{mode}");
+                assert!(
+                    started.elapsed() < Duration::from_secs(8),
+                    "{mode}: {:?}",
+                    started.elapsed()
+                );
             });
             std::thread::sleep(Duration::from_millis(200));
             // Callers with keys do not wait for it.
-            let begun = Instant::now();
-            assert_eq!(called(&served, "devkey").status, 200);
-            assert!(begun.elapsed() < Duration::from_secs(5), "{mode}: {:?}", begun.elapsed());
+            let started = Instant::now();
+            assert_eq!(call_with_token(&served, "devkey").status, 200);
+            assert!(started.elapsed() < Duration::from_secs(5), "{mode}: {:?}", started.elapsed());
             refused.join().unwrap();
         });
         let log = served.log();
         assert!(log.contains(reason), "{mode}: {log}");
         // A token that cannot be checked is not a guess.
         for _ in 0..11 {
-            assert_eq!(called(&served, &token).status, 401, "{mode}");
+            assert_eq!(call_with_token(&served, &token).status, 401, "{mode}");
         }
-        provider.mode("well");
-        wait_until("the keys are fetched again", || called(&served, &token).status == 200);
+        provider.set_mode("well");
+        wait_until("the keys are fetched again", || call_with_token(&served, &token).status == 200);
     });
 }
 

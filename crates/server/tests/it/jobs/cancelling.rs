@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, at_once, call, go, ran, refusal, structured, wait_until,
+    Launch, Marker, Served, Workspace, at_once, call, let_continue, refusal, started_commands,
+    structured, wait_until,
 };
 
 fn served(workspace: &Workspace) -> Served {
@@ -11,7 +12,7 @@ fn served(workspace: &Workspace) -> Served {
 }
 
 #[track_caller]
-fn canceled(served: &Served, id: &str) {
+fn wait_until_canceled(served: &Served, id: &str) {
     let answer = served.delete(&format!("/jobs/{id}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json(), json!({ "status": "canceled", "job_id": id }));
@@ -23,14 +24,14 @@ fn canceled(served: &Served, id: &str) {
 fn a_queued_job_is_cancelled_at_once_and_never_runs() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace);
-    let blocker = served.begin("work-wait", json!({ "name": "blocker" }));
-    let doomed = served.begin("work-wait", json!({ "name": "doomed" }));
-    let other = served.begin("work-wait", json!({ "name": "other" }));
-    canceled(&served, &doomed);
-    go(&workspace);
+    let blocker = served.start_job("work-wait", json!({ "name": "blocker" }));
+    let doomed = served.start_job("work-wait", json!({ "name": "doomed" }));
+    let other = served.start_job("work-wait", json!({ "name": "other" }));
+    wait_until_canceled(&served, &doomed);
+    let_continue(&workspace);
     served.job_in("succeeded", &blocker);
     served.job_in("succeeded", &other);
-    assert_eq!(ran(&workspace), ["blocker", "other"]);
+    assert_eq!(started_commands(&workspace), ["blocker", "other"]);
     assert_eq!(served.job(&doomed)["status"], "canceled");
 }
 
@@ -42,27 +43,27 @@ fn a_running_job_is_cancelled_with_every_program_it_started() {
     // One in its own session, one that ignores signals, one in the foreground.
     let script = "setsid sleep $1 & (trap '' TERM INT HUP; sleep $1) & sleep $1";
     let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
-    let id = served.begin("exec-run", arguments);
+    let id = served.start_job("exec-run", arguments);
     wait_until("all run", || marker.pids().len() >= 4);
-    canceled(&served, &id);
+    wait_until_canceled(&served, &id);
     assert!(marker.pids().is_empty(), "programs are still running: {:?}", marker.pids());
     // Its slot is free again.
-    go(&workspace);
-    let next = served.begin("work-wait", json!({ "name": "next" }));
+    let_continue(&workspace);
+    let next = served.start_job("work-wait", json!({ "name": "next" }));
     served.job_in("succeeded", &next);
 }
 
 #[test]
 fn an_ended_job_cannot_be_cancelled() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     let served = served(&workspace);
-    let succeeded = served.begin("work-wait", json!({ "name": "one" }));
-    let failed = served.begin("tell-steps", json!({ "name": "two", "code": "1" }));
-    let doomed = served.begin("exec-run", json!({ "command": "sleep", "args": ["300.5"] }));
+    let succeeded = served.start_job("work-wait", json!({ "name": "one" }));
+    let failed = served.start_job("tell-steps", json!({ "name": "two", "code": "1" }));
+    let doomed = served.start_job("exec-run", json!({ "command": "sleep", "args": ["300.5"] }));
     served.job_in("succeeded", &succeeded);
     served.job_in("failed", &failed);
-    canceled(&served, &doomed);
+    wait_until_canceled(&served, &doomed);
     for (id, state) in [(&succeeded, "succeeded"), (&failed, "failed"), (&doomed, "canceled")] {
         for target in [format!("/jobs/{id}"), format!("/v1/jobs/{id}")] {
             let refused = served.delete(&target);
@@ -80,8 +81,8 @@ fn concurrent_cancellations_agree() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace);
     let marker = Marker::new();
-    let id = served.begin("work-wait", json!({ "name": marker.0 }));
-    marker.started();
+    let id = served.start_job("work-wait", json!({ "name": marker.0 }));
+    marker.wait_until_running();
     at_once(0..8, |_| {
         let answer = served.delete(&format!("/jobs/{id}"));
         assert!([200, 409].contains(&answer.status), "{answer:?}");
@@ -102,6 +103,6 @@ fn cancelling_the_starting_call_does_not_cancel_the_job() {
     let id = structured(&served.send(&post).message())["job_id"].as_str().unwrap().to_owned();
     let end = crate::support::Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
-    go(&workspace);
+    let_continue(&workspace);
     served.job_in("succeeded", &id);
 }

@@ -12,14 +12,14 @@ use crate::support::{
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// Returns the metadata of a request that supports tasks.
-fn takes_tasks() -> Value {
+fn task_metadata() -> Value {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     json!({ "io.modelcontextprotocol/clientCapabilities": capabilities })
 }
 
 #[track_caller]
 fn ask(client: &mut Client, method: &str, mut params: Value) -> Value {
-    params["_meta"] = takes_tasks();
+    params["_meta"] = task_metadata();
     let message = client.request(method, params);
     match &mut client.wire {
         Wire::Stdio(stdio) => stdio.ask(&message),
@@ -51,14 +51,14 @@ fn a_long_call_becomes_a_task_and_a_short_one_is_answered() {
             (&json!("complete"), &json!(0))
         );
 
-        let begun = Instant::now();
+        let started = Instant::now();
         let task = run(client, json!({ "command": "sleep", "args": ["4"] }));
         assert_eq!(
             (&task["resultType"], &task["status"]),
             (&json!("task"), &json!("working")),
             "{task}"
         );
-        assert!(begun.elapsed() < Duration::from_millis(3500), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_millis(3500), "{:?}", started.elapsed());
         let get = json!({ "taskId": task["taskId"] });
         let end = wait_for("it ends", || {
             let mut answer = ask(client, "tasks/get", get.clone());
@@ -66,7 +66,7 @@ fn a_long_call_becomes_a_task_and_a_short_one_is_answered() {
         });
         assert_eq!(end["status"], "completed", "{end}");
         assert_eq!(end["result"]["structuredContent"]["exit_code"], 0, "{end}");
-        assert!(begun.elapsed() >= Duration::from_secs(4));
+        assert!(started.elapsed() >= Duration::from_secs(4));
     });
 }
 
@@ -75,12 +75,12 @@ fn a_task_is_cancelled() {
     over_both(&Workspace::new(), |client| {
         let marker = Marker::new();
         let task = run(client, json!({ "command": "sleep", "args": [marker.0] }));
-        let about = json!({ "taskId": task["taskId"] });
-        let answer = ask(client, "tasks/cancel", about.clone());
+        let params = json!({ "taskId": task["taskId"] });
+        let answer = ask(client, "tasks/cancel", params.clone());
         assert!(answer.get("error").is_none(), "{answer}");
-        marker.gone();
-        let told = ask(client, "tasks/get", about);
-        assert_eq!(told["result"]["status"], "cancelled", "{told}");
+        marker.wait_until_gone();
+        let answer = ask(client, "tasks/get", params);
+        assert_eq!(answer["result"]["status"], "cancelled", "{answer}");
     });
 }
 
@@ -100,13 +100,13 @@ fn disconnecting_before_the_task_is_announced_leaves_none() {
     let params = json!({
         "name": "exec_run",
         "arguments": { "command": "sleep", "args": [marker.0] },
-        "_meta": takes_tasks(),
+        "_meta": task_metadata(),
     });
     let mut connection = served.connect();
     connection.post(&Post::mcp(&modern(1, "tools/call", params)));
-    marker.started();
+    marker.wait_until_running();
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
     wait_until("it is cancelled", || {
         let jobs = served.ask(&call(2, "jobs_list", json!({})));
         structured(&jobs)["jobs"][0]["state"] == "canceled"

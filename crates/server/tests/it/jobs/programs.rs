@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, call, go, peak_memory_kib, structured, wait_long_for,
-    wait_until,
+    Launch, Marker, Served, Workspace, call, let_continue, peak_memory_kib, structured,
+    wait_long_for, wait_until,
 };
 
 #[track_caller]
@@ -32,9 +32,9 @@ fn two_gibibytes_of_output_are_cut_to_the_limit_in_bounded_memory() {
     let launch = Launch::over(&workspace).set("jobs_output_bytes", 1 << 20);
     let served = launch.served();
     // The first call loads code into memory.
-    served.job_in("succeeded", &served.begin("exec-run", json!({ "command": "true" })));
+    served.job_in("succeeded", &served.start_job("exec-run", json!({ "command": "true" })));
     let before = peak_memory_kib(served.pid);
-    let id = served.begin(
+    let id = served.start_job(
         "exec-run",
         json!({ "command": "head -c 2147483648 /dev/zero | tr '\\0' x", "shell": true }),
     );
@@ -54,7 +54,7 @@ fn invalid_utf_8_is_replaced_and_the_rest_is_returned() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let script = "printf 'a\\377b\\303'; sleep 0.1; printf '\\251c'";
-    let id = served.begin("exec-run", json!({ "command": script, "shell": true }));
+    let id = served.start_job("exec-run", json!({ "command": script, "shell": true }));
     served.job_in("succeeded", &id);
     assert_eq!(output(&served, &id), "a\u{fffd}b\u{e9}c");
 }
@@ -64,7 +64,7 @@ fn invalid_utf_8_is_replaced_for_zyra_clients() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();
     let script = json!({ "command": "printf 'a\\377b'", "shell": true });
-    let id = served.begin("exec-run", script.clone());
+    let id = served.start_job("exec-run", script.clone());
     assert_eq!(served.job_in("succeeded", &id)["stdout"], "a\u{fffd}b");
     let params = json!({ "name": "exec-run", "arguments": script });
     assert_eq!(served.result("tools/call", params)["stdout"], "a\u{fffd}b");
@@ -78,7 +78,7 @@ fn progress_on_one_stream_is_not_lost_to_output_on_the_other() {
          argv = [\"-c\", \"echo 50%; echo aside >&2; until [ -e go ]; do sleep 0.02; done\"]\n",
     );
     let served = Launch::over(&workspace).served();
-    let id = served.begin("say-half", json!({}));
+    let id = served.start_job("say-half", json!({}));
     wait_until("progress is reported", || {
         let answer = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
         structured(&answer)["progress"] == 0.5
@@ -92,9 +92,9 @@ fn a_job_whose_program_forks_and_exits_ends_and_leaves_no_process() {
     let marker = Marker::new();
     let script = "setsid sleep $1 >/dev/null 2>&1 & echo left; exit 0";
     let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
-    let id = served.begin("exec-run", arguments);
+    let id = served.start_job("exec-run", arguments);
     assert_eq!(served.job_in("succeeded", &id)["stdout"], "left\n");
-    marker.gone();
+    marker.wait_until_gone();
 }
 
 #[test]
@@ -102,21 +102,21 @@ fn a_job_that_never_ends_is_stopped_at_its_deadline() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();
-    let id = served.begin("work-endless", json!({ "name": marker.0 }));
+    let id = served.start_job("work-endless", json!({ "name": marker.0 }));
     let job = served.job_in("failed", &id);
     assert!(marker.pids().is_empty());
     assert_eq!(job["exit_code"], -1, "{job}");
     let answer = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
     assert_eq!(structured(&answer)["result"]["timed_out"], true, "{answer}");
-    go(&workspace);
-    served.job_in("succeeded", &served.begin("work-wait", json!({ "name": "next" })));
+    let_continue(&workspace);
+    served.job_in("succeeded", &served.start_job("work-wait", json!({ "name": "next" })));
 }
 
 #[test]
 fn a_job_whose_program_is_missing_fails_and_names_it() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    let id = served.begin("work-missing", json!({}));
+    let id = served.start_job("work-missing", json!({}));
     let job = served.job_in("failed", &id);
     assert!(job["stderr"].as_str().unwrap().contains("no-such-program-7f3a"), "{job}");
     assert_eq!((&job["exit_code"], &job["output_file"]), (&Value::Null, &Value::Null));

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Marker, Served, Workspace, call, go, wait_until};
+use crate::support::{Launch, Marker, Served, Workspace, call, let_continue, wait_until};
 
 /// Returns the records of `served` once there are `count`.
 #[track_caller]
@@ -18,12 +18,12 @@ fn records(served: &Served, count: usize) -> Vec<Value> {
 #[test]
 fn each_job_leaves_one_record_with_its_id() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let ids = [
-        served.begin("work-wait", json!({ "name": "one" })),
-        served.begin("tell-steps", json!({ "name": "two", "code": "4" })),
-        served.begin("work-missing", json!({})),
+        served.start_job("work-wait", json!({ "name": "one" })),
+        served.start_job("tell-steps", json!({ "name": "two", "code": "4" })),
+        served.start_job("work-missing", json!({})),
     ];
     served.job_in("succeeded", &ids[0]);
     served.job_in("failed", &ids[1]);
@@ -65,7 +65,7 @@ fn a_start_beyond_the_queue_limit_leaves_a_record() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 1).served();
     let ids = ["one", "two"].map(|name| {
-        let id = served.begin("work-wait", json!({ "name": name }));
+        let id = served.start_job("work-wait", json!({ "name": name }));
         (name == "one").then(|| served.job_in("running", &id));
         id
     });
@@ -73,7 +73,7 @@ fn a_start_beyond_the_queue_limit_leaves_a_record() {
     assert_eq!(served.rpc("tools/call", params).status, 429);
     let first = records(&served, 1)[0].clone();
     assert_eq!((&first["outcome"], first.get("job")), (&json!("limited"), None), "{first}");
-    go(&workspace);
+    let_continue(&workspace);
     ids.iter().for_each(|id| drop(served.job_in("succeeded", id)));
     records(&served, 3);
 }
@@ -88,10 +88,10 @@ fn outcomes_of(records: &[Value], id: &str) -> Vec<Value> {
 fn a_job_cancelled_in_the_queue_leaves_a_record() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
-    let blocker = served.begin("work-wait", json!({ "name": "blocker" }));
-    let waiting = served.begin("work-wait", json!({ "name": "waiting" }));
+    let blocker = served.start_job("work-wait", json!({ "name": "blocker" }));
+    let waiting = served.start_job("work-wait", json!({ "name": "waiting" }));
     assert_eq!(served.delete(&format!("/jobs/{waiting}")).status, 200);
-    go(&workspace);
+    let_continue(&workspace);
     served.job_in("succeeded", &blocker);
     assert_eq!(outcomes_of(&records(&served, 2), &waiting), ["canceled"]);
 }
@@ -100,21 +100,21 @@ fn a_job_cancelled_in_the_queue_leaves_a_record() {
 fn cancelled_and_interrupted_jobs_leave_a_record() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
-    let launch = || Launch::over(&workspace).remembering(&state).set("jobs_running", 1);
+    let launch = || Launch::over(&workspace).with_state(&state).set("jobs_running", 1);
     let served = launch().served();
     let marker = Marker::new();
-    let running = served.begin("work-again", json!({ "name": marker.0 }));
-    marker.started();
+    let running = served.start_job("work-again", json!({ "name": marker.0 }));
+    marker.wait_until_running();
     assert_eq!(served.delete(&format!("/jobs/{running}")).status, 200);
-    let again = served.begin("work-again", json!({ "name": marker.0 }));
-    marker.started();
+    let again = served.start_job("work-again", json!({ "name": marker.0 }));
+    marker.wait_until_running();
     served.signal(Signal::TERM);
-    served.ended();
+    served.wait_for_exit();
     let first_records = served.records();
     assert_eq!(outcomes_of(&first_records, &running), ["canceled"]);
     assert_eq!(outcomes_of(&first_records, &again), ["canceled"]);
 
-    go(&workspace);
+    let_continue(&workspace);
     let next = launch().served();
     next.job_in("succeeded", &again);
     assert_eq!(outcomes_of(&records(&next, 1), &again), ["ok"]);
@@ -123,7 +123,7 @@ fn cancelled_and_interrupted_jobs_leave_a_record() {
 #[test]
 fn jobs_start_leaves_a_record_of_itself_and_one_of_the_job() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     let served = Launch::over(&workspace).served();
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
     let answer = served.ask(&call(1, "jobs_start", start));

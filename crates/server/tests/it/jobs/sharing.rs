@@ -7,14 +7,15 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, began, call, go, ran, refusal, wait_long_for,
+    Launch, Marker, Served, Workspace, call, let_continue, refusal, started_commands,
+    wait_long_for, wait_until_began,
 };
 
 /// Interval at which a server looks for orphaned jobs, and some time to run them.
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
 fn served(workspace: &Workspace, state: &TempDir) -> Served {
-    Launch::over(workspace).remembering(state).set("jobs_running", 1).served()
+    Launch::over(workspace).with_state(state).set("jobs_running", 1).served()
 }
 
 /// Slow, because the second server looks every 15 seconds.
@@ -25,11 +26,11 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
     let one = Marker::new();
     let two = Marker::new();
-    let cut = first.begin("work-wait", json!({ "name": one.0 }));
-    began(&workspace, &one.0);
-    let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
-    let own = second.begin("work-wait", json!({ "name": two.0 }));
-    began(&workspace, &two.0);
+    let cut = first.start_job("work-wait", json!({ "name": one.0 }));
+    wait_until_began(&workspace, &one.0);
+    let waiting = first.start_job("work-wait", json!({ "name": "waiting" }));
+    let own = second.start_job("work-wait", json!({ "name": two.0 }));
+    wait_until_began(&workspace, &two.0);
     // Each shows all jobs and cancels only its own.
     for served in [&first, &second] {
         let states = [&cut, &waiting, &own].map(|id| served.job(id)["status"].clone());
@@ -42,13 +43,13 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
         let refused = second.ask(&call(1, "jobs_cancel", json!({ "job_id": id })));
         assert!(refusal(&refused).contains("runs on another server"), "{refused}");
     }
-    assert_eq!(ran(&workspace), [&*one.0, &*two.0]);
+    assert_eq!(started_commands(&workspace), [&*one.0, &*two.0]);
 
     // A watcher at the second server sees the first server's job go on.
     let mut watcher = second.socket(&format!("/ws/jobs/{waiting}?stream=progress"));
     first.signal(Signal::KILL);
-    first.ended();
-    go(&workspace);
+    first.wait_for_exit();
+    let_continue(&workspace);
     second.job_in("succeeded", &own);
     let end = wait_long_for(LOOK, "the second takes over", || {
         let job = second.job(&cut);
@@ -57,9 +58,9 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     assert_eq!(end["status"], "failed", "{end}");
     assert!(end["stderr"].as_str().unwrap().contains("the server stopped"), "{end}");
     second.job_in("succeeded", &waiting);
-    let (events, _) = watcher.rest();
+    let (events, _) = watcher.read_rest();
     assert_eq!(events.last().unwrap()["status"], "succeeded", "{events:?}");
-    assert_eq!(ran(&workspace), [&*one.0, &*two.0, "waiting"]);
+    assert_eq!(started_commands(&workspace), [&*one.0, &*two.0, "waiting"]);
 }
 
 #[test]
@@ -68,14 +69,18 @@ fn a_job_of_another_server_can_be_awaited_and_watched() {
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
     let marker = Marker::new();
-    let id = first.begin("tell-steps", json!({ "name": marker.0 }));
-    began(&workspace, &marker.0);
+    let id = first.start_job("tell-steps", json!({ "name": marker.0 }));
+    wait_until_began(&workspace, &marker.0);
     let mut watcher = second.socket(&format!("/ws/jobs/{id}"));
-    watcher.until(|told| told["progress"] == 0.25);
-    go(&workspace);
-    let (told, _) = watcher.rest();
-    let end = told.last().unwrap();
-    assert_eq!((&end["status"], &end["exit_code"]), (&json!("succeeded"), &json!(0)), "{told:?}");
+    watcher.read_until(|message| message["progress"] == 0.25);
+    let_continue(&workspace);
+    let (messages, _) = watcher.read_rest();
+    let end = messages.last().unwrap();
+    assert_eq!(
+        (&end["status"], &end["exit_code"]),
+        (&json!("succeeded"), &json!(0)),
+        "{messages:?}"
+    );
     let get = json!({ "job_id": id, "wait_ms": 10_000 });
     let answer = second.ask(&call(1, "jobs_get", get));
     assert_eq!(answer["result"]["structuredContent"]["state"], "succeeded", "{answer}");

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Marker, Post, Wire, Workspace, go, legacy, notification, refusal, wait_until,
+    Client, Launch, Marker, Post, Wire, Workspace, legacy, let_continue, notification, refusal,
+    wait_until,
 };
 
 const REVISION: &str = "2025-11-25";
@@ -61,7 +62,7 @@ fn a_task_is_created_queried_and_its_result_awaited() {
                 wire.send(&message);
                 let get = legacy("get", "tasks/get", json!({ "taskId": id }));
                 assert_eq!(wire.ask(&get)["result"]["status"], "working");
-                go(&workspace);
+                let_continue(&workspace);
                 wire.answer(message["id"].clone())
             }
             Wire::Http(_) => {
@@ -70,7 +71,7 @@ fn a_task_is_created_queried_and_its_result_awaited() {
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert_eq!(status(client, id), "working");
-                go(&workspace);
+                let_continue(&workspace);
                 connection.response().message()
             }
         };
@@ -87,7 +88,7 @@ fn a_task_is_created_queried_and_its_result_awaited() {
 #[test]
 fn a_failed_task_has_its_error() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     check_failed(&mut Client::stdio(Launch::over(&workspace), REVISION));
     check_failed(&mut Client::http(Launch::over(&workspace), REVISION));
 }
@@ -109,7 +110,7 @@ fn a_task_is_cancelled_once() {
         let marker = Marker::new();
         let task = start(client, "work_wait", json!({ "name": marker.0 }), json!({}));
         let id = &task["taskId"];
-        marker.started();
+        marker.wait_until_running();
         let answer = client.ask("tasks/cancel", json!({ "taskId": id }));
         assert_eq!(answer["result"]["status"], "cancelled", "{answer}");
         assert!(marker.pids().is_empty());
@@ -182,7 +183,7 @@ fn over_stdio_progress_continues_after_the_answer_and_the_end_is_notified() {
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let first = stdio.receive();
     assert_eq!(first["method"], "notifications/progress", "{first}");
-    go(&workspace);
+    let_continue(&workspace);
     let mut messages = vec![first];
     while messages.last().unwrap()["method"] != "notifications/tasks/status" {
         messages.push(stdio.receive());
@@ -209,12 +210,12 @@ fn a_watched_task_does_not_delay_a_client_that_disconnects() {
     let marker = Marker::new();
     let meta = json!({ "_meta": { "progressToken": "p" } });
     start(&mut client, "work_wait", json!({ "name": marker.0 }), meta);
-    marker.started();
+    marker.wait_until_running();
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
-    let begun = Instant::now();
+    let started = Instant::now();
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert!(marker.pids().is_empty());
 }
 
@@ -229,7 +230,7 @@ fn cancelling_the_wait_for_a_result_does_not_end_the_task() {
     stdio.send(&message);
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": message["id"] })));
     assert_eq!(status(&mut client, id), "working");
-    go(&workspace);
+    let_continue(&workspace);
     wait_until("it ends", || status(&mut client, id) == "completed");
 }
 

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Client, Launch, Workspace, call, go, over_both, ran, refusal, structured, text, wait_until,
+    Client, Launch, Workspace, call, let_continue, over_both, refusal, started_commands,
+    structured, text, wait_until,
 };
 
 #[track_caller]
@@ -27,18 +28,18 @@ fn a_job_is_started_awaited_and_returned() {
         std::fs::remove_file(workspace.path("go")).unwrap_or_default();
         let id = start(client, "tell_steps", json!({ "name": "one", "code": "3" }));
         wait_until("progress is reported", || get(client, &id, 0)["progress"] == 0.25);
-        let begun = Instant::now();
+        let started = Instant::now();
         let running = get(client, &id, 50);
-        assert!(begun.elapsed() >= Duration::from_millis(50), "{:?}", begun.elapsed());
+        assert!(started.elapsed() >= Duration::from_millis(50), "{:?}", started.elapsed());
         let parts =
             ["state", "tool", "attempts", "result", "error"].map(|key| running[key].clone());
         let expected = [json!("running"), json!("tell_steps"), json!(1), Value::Null, Value::Null];
         assert_eq!(parts, expected, "{running}");
 
-        go(&workspace);
-        let begun = Instant::now();
+        let_continue(&workspace);
+        let started = Instant::now();
         let ended = get(client, &id, 50_000);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
         assert_eq!((&ended["state"], &ended["result"]["exit_code"]), (&json!("failed"), &json!(3)));
         let answer = client.call("jobs_get", json!({ "job_id": id }));
         assert!(text(&answer).contains("failed"), "{answer}");
@@ -72,7 +73,7 @@ fn output_is_read_in_parts_to_the_end_while_the_job_runs() {
             output.contains("stdout:began\n") && output.contains("stderr:step 1/4\n")
         });
         assert!(!ended, "it is still waiting");
-        go(&workspace);
+        let_continue(&workspace);
         wait_until("it ends", || read(client, &mut output));
         assert!(output.contains("last\n"), "{output}");
         assert_eq!(output.matches("step 1/4").count(), 1, "printed twice: {output}");
@@ -141,15 +142,15 @@ fn a_call_that_would_be_refused_is_refused_as_a_job() {
         let listed = client.call("jobs_list", json!({}));
         assert_eq!(structured(&listed)["jobs"], json!([]));
     });
-    assert!(ran(&workspace).is_empty());
+    assert!(started_commands(&workspace).is_empty());
 }
 
 #[test]
 fn a_job_of_another_caller_is_unknown() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
-    let served = Launch::over(&workspace).remembering(&state).served();
-    let mut stdio = Launch::over(&workspace).remembering(&state).stdio();
+    let served = Launch::over(&workspace).with_state(&state).served();
+    let mut stdio = Launch::over(&workspace).with_state(&state).stdio();
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
     let answer = stdio.ask(&call(1, "jobs_start", start));
     let id = structured(&answer)["job_id"].as_str().unwrap().to_owned();
@@ -177,7 +178,7 @@ fn a_job_of_another_caller_is_unknown() {
     assert_eq!(served.delete(&format!("/jobs/{id}")).status, 404);
     let events = served.get(&format!("/v1/mcp/progress/{id}?max_ms=0")).events();
     assert_eq!(events[0]["status"], "unknown", "{events:?}");
-    let (answers, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
+    let (answers, _) = served.socket(&format!("/ws/jobs/{id}")).read_rest();
     assert!(answers.len() == 1 && answers[0].get("error").is_some(), "{answers:?}");
     let listed = served.ask(&call(1, "jobs_list", json!({})));
     assert_eq!(structured(&listed)["jobs"], json!([]));

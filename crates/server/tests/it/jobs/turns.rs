@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Post, Response, Served, Workspace, go, keys_of, ran, wait_until};
+use crate::support::{
+    Launch, Post, Response, Served, Workspace, keys_of, let_continue, started_commands, wait_until,
+};
 
 fn served(workspace: &Workspace, running: usize) -> Served {
     Launch::over(workspace).set("jobs_running", running).served()
@@ -12,15 +14,15 @@ fn served(workspace: &Workspace, running: usize) -> Served {
 fn a_tool_limited_to_one_call_does_not_delay_other_tools() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 2);
-    let alone = ["a", "b", "c"].map(|name| served.begin("work-alone", json!({ "name": name })));
-    wait_until("the first runs", || ran(&workspace) == ["a"]);
-    let other = served.begin("work-first", json!({ "name": "other" }));
+    let alone = ["a", "b", "c"].map(|name| served.start_job("work-alone", json!({ "name": name })));
+    wait_until("the first runs", || started_commands(&workspace) == ["a"]);
+    let other = served.start_job("work-first", json!({ "name": "other" }));
     served.job_in("succeeded", &other);
     let states = alone.each_ref().map(|id| served.job(id)["status"].clone());
     assert_eq!(states, ["running", "queued", "queued"]);
-    go(&workspace);
+    let_continue(&workspace);
     alone.iter().for_each(|id| drop(served.job_in("succeeded", id)));
-    assert_eq!(ran(&workspace), ["a", "other", "b", "c"]);
+    assert_eq!(started_commands(&workspace), ["a", "other", "b", "c"]);
     assert!(!workspace.path("together").exists(), "two ran at once");
 }
 
@@ -28,12 +30,12 @@ fn a_tool_limited_to_one_call_does_not_delay_other_tools() {
 fn calls_and_jobs_of_a_tool_share_its_limit() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 8);
-    let job = served.begin("work-alone", json!({ "name": "job" }));
-    wait_until("the job runs", || ran(&workspace) == ["job"]);
+    let job = served.start_job("work-alone", json!({ "name": "job" }));
+    wait_until("the job runs", || started_commands(&workspace) == ["job"]);
     std::thread::scope(|scope| {
         let params = json!({ "name": "work-alone", "arguments": { "name": "call" } });
         let called = scope.spawn(|| served.result("tools/call", params));
-        go(&workspace);
+        let_continue(&workspace);
         assert_eq!(called.join().unwrap()["exit_code"], 0);
     });
     served.job_in("succeeded", &job);
@@ -44,31 +46,32 @@ fn calls_and_jobs_of_a_tool_share_its_limit() {
 fn jobs_run_by_priority_and_then_in_order_of_arrival() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 1);
-    let wait = |name| served.begin("work-wait", json!({ "name": name }));
+    let wait = |name| served.start_job("work-wait", json!({ "name": name }));
     let blocker = wait("blocker");
-    wait_until("it runs", || ran(&workspace) == ["blocker"]);
-    let late = served.begin("work-late", json!({ "name": "late" }));
+    wait_until("it runs", || started_commands(&workspace) == ["blocker"]);
+    let late = served.start_job("work-late", json!({ "name": "late" }));
     let one = wait("one");
     let two = wait("two");
-    let first = served.begin("work-first", json!({ "name": "first" }));
-    go(&workspace);
+    let first = served.start_job("work-first", json!({ "name": "first" }));
+    let_continue(&workspace);
     for id in [&blocker, &late, &one, &two, &first] {
         served.job_in("succeeded", id);
     }
-    assert_eq!(ran(&workspace), ["blocker", "first", "one", "two", "late"]);
+    assert_eq!(started_commands(&workspace), ["blocker", "first", "one", "two", "late"]);
 }
 
 #[test]
 fn no_more_jobs_run_at_once_than_allowed() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 2);
-    let ids: Vec<_> =
-        (0..5).map(|nth| served.begin("work-wait", json!({ "name": nth.to_string() }))).collect();
-    wait_until("two run", || ran(&workspace).len() == 2);
+    let ids: Vec<_> = (0..5)
+        .map(|nth| served.start_job("work-wait", json!({ "name": nth.to_string() })))
+        .collect();
+    wait_until("two run", || started_commands(&workspace).len() == 2);
     let states = || ids.iter().map(|id| served.job(id)["status"].clone()).collect::<Vec<_>>();
     assert_eq!(states(), ["running", "running", "queued", "queued", "queued"]);
-    assert_eq!(ran(&workspace).len(), 2);
-    go(&workspace);
+    assert_eq!(started_commands(&workspace).len(), 2);
+    let_continue(&workspace);
     ids.iter().for_each(|id| drop(served.job_in("succeeded", id)));
 }
 
@@ -77,9 +80,9 @@ fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time() {
     let workspace = Workspace::with_commands();
     let launch = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 2);
     let served = launch.served();
-    let begin = |name: &str| served.begin("work-wait", json!({ "name": name }));
+    let begin = |name: &str| served.start_job("work-wait", json!({ "name": name }));
     let blocker = begin("blocker");
-    wait_until("it runs", || ran(&workspace) == ["blocker"]);
+    wait_until("it runs", || started_commands(&workspace) == ["blocker"]);
     let waiting = [begin("one"), begin("two")];
     let params = json!({ "name": "work-wait", "arguments": { "name": "three" }, "mode": "async" });
     let refused = served.rpc("tools/call", params);
@@ -89,12 +92,12 @@ fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time() {
     let error = &refused.json()["error"];
     assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!("limited")));
     assert!(error["data"]["retry_after_ms"].as_u64().unwrap() > 0, "{error}");
-    go(&workspace);
+    let_continue(&workspace);
     for id in [&blocker, &waiting[0], &waiting[1]] {
         served.job_in("succeeded", id);
     }
     served.job_in("succeeded", &begin("four"));
-    assert_eq!(ran(&workspace), ["blocker", "one", "two", "four"]);
+    assert_eq!(started_commands(&workspace), ["blocker", "one", "two", "four"]);
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn a_thousand_jobs_all_run_once() {
     let workspace = Workspace::new();
     let served = served(&workspace, 8);
     let ids: Vec<_> =
-        (0..1000).map(|_| served.begin("files-read", json!({ "path": "README.md" }))).collect();
+        (0..1000).map(|_| served.start_job("files-read", json!({ "path": "README.md" }))).collect();
     ids.iter().for_each(|id| {
         assert_eq!(served.job_in("succeeded", id)["stdout"], Workspace::README);
     });
@@ -121,25 +124,28 @@ impl Callers {
         Self(launch.served())
     }
 
-    fn sent(&self, caller: &str, post: Post) -> Response {
+    fn send_as(&self, caller: &str, post: Post) -> Response {
         self.0.send(&post.with("x-api-key", &format!("{caller}-key")))
     }
 
-    fn called(&self, caller: &str, name: &str, more: &Value) -> Response {
+    fn call(&self, caller: &str, name: &str, more: &Value) -> Response {
         let mut params = json!({ "name": "work-wait", "arguments": { "name": name } });
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        self.sent(caller, Post::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"))
+        self.send_as(
+            caller,
+            Post::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
+        )
     }
 
     #[track_caller]
-    fn begin(&self, caller: &str, name: &str) -> String {
-        let answer = self.called(caller, name, &json!({ "mode": "async" })).json();
+    fn start_job(&self, caller: &str, name: &str) -> String {
+        let answer = self.call(caller, name, &json!({ "mode": "async" })).json();
         answer["result"]["job_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
     fn state(&self, caller: &str, id: &str) -> Value {
-        self.sent(caller, Post::bare("GET", &format!("/jobs/{id}"))).json()["status"].clone()
+        self.send_as(caller, Post::bare("GET", &format!("/jobs/{id}"))).json()["status"].clone()
     }
 }
 
@@ -147,16 +153,17 @@ impl Callers {
 fn jobs_of_one_caller_leave_slots_and_queue_places_for_others() {
     let workspace = Workspace::with_commands();
     let callers = Callers::over(&workspace, &[("jobs_running", 4), ("jobs_queued", 8)]);
-    let mut ada_jobs: Vec<_> = (0..9).map(|nth| callers.begin("ada", &format!("a{nth}"))).collect();
-    wait_until("three of ada's run", || ran(&workspace).len() == 3);
-    let refused = callers.called("ada", "more", &json!({ "mode": "async" }));
+    let mut ada_jobs: Vec<_> =
+        (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
+    wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
+    let refused = callers.call("ada", "more", &json!({ "mode": "async" }));
     assert_eq!(refused.status, 429, "{refused:?}");
     assert!(refused.text().contains("too many of your jobs are waiting (limit 6)"), "{refused:?}");
-    let bob_job = callers.begin("bob", "b0");
-    wait_until("bob's runs at once", || ran(&workspace).contains(&"b0".to_owned()));
-    assert_eq!(ran(&workspace).len(), 4);
-    let mut later = vec![callers.begin("bob", "b1"), bob_job];
-    go(&workspace);
+    let bob_job = callers.start_job("bob", "b0");
+    wait_until("bob's runs at once", || started_commands(&workspace).contains(&"b0".to_owned()));
+    assert_eq!(started_commands(&workspace).len(), 4);
+    let mut later = vec![callers.start_job("bob", "b1"), bob_job];
+    let_continue(&workspace);
     let all = ada_jobs.drain(..).map(|id| ("ada", id)).chain(later.drain(..).map(|id| ("bob", id)));
     for (caller, id) in all {
         wait_until("every accepted job succeeds", || callers.state(caller, &id) == "succeeded");
@@ -170,11 +177,11 @@ fn callers_take_turns_if_one_job_runs_at_a_time() {
     for (caller, name) in
         [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
     {
-        callers.begin(caller, name);
+        callers.start_job(caller, name);
     }
-    go(&workspace);
-    wait_until("all ran", || ran(&workspace).len() == 5);
-    assert_eq!(ran(&workspace), ["a0", "b0", "a1", "b1", "a2"]);
+    let_continue(&workspace);
+    wait_until("all ran", || started_commands(&workspace).len() == 5);
+    assert_eq!(started_commands(&workspace), ["a0", "b0", "a1", "b1", "a2"]);
 }
 
 #[test]
@@ -182,14 +189,14 @@ fn jobs_count_among_the_programs_of_their_caller() {
     let workspace = Workspace::with_commands();
     let callers = Callers::over(&workspace, &[("jobs_running", 8), ("limits_programs", 4)]);
     for nth in 0..6 {
-        callers.begin("ada", &format!("a{nth}"));
+        callers.start_job("ada", &format!("a{nth}"));
     }
-    wait_until("three of ada's run", || ran(&workspace).len() == 3);
+    wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
     std::thread::scope(|scope| {
-        let called = scope.spawn(|| callers.called("bob", "call", &json!({ "mode": "sync" })));
-        wait_until("bob's runs", || ran(&workspace).contains(&"call".to_owned()));
-        assert_eq!(ran(&workspace).len(), 4);
-        go(&workspace);
+        let called = scope.spawn(|| callers.call("bob", "call", &json!({ "mode": "sync" })));
+        wait_until("bob's runs", || started_commands(&workspace).contains(&"call".to_owned()));
+        assert_eq!(started_commands(&workspace).len(), 4);
+        let_continue(&workspace);
         assert_eq!(called.join().unwrap().status, 200);
     });
 }

@@ -4,15 +4,15 @@
 
 use serde_json::{Value, json};
 
-use super::{able, code, of_mcp, sessions};
+use super::{code, mcp_key, meta_with_capabilities, sessions};
 use crate::support::{
-    Client, Launch, MODERN, REVISIONS, Wire, Workspace, accepted, converse, over_both_tuned,
+    Client, Launch, MODERN, REVISIONS, Wire, Workspace, converse, job_params, over_both_tuned,
     refusal, structured,
 };
 
-/// Runs `check` with a client that has these capabilities and a server that asks for confirmation, in
-/// each revision over both transports.
-fn with_confirmation(
+/// Runs `check` with a client that has these capabilities and a server that asks for confirmation,
+/// in each revision over both transports.
+fn check_with_confirmation(
     revisions: impl IntoIterator<Item = &'static str>,
     capabilities: &Value,
     check: impl Fn(&mut Client, &Workspace),
@@ -40,14 +40,14 @@ fn write() -> Value {
 
 #[test]
 fn l20_a_call_runs_after_a_person_accepts() {
-    with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
+    check_with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
         let accept = |_: &Value| json!({ "action": "accept", "content": {} });
-        let (answer, asked) = converse(client, "tools/call", write(), accept);
+        let (answer, requests) = converse(client, "tools/call", write(), accept);
         assert_eq!(answer["result"]["isError"], false, "{answer}");
         assert_eq!(workspace.read("new.txt"), "new");
-        assert_eq!(asked.len(), 1, "{asked:?}");
-        assert_eq!(asked[0]["method"], "elicitation/create", "{asked:?}");
-        let params = &asked[0]["params"];
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        assert_eq!(requests[0]["method"], "elicitation/create", "{requests:?}");
+        let params = &requests[0]["params"];
         assert!(params["message"].as_str().unwrap().contains("new.txt"), "{params}");
         assert_eq!(params["requestedSchema"]["type"], "object", "{params}");
     });
@@ -56,20 +56,24 @@ fn l20_a_call_runs_after_a_person_accepts() {
 #[test]
 fn e3_nothing_is_done_if_a_person_declines_or_cancels() {
     for action in ["decline", "cancel"] {
-        with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, workspace| {
-            let no = |_: &Value| json!({ "action": action });
-            let (answer, _) = converse(client, "tools/call", write(), no);
-            refusal(&answer);
-            assert!(!workspace.path("new.txt").exists(), "{action}: {answer}");
-            assert_eq!(client.call("files_list", json!({}))["result"]["isError"], false);
-        });
+        check_with_confirmation(
+            with_forms(),
+            &json!({ "elicitation": {} }),
+            |client, workspace| {
+                let no = |_: &Value| json!({ "action": action });
+                let (answer, _) = converse(client, "tools/call", write(), no);
+                refusal(&answer);
+                assert!(!workspace.path("new.txt").exists(), "{action}: {answer}");
+                assert_eq!(client.call("files_list", json!({}))["result"]["isError"], false);
+            },
+        );
     }
 }
 
 #[test]
 fn e3_an_error_from_the_client_is_not_consent() {
     let forms = with_forms().filter(|revision| *revision != MODERN);
-    with_confirmation(forms, &json!({ "elicitation": {} }), |client, workspace| {
+    check_with_confirmation(forms, &json!({ "elicitation": {} }), |client, workspace| {
         let message = client.request("tools/call", write());
         let error = |id: &Value| {
             let why = json!({ "code": -32603, "message": "no screen" });
@@ -106,7 +110,7 @@ fn mr3_a_client_is_not_asked_without_the_declared_capability() {
         // Before elicitation had modes, it meant forms.
         let revisions =
             REVISIONS.into_iter().filter(|it| *it >= "2025-11-25" || none["elicitation"].is_null());
-        with_confirmation(revisions, &none, |client, workspace| {
+        check_with_confirmation(revisions, &none, |client, workspace| {
             let answer = client.ask("tools/call", write());
             refusal(&answer);
             assert!(!workspace.path("new.txt").exists(), "{none}: {answer}");
@@ -124,22 +128,26 @@ fn mr3_a_client_is_not_asked_without_the_declared_capability() {
 fn e2_a_client_that_declares_no_mode_or_form_mode_gets_forms() {
     for forms in [json!({}), json!({ "form": {} }), json!({ "form": {}, "url": {} })] {
         let revisions = REVISIONS.into_iter().filter(|revision| *revision >= "2025-11-25");
-        with_confirmation(revisions, &json!({ "elicitation": forms }), |client, workspace| {
-            let accept = |asked: &Value| {
-                assert_ne!(asked["params"]["mode"], "url", "{asked}");
-                json!({ "action": "accept", "content": {} })
-            };
-            let (answer, asked) = converse(client, "tools/call", write(), accept);
-            assert_eq!(asked.len(), 1, "{answer}");
-            assert_eq!(workspace.read("new.txt"), "new");
-        });
+        check_with_confirmation(
+            revisions,
+            &json!({ "elicitation": forms }),
+            |client, workspace| {
+                let accept = |request: &Value| {
+                    assert_ne!(request["params"]["mode"], "url", "{request}");
+                    json!({ "action": "accept", "content": {} })
+                };
+                let (answer, requests) = converse(client, "tools/call", write(), accept);
+                assert_eq!(requests.len(), 1, "{answer}");
+                assert_eq!(workspace.read("new.txt"), "new");
+            },
+        );
     }
 }
 
 #[test]
 fn l20_nobody_is_asked_in_revisions_without_forms() {
     let older = sessions().filter(|revision| *revision < "2025-06-18");
-    with_confirmation(
+    check_with_confirmation(
         older,
         &json!({ "elicitation": {}, "sampling": {}, "roots": {} }),
         |client, workspace| {
@@ -149,12 +157,12 @@ fn l20_nobody_is_asked_in_revisions_without_forms() {
     );
 }
 
-fn confirming(launch: Launch) -> Launch {
+fn with_confirmations(launch: Launch) -> Launch {
     launch.set("tools_confirm", "files.write")
 }
 
 fn can_fill_in() -> Value {
-    able(json!({ "elicitation": {} }))
+    meta_with_capabilities(json!({ "elicitation": {} }))
 }
 
 /// Calls `files_write` on `path`, which must ask for input, and returns the result.
@@ -163,17 +171,17 @@ fn questions(client: &mut Client, path: &str) -> Value {
     let mut params =
         json!({ "name": "files_write", "arguments": { "path": path, "content": "x" } });
     params["_meta"] = can_fill_in();
-    let asked = client.ask("tools/call", params);
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
-    let server = &asked["result"]["_meta"][of_mcp("serverInfo")];
-    assert_eq!(server["name"], "toolgate", "B13: {asked}");
-    asked["result"].clone()
+    let reply = client.ask("tools/call", params);
+    assert_eq!(reply["result"]["resultType"], "input_required", "{reply}");
+    let server = &reply["result"]["_meta"][mcp_key("serverInfo")];
+    assert_eq!(server["name"], "toolgate", "B13: {reply}");
+    reply["result"].clone()
 }
 
-/// Calls `files_write` on `path` again and accepts all questions of `asked`.
+/// Calls `files_write` on `path` again and accepts all questions of `reply`.
 #[track_caller]
-fn agreed(client: &mut Client, path: &str, asked: &Value, state: &Value) -> Value {
-    let keys = asked["inputRequests"].as_object().unwrap().keys();
+fn agree_again(client: &mut Client, path: &str, reply: &Value, state: &Value) -> Value {
+    let keys = reply["inputRequests"].as_object().unwrap().keys();
     let yes = json!({ "action": "accept", "content": {} });
     let responses: Value =
         keys.map(|key| (key.clone(), yes.clone())).collect::<serde_json::Map<_, _>>().into();
@@ -188,9 +196,9 @@ fn agreed(client: &mut Client, path: &str, asked: &Value, state: &Value) -> Valu
 #[test]
 fn mr4_a_changed_or_forged_state_is_refused() {
     let workspace = Workspace::new();
-    over_both_tuned(&workspace, confirming, |client| {
-        let asked = questions(client, "a");
-        let state = asked["requestState"].as_str().unwrap().to_owned();
+    over_both_tuned(&workspace, with_confirmations, |client| {
+        let reply = questions(client, "a");
+        let state = reply["requestState"].as_str().unwrap().to_owned();
         let mut changed = state.clone().into_bytes();
         let middle = changed.len() / 2;
         changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
@@ -203,12 +211,12 @@ fn mr4_a_changed_or_forged_state_is_refused() {
             String::new(),
             "{}".to_owned(),
         ] {
-            let answer = agreed(client, "a", &asked, &json!(bad));
+            let answer = agree_again(client, "a", &reply, &json!(bad));
             assert_eq!(code(&answer), -32602, "{bad}: {answer}");
             assert!(!workspace.path("a").exists());
         }
         for bad in [json!(5), json!({}), json!(null)] {
-            assert_eq!(code(&agreed(client, "a", &asked, &bad)), -32602, "{bad}");
+            assert_eq!(code(&agree_again(client, "a", &reply, &bad)), -32602, "{bad}");
         }
     });
 }
@@ -216,19 +224,19 @@ fn mr4_a_changed_or_forged_state_is_refused() {
 #[test]
 fn mr5_a_consent_is_valid_once() {
     let workspace = Workspace::new();
-    over_both_tuned(&workspace, confirming, |client| {
-        let asked = questions(client, "once");
-        let state = asked["requestState"].clone();
-        let done = agreed(client, "once", &asked, &state);
+    over_both_tuned(&workspace, with_confirmations, |client| {
+        let reply = questions(client, "once");
+        let state = reply["requestState"].clone();
+        let done = agree_again(client, "once", &reply, &state);
         assert_eq!(done["result"]["isError"], false, "{done}");
         workspace.put("once", "meanwhile");
-        let again = agreed(client, "once", &asked, &state);
+        let again = agree_again(client, "once", &reply, &state);
         assert_eq!(code(&again), -32602, "{again}");
         assert_eq!(workspace.read("once"), "meanwhile");
         // A new call is asked again, also when two calls are the same.
         let both = [questions(client, "twice"), questions(client, "twice")];
-        for asked in &both {
-            let done = agreed(client, "twice", asked, &asked["requestState"]);
+        for reply in &both {
+            let done = agree_again(client, "twice", reply, &reply["requestState"]);
             assert!(done["error"].is_null(), "{done}");
         }
         for file in ["once", "twice"] {
@@ -240,14 +248,14 @@ fn mr5_a_consent_is_valid_once() {
 #[test]
 fn mr5_a_state_is_valid_only_for_its_own_request() {
     let workspace = Workspace::new();
-    over_both_tuned(&workspace, confirming, |client| {
+    over_both_tuned(&workspace, with_confirmations, |client| {
         let _ = std::fs::remove_file(workspace.path("a"));
-        let asked = questions(client, "a");
-        let state = &asked["requestState"];
-        let answer = agreed(client, "b", &asked, state);
+        let reply = questions(client, "a");
+        let state = &reply["requestState"];
+        let answer = agree_again(client, "b", &reply, state);
         assert_eq!(code(&answer), -32602, "{answer}");
         assert!(!workspace.path("b").exists());
-        let done = agreed(client, "a", &asked, state);
+        let done = agree_again(client, "a", &reply, state);
         assert_eq!(done["result"]["isError"], false, "{done}");
         assert_eq!(workspace.read("a"), "x");
     });
@@ -256,10 +264,10 @@ fn mr5_a_state_is_valid_only_for_its_own_request() {
 #[test]
 fn mr5_a_state_of_another_server_is_refused() {
     let workspace = Workspace::new();
-    let mut one = Client::stdio(confirming(Launch::over(&workspace)), MODERN);
-    let mut other = Client::stdio(confirming(Launch::over(&workspace)), MODERN);
-    let asked = questions(&mut one, "a");
-    let answer = agreed(&mut other, "a", &asked, &asked["requestState"]);
+    let mut one = Client::stdio(with_confirmations(Launch::over(&workspace)), MODERN);
+    let mut other = Client::stdio(with_confirmations(Launch::over(&workspace)), MODERN);
+    let reply = questions(&mut one, "a");
+    let answer = agree_again(&mut other, "a", &reply, &reply["requestState"]);
     assert_eq!(code(&answer), -32602, "{answer}");
     assert!(!workspace.path("a").exists());
 }
@@ -267,12 +275,12 @@ fn mr5_a_state_of_another_server_is_refused() {
 #[test]
 fn mr4_an_answer_without_its_state_is_not_consent() {
     let workspace = Workspace::new();
-    over_both_tuned(&workspace, confirming, |client| {
-        let asked = questions(client, "a");
+    over_both_tuned(&workspace, with_confirmations, |client| {
+        let reply = questions(client, "a");
         let mut params =
             json!({ "name": "files_write", "arguments": { "path": "a", "content": "x" } });
         params["_meta"] = can_fill_in();
-        let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+        let key = reply["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
         let yeses = [
             json!({ "action": "accept" }),
             json!({ "action": "accept", "content": {} }),
@@ -292,13 +300,13 @@ fn mr4_an_answer_without_its_state_is_not_consent() {
 fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
     let workspace = Workspace::new();
     let write = json!({ "path": "a", "content": "x" });
-    over_both_tuned(&workspace, confirming, |client| {
+    over_both_tuned(&workspace, with_confirmations, |client| {
         let job = json!({ "tool": "files_write", "arguments": write });
-        let tasks = json!({ "extensions": { of_mcp("tasks"): {} } });
+        let tasks = json!({ "extensions": { mcp_key("tasks"): {} } });
         let as_task = json!({
             "name": "files_write",
             "arguments": write,
-            "_meta": able(tasks),
+            "_meta": meta_with_capabilities(tasks),
         });
         for (method, params) in [
             ("tools/call", json!({ "name": "jobs_start", "arguments": job })),
@@ -315,10 +323,10 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
             assert!(!workspace.path("a").exists(), "{answer}");
         }
     });
-    let served = confirming(Launch::over(&workspace)).served();
+    let served = with_confirmations(Launch::over(&workspace)).served();
     for params in [
         json!({ "name": "files_write", "arguments": write }),
-        accepted("files_write", write.clone()),
+        job_params("files_write", write.clone()),
     ] {
         let answer = served.rpc("tools/call", params).json();
         if let Some(id) = answer["result"]["job_id"].as_str() {
@@ -326,40 +334,40 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
         }
         assert!(!workspace.path("a").exists(), "{answer}");
     }
-    let mut client = Client::stdio(confirming(Launch::over(&workspace)), "2025-11-25");
+    let mut client = Client::stdio(with_confirmations(Launch::over(&workspace)), "2025-11-25");
     let task = json!({ "name": "files_write", "arguments": write, "task": { "ttl": 60_000 } });
-    let begun = client.ask("tools/call", task);
-    if let Some(id) = begun["result"]["task"]["taskId"].as_str() {
+    let started = client.ask("tools/call", task);
+    if let Some(id) = started["result"]["task"]["taskId"].as_str() {
         let ended = client.ask("tasks/result", json!({ "taskId": id }));
         refusal(&ended);
     }
-    assert!(!workspace.path("a").exists(), "{begun}");
+    assert!(!workspace.path("a").exists(), "{started}");
 }
 
 #[test]
 fn mr6_missing_answers_are_asked_again_and_extra_ones_ignored() {
     let workspace = Workspace::new();
-    over_both_tuned(&workspace, confirming, |client| {
+    over_both_tuned(&workspace, with_confirmations, |client| {
         let _ = std::fs::remove_file(workspace.path("a"));
-        let asked = questions(client, "a");
+        let reply = questions(client, "a");
         let base = json!({
             "name": "files_write",
             "arguments": { "path": "a", "content": "x" },
             "_meta": can_fill_in(),
-            "requestState": asked["requestState"],
+            "requestState": reply["requestState"],
         });
-        let mut state = asked["requestState"].clone();
+        let mut state = reply["requestState"].clone();
         for useless in [json!({}), json!({ "other": { "action": "accept", "content": {} } })] {
             let mut params = base.clone();
             params["inputResponses"] = useless.clone();
             params["requestState"] = state.clone();
             let again = client.ask("tools/call", params);
             assert_eq!(again["result"]["resultType"], "input_required", "{useless}: {again}");
-            assert_eq!(again["result"]["inputRequests"], asked["inputRequests"]);
+            assert_eq!(again["result"]["inputRequests"], reply["inputRequests"]);
             state = again["result"]["requestState"].clone();
         }
         let mut params = base;
-        let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+        let key = reply["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
         let yes = json!({ "action": "accept", "content": {} });
         params["inputResponses"] = json!({ key: yes, "other": yes });
         params["requestState"] = state;
@@ -369,16 +377,16 @@ fn mr6_missing_answers_are_asked_again_and_extra_ones_ignored() {
 
 #[test]
 fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
-    over_both_tuned(&Workspace::new(), confirming, |client| {
-        let asked = questions(client, "a");
-        let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    over_both_tuned(&Workspace::new(), with_confirmations, |client| {
+        let reply = questions(client, "a");
+        let key = reply["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
         for bad in [json!([]), json!("yes"), json!(5), json!({ &key: "yes" }), json!({ &key: [] })]
         {
             let mut params =
                 json!({ "name": "files_write", "arguments": { "path": "a", "content": "x" } });
             params["_meta"] = can_fill_in();
             params["inputResponses"] = bad.clone();
-            params["requestState"] = asked["requestState"].clone();
+            params["requestState"] = reply["requestState"].clone();
             let answer = client.ask("tools/call", params);
             assert_eq!(code(&answer), -32602, "{bad}: {answer}");
         }
@@ -388,8 +396,9 @@ fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
 #[test]
 fn mr7_unanswered_questions_do_not_block_other_calls() {
     let workspace = Workspace::new();
-    let tune =
-        |launch: Launch| confirming(launch).set("limits_calls", 1).set("limits_in_flight", 2);
+    let tune = |launch: Launch| {
+        with_confirmations(launch).set("limits_calls", 1).set("limits_in_flight", 2)
+    };
     over_both_tuned(&workspace, tune, |client| {
         for n in 0..10 {
             questions(client, &format!("{n}"));
@@ -401,11 +410,12 @@ fn mr7_unanswered_questions_do_not_block_other_calls() {
 
 #[test]
 fn mr1_no_other_request_returns_input_required() {
-    over_both_tuned(&Workspace::new(), confirming, |client| {
+    over_both_tuned(&Workspace::new(), with_confirmations, |client| {
         let everything =
             json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
         for method in ["server/discover", "tools/list", "resources/list", "prompts/list"] {
-            let answer = client.ask(method, json!({ "_meta": able(everything.clone()) }));
+            let answer =
+                client.ask(method, json!({ "_meta": meta_with_capabilities(everything.clone()) }));
             assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         }
     });
@@ -413,10 +423,10 @@ fn mr1_no_other_request_returns_input_required() {
 
 #[test]
 fn e4_a_form_is_flat_with_primitive_fields() {
-    with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, _| {
+    check_with_confirmation(with_forms(), &json!({ "elicitation": {} }), |client, _| {
         let decline = |_: &Value| json!({ "action": "decline" });
-        let (_, asked) = converse(client, "tools/call", write(), decline);
-        for question in asked {
+        let (_, requests) = converse(client, "tools/call", write(), decline);
+        for question in requests {
             let schema = &question["params"]["requestedSchema"];
             for (name, field) in schema["properties"].as_object().unwrap() {
                 let kind = field["type"].as_str().unwrap();
@@ -434,7 +444,7 @@ fn e4_a_form_is_flat_with_primitive_fields() {
 #[test]
 fn l20_an_unexpected_response_is_ignored() {
     let older = with_forms().filter(|revision| *revision != MODERN);
-    with_confirmation(older, &json!({ "elicitation": {} }), |client, workspace| {
+    check_with_confirmation(older, &json!({ "elicitation": {} }), |client, workspace| {
         let accept = json!({ "action": "accept", "content": {} });
         for id in [json!(1), json!("1"), json!("toolgate.confirm"), json!("none")] {
             let answer = json!({ "jsonrpc": "2.0", "id": id, "result": accept });
@@ -443,9 +453,9 @@ fn l20_an_unexpected_response_is_ignored() {
                 Wire::Http(_) => assert_eq!(client.response(&answer).status, 202),
             }
         }
-        let (answer, asked) =
+        let (answer, requests) =
             converse(client, "tools/call", write(), |_| json!({ "action": "decline" }));
-        assert_eq!(asked.len(), 1, "{answer}");
+        assert_eq!(requests.len(), 1, "{answer}");
         assert!(!workspace.path("new.txt").exists());
     });
 }
@@ -454,8 +464,8 @@ fn l20_an_unexpected_response_is_ignored() {
 fn l20_another_session_cannot_answer_a_question() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
-    let can = json!({ "elicitation": {} });
-    let mut client = Client::open(Wire::Http(launch.served()), "2025-11-25", can);
+    let capabilities = json!({ "elicitation": {} });
+    let mut client = Client::open(Wire::Http(launch.served()), "2025-11-25", capabilities);
     let message = client.request("tools/call", write());
     let post = client.post(&message);
     let Wire::Http(served) = &client.wire else { unreachable!() };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{able, code, of_mcp, uri};
+use super::{code, mcp_key, meta_with_capabilities, uri};
 use crate::support::{
     Client, MODERN, Post, Wire, Workspace, modern, notification, over_both, over_both_with,
     refusal, structured,
@@ -33,7 +33,7 @@ fn collect_meta_keys(value: &Value, into: &mut BTreeSet<String>) {
 /// One request of every kind that is answered with a result.
 fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
     let file = uri(workspace, "README.md");
-    let of = json!({ "type": "ref/prompt", "name": "explain" });
+    let reference = json!({ "type": "ref/prompt", "name": "explain" });
     let argument = json!({ "name": "path", "value": "READ" });
     let requests = [
         ("server/discover", json!({})),
@@ -44,7 +44,7 @@ fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
         ("skills/list", json!({})),
         ("resources/read", json!({ "uri": file })),
         ("prompts/get", json!({ "name": "explain", "arguments": { "path": "README.md" } })),
-        ("completion/complete", json!({ "ref": of, "argument": argument })),
+        ("completion/complete", json!({ "ref": reference, "argument": argument })),
         ("tools/call", json!({ "name": "files_read", "arguments": { "path": "README.md" } })),
         ("tools/call", json!({ "name": "files_read", "arguments": { "path": "none" } })),
         ("tools/call", json!({ "name": "files_read", "arguments": { "path": 5 } })),
@@ -198,9 +198,9 @@ fn b8_client_capabilities_are_not_inferred_from_earlier_requests() {
     let workspace = Workspace::new();
     over_both_with(&workspace, &[("tools_confirm", "files.write")], |client| {
         for round in ["a", "b"] {
-            let mut can = write(round);
-            can["_meta"] = able(json!({ "elicitation": {} }));
-            let first = client.ask("tools/call", can);
+            let mut params = write(round);
+            params["_meta"] = meta_with_capabilities(json!({ "elicitation": {} }));
+            let first = client.ask("tools/call", params);
             assert_eq!(first["result"]["resultType"], "input_required", "{first}");
             let refused = client.ask("tools/call", write(round));
             assert_ne!(refused["result"]["resultType"], "input_required", "{refused}");
@@ -224,7 +224,7 @@ fn b13_every_result_names_the_server() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         for answer in every_result(client, &workspace) {
-            let server = &answer["result"]["_meta"][of_mcp("serverInfo")];
+            let server = &answer["result"]["_meta"][mcp_key("serverInfo")];
             assert_eq!(server["name"], "toolgate", "{answer}");
             assert_eq!(server["version"], env!("CARGO_PKG_VERSION"), "{answer}");
         }
@@ -240,7 +240,7 @@ fn b14_client_info_changes_nothing() {
             json!({ "name": "claude-code", "version": "99.0", "title": "Claude" }),
             json!({ "name": "", "version": "" }),
         ] {
-            let meta = json!({ of_mcp("clientInfo"): info });
+            let meta = json!({ mcp_key("clientInfo"): info });
             let list = client.ask("tools/list", json!({ "_meta": meta }));
             let call = json!({ "name": "files_list", "arguments": {}, "_meta": meta });
             answers
@@ -271,7 +271,7 @@ fn b15_meta_keys_are_defined_by_mcp_or_our_own() {
             assert!(name.chars().all(is_inner) && !name.is_empty(), "{key}");
             let reserved =
                 labels.get(1).is_some_and(|it| ["modelcontextprotocol", "mcp"].contains(it));
-            let given = ["serverInfo", "subscriptionId", "related-task"].map(of_mcp);
+            let given = ["serverInfo", "subscriptionId", "related-task"].map(mcp_key);
             assert!(!reserved || given.contains(key), "{key} is reserved for MCP");
         }
     });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{code, in_each, of_mcp, served, sessions, uri};
+use super::{code, in_each, mcp_key, served, sessions, uri};
 use crate::support::{
     Client, Launch, MODERN, Post, REVISIONS, Wire, Workspace, initialize, legacy, modern,
     notification, over_both, structured,
@@ -11,7 +11,7 @@ use crate::support::{
 /// A request that names the revision `named`.
 fn request_of(named: &str) -> Value {
     let mut message = modern(1, "tools/list", json!({}));
-    message["params"]["_meta"][of_mcp("protocolVersion")] = json!(named);
+    message["params"]["_meta"][mcp_key("protocolVersion")] = json!(named);
     message
 }
 
@@ -218,7 +218,7 @@ fn l25_older_revisions_get_no_fields_of_the_newest() {
     });
 }
 
-/// Whether any object within `value` has the member `name`.
+/// Returns true if any object within `value` has the member `name`.
 fn has_member(value: &Value, name: &str) -> bool {
     match value {
         Value::Object(members) => {
@@ -242,11 +242,11 @@ fn l26_fields_are_absent_before_the_revision_that_added_them() {
             for tool in result["tools"].as_array_mut().into_iter().flatten() {
                 tool.as_object_mut().unwrap().retain(|name, _| !name.ends_with("Schema"));
             }
-            for (name, since) in
+            for (name, started) in
                 [("icons", "2025-11-25"), ("execution", "2025-11-25"), ("title", "2025-06-18")]
             {
                 // Annotations of tools had a title before tools did.
-                let older = client.revision < since;
+                let older = client.revision < started;
                 let annotated =
                     name == "title" && method == "tools/list" && client.revision == "2025-03-26";
                 assert!(

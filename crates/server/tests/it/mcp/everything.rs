@@ -4,33 +4,36 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{able, code, of_mcp};
+use super::{code, mcp_key, meta_with_capabilities};
 use crate::support::{
     Client, Launch, MODERN, Post, REVISIONS, Served, Wire, call, converse, modern, refusal, text,
 };
 
 /// Runs `check` with a client that has every capability, in each revision over both transports.
-fn each(revisions: impl IntoIterator<Item = &'static str>, check: impl Fn(&mut Client)) {
-    let can = |revision: &str| match revision {
+fn check_each_revision(
+    revisions: impl IntoIterator<Item = &'static str>,
+    check: impl Fn(&mut Client),
+) {
+    let capabilities = |revision: &str| match revision {
         "2024-11-05" | "2025-03-26" => json!({ "sampling": {}, "roots": {} }),
         "2025-06-18" => json!({ "sampling": {}, "roots": {}, "elicitation": {} }),
         _ => json!({ "sampling": {}, "roots": {}, "elicitation": { "form": {} } }),
     };
-    each_that_can(revisions, can, check);
+    check_each_with(revisions, capabilities, check);
 }
 
-fn each_that_can(
+fn check_each_with(
     revisions: impl IntoIterator<Item = &'static str>,
-    can: impl Fn(&str) -> Value,
+    capabilities: impl Fn(&str) -> Value,
     check: impl Fn(&mut Client),
 ) {
     for revision in revisions {
         eprintln!("{revision} over stdio:");
         let wire = Wire::Stdio(Launch::everything().stdio());
-        check(&mut Client::open(wire, revision, can(revision)));
+        check(&mut Client::open(wire, revision, capabilities(revision)));
         eprintln!("{revision} over HTTP:");
         let wire = Wire::Http(Launch::everything().served());
-        check(&mut Client::open(wire, revision, can(revision)));
+        check(&mut Client::open(wire, revision, capabilities(revision)));
     }
 }
 
@@ -43,7 +46,7 @@ fn everything() -> Served {
 }
 
 /// The answer of a client that accepts everything.
-fn yes(request: &Value) -> Value {
+fn accept(request: &Value) -> Value {
     match request["method"].as_str().unwrap() {
         "elicitation/create" => {
             let fields = request["params"]["requestedSchema"]["properties"].as_object().unwrap();
@@ -81,7 +84,7 @@ fn fill_field(field: &Value) -> Value {
 /// Calls `tool` and accepts all its questions.
 #[track_caller]
 fn agree(client: &mut Client, tool: &str, arguments: Value) -> (Value, Vec<Value>) {
-    converse(client, "tools/call", json!({ "name": tool, "arguments": arguments }), yes)
+    converse(client, "tools/call", json!({ "name": tool, "arguments": arguments }), accept)
 }
 
 /// Sends `message` and returns all messages up to and including its answer.
@@ -109,21 +112,21 @@ fn messages_until_answer(client: &mut Client, message: &Value) -> Vec<Value> {
 
 #[test]
 fn l20_sampling_works_in_every_revision() {
-    each(REVISIONS, |client| {
-        let (answer, asked) = agree(client, "test_sampling", json!({ "prompt": "Where?" }));
+    check_each_revision(REVISIONS, |client| {
+        let (answer, requests) = agree(client, "test_sampling", json!({ "prompt": "Where?" }));
         assert_eq!(text(&answer), "LLM response: Paris", "{answer}");
-        assert_eq!(asked.len(), 1, "{asked:?}");
-        assert_eq!(asked[0]["params"]["maxTokens"], 100, "{asked:?}");
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        assert_eq!(requests[0]["params"]["maxTokens"], 100, "{requests:?}");
     });
 }
 
 #[test]
 fn ro1_roots_are_requested_only_if_declared() {
-    each(REVISIONS, |client| {
+    check_each_revision(REVISIONS, |client| {
         let (answer, _) = agree(client, "test_input_required_result_list_roots", json!({}));
         assert!(text(&answer).contains("file:///home/it"), "{answer}");
     });
-    each_that_can(
+    check_each_with(
         REVISIONS,
         |_| json!({ "sampling": {} }),
         |client| {
@@ -137,16 +140,16 @@ fn ro1_roots_are_requested_only_if_declared() {
 #[test]
 fn e4_forms_with_defaults_and_choices_match_each_revision() {
     // Questions are validated against the schema of the revision.
-    each(with_forms(), |client| {
+    check_each_revision(with_forms(), |client| {
         for tool in ["test_elicitation_sep1034_defaults", "test_elicitation_sep1330_enums"] {
-            let (answer, asked) = agree(client, tool, json!({}));
+            let (answer, requests) = agree(client, tool, json!({}));
             if client.revision == "2025-06-18" && tool == "test_elicitation_sep1330_enums" {
                 // Its forms have no field for several choices; the tool gets an error.
-                assert_eq!(asked.len(), 0, "{asked:?}");
+                assert_eq!(requests.len(), 0, "{requests:?}");
                 refusal(&answer);
                 continue;
             }
-            assert_eq!(asked.len(), 1, "{tool}: {answer}");
+            assert_eq!(requests.len(), 1, "{tool}: {answer}");
             assert!(text(&answer).starts_with("Elicitation completed: action=accept"), "{answer}");
         }
     });
@@ -154,7 +157,7 @@ fn e4_forms_with_defaults_and_choices_match_each_revision() {
 
 #[test]
 fn e3_decline_and_cancel_are_reported_to_the_tool() {
-    each(with_forms(), |client| {
+    check_each_revision(with_forms(), |client| {
         for action in ["decline", "cancel"] {
             let params = json!({ "name": "test_elicitation", "arguments": { "message": "Who?" } });
             let (answer, _) =
@@ -166,7 +169,7 @@ fn e3_decline_and_cancel_are_reported_to_the_tool() {
 
 #[test]
 fn e3_an_invalid_form_answer_is_asked_again_or_fails() {
-    each(with_forms(), |client| {
+    check_each_revision(with_forms(), |client| {
         let bad = |_: &Value| json!({ "action": "accept", "content": { "username": 5 } });
         let name = "test_elicitation";
         let arguments = json!({ "message": "Who?" });
@@ -188,12 +191,12 @@ fn e3_an_invalid_form_answer_is_asked_again_or_fails() {
 
 #[test]
 fn mr2_several_questions_have_distinct_keys_and_are_answered_together() {
-    each(with_forms(), |client| {
-        let (answer, asked) =
+    check_each_revision(with_forms(), |client| {
+        let (answer, requests) =
             agree(client, "test_input_required_result_multiple_inputs", json!({}));
         assert_eq!(text(&answer), "Answered: client_roots, greeting, user_name", "{answer}");
         let methods: BTreeSet<_> =
-            asked.iter().map(|one| one["method"].as_str().unwrap()).collect();
+            requests.iter().map(|one| one["method"].as_str().unwrap()).collect();
         let all = ["elicitation/create", "roots/list", "sampling/createMessage"];
         assert_eq!(methods, BTreeSet::from(all));
     });
@@ -201,19 +204,19 @@ fn mr2_several_questions_have_distinct_keys_and_are_answered_together() {
 
 #[test]
 fn mr6_remaining_questions_are_asked_after_a_partial_answer() {
-    each([MODERN], |client| {
+    check_each_revision([MODERN], |client| {
         let name = "test_input_required_result_multiple_inputs";
         let mut params = json!({ "name": name, "arguments": {} });
         let mut open: BTreeSet<String> =
             ["client_roots", "greeting", "user_name"].map(str::to_owned).into();
         while !open.is_empty() {
-            let asked = client.ask("tools/call", params.clone());
+            let reply = client.ask("tools/call", params.clone());
             let requests =
-                asked["result"]["inputRequests"].as_object().unwrap_or_else(|| panic!("{asked}"));
-            assert_eq!(requests.keys().cloned().collect::<BTreeSet<_>>(), open, "{asked}");
+                reply["result"]["inputRequests"].as_object().unwrap_or_else(|| panic!("{reply}"));
+            assert_eq!(requests.keys().cloned().collect::<BTreeSet<_>>(), open, "{reply}");
             let key = open.pop_first().unwrap();
-            params["inputResponses"] = json!({ &key: yes(&requests[&key]) });
-            params["requestState"] = asked["result"]["requestState"].clone();
+            params["inputResponses"] = json!({ &key: accept(&requests[&key]) });
+            params["requestState"] = reply["result"]["requestState"].clone();
         }
         assert!(text(&client.ask("tools/call", params)).starts_with("Answered: "));
     });
@@ -221,31 +224,31 @@ fn mr6_remaining_questions_are_asked_after_a_partial_answer() {
 
 #[test]
 fn mr2_later_rounds_use_the_answers_of_earlier_ones() {
-    each(with_forms(), |client| {
-        let (answer, asked) = agree(client, "test_input_required_result_multi_round", json!({}));
+    check_each_revision(with_forms(), |client| {
+        let (answer, requests) = agree(client, "test_input_required_result_multi_round", json!({}));
         assert_eq!(text(&answer), "Ada likes Ada", "{answer}");
-        assert_eq!(asked.len(), 2, "{asked:?}");
+        assert_eq!(requests.len(), 2, "{requests:?}");
     });
 }
 
 #[test]
 fn mr3_only_declared_kinds_of_questions_are_asked() {
-    for (can, methods) in [
+    for (capabilities, methods) in [
         (json!({ "elicitation": {} }), vec!["elicitation/create"]),
         (json!({ "sampling": {} }), vec!["sampling/createMessage"]),
         (json!({ "elicitation": { "url": {} }, "sampling": {} }), vec!["sampling/createMessage"]),
         (json!({ "roots": {} }), vec![]),
     ] {
         let revisions = [MODERN, "2025-11-25"];
-        each_that_can(
+        check_each_with(
             revisions,
-            |_| can.clone(),
+            |_| capabilities.clone(),
             |client| {
-                let (answer, asked) =
+                let (answer, requests) =
                     agree(client, "test_input_required_result_capabilities", json!({}));
                 let asked_methods: Vec<_> =
-                    asked.iter().map(|one| one["method"].as_str().unwrap()).collect();
-                assert_eq!(asked_methods, methods, "{can}: {answer}");
+                    requests.iter().map(|one| one["method"].as_str().unwrap()).collect();
+                assert_eq!(asked_methods, methods, "{capabilities}: {answer}");
             },
         );
     }
@@ -253,7 +256,7 @@ fn mr3_only_declared_kinds_of_questions_are_asked() {
 
 #[test]
 fn b12_missing_capabilities_are_named_as_a_client_declares_them() {
-    each_that_can(
+    check_each_with(
         [MODERN],
         |_| json!({}),
         |client| {
@@ -277,22 +280,22 @@ fn b12_missing_capabilities_are_named_as_a_client_declares_them() {
 
 #[test]
 fn mr1_prompts_can_ask_questions_as_tools_do() {
-    each(with_forms(), |client| {
+    check_each_revision(with_forms(), |client| {
         let params = json!({ "name": "test_input_required_result_prompt" });
-        let (answer, asked) = converse(client, "prompts/get", params, yes);
+        let (answer, requests) = converse(client, "prompts/get", params, accept);
         assert!(answer["result"]["messages"].is_array(), "{answer}");
-        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert_eq!(requests.len(), 1, "{requests:?}");
     });
 }
 
 #[test]
 fn lg1_logs_are_sent_only_at_or_above_the_requested_level() {
-    each([MODERN], |client| {
+    check_each_revision([MODERN], |client| {
         for (level, count) in [(None, 0), (Some("error"), 0), (Some("info"), 1), (Some("debug"), 1)]
         {
             let mut params = json!({ "name": "test_logging_tool", "arguments": {} });
             if let Some(level) = level {
-                params["_meta"] = json!({ of_mcp("logLevel"): level });
+                params["_meta"] = json!({ mcp_key("logLevel"): level });
             }
             let message = client.request("tools/call", params);
             let messages = messages_until_answer(client, &message);
@@ -304,7 +307,7 @@ fn lg1_logs_are_sent_only_at_or_above_the_requested_level() {
 
 #[test]
 fn l16_a_session_gets_logs_at_or_above_its_level() {
-    each(super::sessions(), |client| {
+    check_each_revision(super::sessions(), |client| {
         for (level, count) in [("debug", 3), ("error", 0), ("info", 3), ("emergency", 0)] {
             assert_eq!(
                 client.ask("logging/setLevel", json!({ "level": level }))["result"],
@@ -321,7 +324,7 @@ fn l16_a_session_gets_logs_at_or_above_its_level() {
 
 #[test]
 fn p1_progress_increases_names_its_token_and_ends_before_the_answer() {
-    each(REVISIONS, |client| {
+    check_each_revision(REVISIONS, |client| {
         for token in [json!("a"), json!(7), json!(0)] {
             let mut params = json!({ "name": "test_tool_with_progress", "arguments": {} });
             params["_meta"] = json!({ "progressToken": token });
@@ -348,7 +351,7 @@ fn p1_progress_increases_names_its_token_and_ends_before_the_answer() {
 
 #[test]
 fn tl8_a_server_that_embeds_resources_declares_them() {
-    each(REVISIONS, |client| {
+    check_each_revision(REVISIONS, |client| {
         let answer = client.call("test_embedded_resource", json!({}));
         assert_eq!(answer["result"]["content"][0]["type"], "resource", "{answer}");
         let declared = if client.revision == MODERN {
@@ -362,7 +365,7 @@ fn tl8_a_server_that_embeds_resources_declares_them() {
 
 #[test]
 fn l26_audio_becomes_text_in_revisions_without_audio() {
-    each(REVISIONS, |client| {
+    check_each_revision(REVISIONS, |client| {
         let answer = client.call("test_audio_content", json!({}));
         let kind = &answer["result"]["content"][0]["type"];
         assert_eq!(*kind == "audio", client.revision != "2024-11-05", "{answer}");
@@ -418,7 +421,7 @@ fn h17_a_header_parameter_must_match_its_argument() {
         is_mismatch(&served, &plain.clone().with("mcp-param-value", header));
     }
     let right = plain.with("mcp-param-value", "plain");
-    is_mismatch(&served, &right.and("mcp-param-value", "plain"));
+    is_mismatch(&served, &right.with_additional("mcp-param-value", "plain"));
     is_mismatch(&served, &header_call(json!("Größe")).with("mcp-param-value", "Größe"));
 }
 
@@ -448,7 +451,7 @@ fn h17_headers_of_unknown_arguments_are_ignored() {
 
 #[test]
 fn h17_sessions_and_stdio_need_no_parameter_headers() {
-    each(REVISIONS, |client| {
+    check_each_revision(REVISIONS, |client| {
         if matches!(client.wire, Wire::Http(_)) && client.revision == MODERN {
             return;
         }
@@ -482,17 +485,17 @@ fn h19_listed_header_parameters_are_valid() {
 
 #[test]
 fn tk3_a_task_only_tool_is_refused_to_clients_without_tasks() {
-    each_that_can(
+    check_each_with(
         [MODERN],
         |_| json!({}),
         |client| {
             let answer = client.call("failing_job", json!({}));
             assert_eq!(code(&answer), -32021, "{answer}");
             let missing = &answer["error"]["data"]["requiredCapabilities"]["extensions"];
-            assert!(missing[of_mcp("tasks")].is_object(), "{answer}");
+            assert!(missing[mcp_key("tasks")].is_object(), "{answer}");
         },
     );
-    each_that_can(
+    check_each_with(
         ["2025-11-25"],
         |_| json!({}),
         |client| {
@@ -503,29 +506,29 @@ fn tk3_a_task_only_tool_is_refused_to_clients_without_tasks() {
 
 #[test]
 fn tk8_a_task_that_asks_continues_after_the_answer() {
-    let can = json!({ "elicitation": {}, "extensions": { of_mcp("tasks"): {} } });
-    each_that_can(
+    let capabilities = json!({ "elicitation": {}, "extensions": { mcp_key("tasks"): {} } });
+    check_each_with(
         [MODERN],
-        |_| can.clone(),
+        |_| capabilities.clone(),
         |client| {
-            let begun = client.call("confirm_delete", json!({ "filename": "a" }));
-            assert_eq!(begun["result"]["resultType"], "task", "{begun}");
-            let id = begun["result"]["taskId"].clone();
-            let about = json!({ "taskId": id });
+            let started = client.call("confirm_delete", json!({ "filename": "a" }));
+            assert_eq!(started["result"]["resultType"], "task", "{started}");
+            let id = started["result"]["taskId"].clone();
+            let params = json!({ "taskId": id });
             let wait_for_status = |client: &mut Client, wanted: &str| {
                 crate::support::wait_for(wanted, || {
-                    let seen = client.ask("tasks/get", about.clone());
+                    let seen = client.ask("tasks/get", params.clone());
                     (seen["result"]["status"] == wanted).then_some(seen)
                 })
             };
             let seen = wait_for_status(client, "input_required");
-            let (key, asked) =
+            let (key, request) =
                 seen["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
             // Answers to other questions are ignored, and the task still waits.
-            let other = json!({ "taskId": id, "inputResponses": { "other": yes(asked) } });
+            let other = json!({ "taskId": id, "inputResponses": { "other": accept(request) } });
             assert!(client.ask("tasks/update", other)["result"].is_object());
             wait_for_status(client, "input_required");
-            let responses = json!({ "taskId": id, "inputResponses": { key: yes(asked) } });
+            let responses = json!({ "taskId": id, "inputResponses": { key: accept(request) } });
             assert!(client.ask("tasks/update", responses.clone())["result"].is_object());
             let done = wait_for_status(client, "completed");
             assert!(done["result"]["result"].to_string().contains("Deleted a"), "{done}");
@@ -533,16 +536,16 @@ fn tk8_a_task_that_asks_continues_after_the_answer() {
         },
     );
     // Without the capability the call fails instead of becoming a task that waits forever.
-    let tasks = json!({ "extensions": { of_mcp("tasks"): {} } });
-    each_that_can(
+    let tasks = json!({ "extensions": { mcp_key("tasks"): {} } });
+    check_each_with(
         [MODERN],
         |_| tasks.clone(),
         |client| {
             let mut answer = client.call("confirm_delete", json!({ "filename": "a" }));
             if answer["result"]["resultType"] == "task" {
-                let about = json!({ "taskId": answer["result"]["taskId"] });
+                let params = json!({ "taskId": answer["result"]["taskId"] });
                 answer = crate::support::wait_for("it ends", || {
-                    let seen = client.ask("tasks/get", about.clone());
+                    let seen = client.ask("tasks/get", params.clone());
                     assert_ne!(seen["result"]["status"], "input_required", "{seen}");
                     (seen["result"]["status"] != "working").then_some(seen)
                 });
@@ -556,13 +559,13 @@ fn tk8_a_task_that_asks_continues_after_the_answer() {
 
 #[test]
 fn b8_a_question_is_not_asked_if_only_an_earlier_request_declared_it() {
-    each_that_can(
+    check_each_with(
         [MODERN],
         |_| json!({}),
         |client| {
-            let mut can = json!({ "name": "test_missing_capability", "arguments": {} });
-            can["_meta"] = able(json!({ "sampling": {} }));
-            assert_eq!(client.ask("tools/call", can)["result"]["resultType"], "input_required");
+            let mut params = json!({ "name": "test_missing_capability", "arguments": {} });
+            params["_meta"] = meta_with_capabilities(json!({ "sampling": {} }));
+            assert_eq!(client.ask("tools/call", params)["result"]["resultType"], "input_required");
             assert_eq!(code(&client.call("test_missing_capability", json!({}))), -32021);
         },
     );
@@ -570,24 +573,24 @@ fn b8_a_question_is_not_asked_if_only_an_earlier_request_declared_it() {
 
 #[test]
 fn l22_a_tasks_question_is_sent_to_the_client_that_waits_for_its_result() {
-    each(["2025-11-25"], |client| {
+    check_each_revision(["2025-11-25"], |client| {
         let params = json!({
             "name": "confirm_delete",
             "arguments": { "filename": "a" },
             "task": {},
         });
-        let begun = client.ask("tools/call", params);
-        let id = begun["result"]["task"]["taskId"].clone();
-        let about = json!({ "taskId": id });
+        let started = client.ask("tools/call", params);
+        let id = started["result"]["task"]["taskId"].clone();
+        let params = json!({ "taskId": id });
         crate::support::wait_for("it asks", || {
-            let seen = client.ask("tasks/get", about.clone());
+            let seen = client.ask("tasks/get", params.clone());
             (seen["result"]["status"] == "input_required").then_some(())
         });
-        let (done, asked) = converse(client, "tasks/result", about.clone(), yes);
-        assert_eq!(asked.len(), 1, "{asked:?}");
-        let related = &asked[0]["params"]["_meta"][of_mcp("related-task")];
-        assert_eq!(related["taskId"], id, "{asked:?}");
+        let (done, requests) = converse(client, "tasks/result", params.clone(), accept);
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        let related = &requests[0]["params"]["_meta"][mcp_key("related-task")];
+        assert_eq!(related["taskId"], id, "{requests:?}");
         assert!(text(&done).contains("Deleted a"), "{done}");
-        assert_eq!(client.ask("tasks/get", about)["result"]["status"], "completed");
+        assert_eq!(client.ask("tasks/get", params)["result"]["status"], "completed");
     });
 }

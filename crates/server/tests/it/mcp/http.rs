@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{code, of_mcp, served, uri};
+use super::{code, mcp_key, served, uri};
 use crate::support::{
     Launch, MODERN, Post, Response, Served, Workspace, call, initialize, legacy, modern,
     notification, structured,
@@ -72,7 +72,7 @@ fn h2_two_origins_are_403_whichever_comes_first() {
     let served = served();
     let own = format!("http://{}", served.addr);
     for pair in [[own.as_str(), "http://evil.example"], ["http://evil.example", own.as_str()]] {
-        let post = list().with("origin", pair[0]).and("origin", pair[1]);
+        let post = list().with("origin", pair[0]).with_additional("origin", pair[1]);
         is_forbidden(&served.send(&post));
     }
 }
@@ -95,7 +95,7 @@ fn h4_a_batch_or_a_response_is_refused_as_a_body() {
 #[test]
 fn h5_a_notification_gets_an_empty_202_and_an_invalid_one_4xx() {
     let served = served();
-    let meta = json!({ of_mcp("protocolVersion"): MODERN, of_mcp("clientCapabilities"): {} });
+    let meta = json!({ mcp_key("protocolVersion"): MODERN, mcp_key("clientCapabilities"): {} });
     let params = json!({ "requestId": 99, "_meta": meta });
     let post = Post::mcp(&notification("notifications/cancelled", params));
     let response = served.send(&post);
@@ -179,8 +179,8 @@ fn h14_a_duplicate_header_is_a_mismatch_even_if_both_values_match() {
     for (name, value) in
         [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "files_read")]
     {
-        check(&served, &read().and(name, value), 400, MISMATCH);
-        check(&served, &read().and(name, "other"), 400, MISMATCH);
+        check(&served, &read().with_additional(name, value), 400, MISMATCH);
+        check(&served, &read().with_additional(name, "other"), 400, MISMATCH);
         check(&served, &read().with(name, &format!("{value}, {value}")), 400, MISMATCH);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{code, in_each, of_mcp, uri};
+use super::{code, in_each, mcp_key, uri};
 use crate::support::{
     Launch, MODERN, REVISIONS, Workspace, over_both, over_both_tuned, structured,
 };
@@ -151,12 +151,12 @@ fn pr3_a_prompt_argument_is_inserted_as_plain_text() {
 fn co1_a_completion_has_at_most_a_hundred_values_and_the_total() {
     let workspace = (0..150)
         .fold(Workspace::new(), |workspace, n| workspace.file(&format!("many/{n}.txt"), ""));
-    let asked = json!({
+    let params = json!({
         "ref": { "type": "ref/prompt", "name": "explain" },
         "argument": { "name": "path", "value": "many/" },
     });
     in_each(REVISIONS, &workspace, |client| {
-        let answer = client.ask("completion/complete", asked.clone());
+        let answer = client.ask("completion/complete", params.clone());
         let completion = &answer["result"]["completion"];
         assert_eq!(completion["values"].as_array().unwrap().len(), 100, "{answer}");
         assert!(completion["total"].as_u64().is_none_or(|total| total >= 150), "{answer}");
@@ -215,7 +215,7 @@ fn lg2_an_unknown_log_level_is_refused() {
             json!({
                 "name": "files_read",
                 "arguments": { "path": "README.md" },
-                "_meta": { of_mcp("logLevel"): level },
+                "_meta": { mcp_key("logLevel"): level },
             })
         };
         for level in [json!("loud"), json!("INFO"), json!(""), json!(5), json!(null)] {

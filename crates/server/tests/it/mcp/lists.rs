@@ -78,18 +78,18 @@ fn tl1_lists_are_the_same_on_every_transport_and_after_any_call() {
 #[test]
 fn tl2_a_list_has_the_same_order_paged_or_whole() {
     let workspace = many_files();
-    let whole: Vec<Vec<Value>> = {
+    let full: Vec<Vec<Value>> = {
         let mut client = Client::stdio(Launch::over(&workspace), MODERN);
         LISTS.map(|(method, member)| items(&pages(&mut client, method), member)).into()
     };
     over_both_with(&workspace, &[("limits_page_size", 2)], |client| {
-        for ((method, member), whole) in LISTS.iter().zip(&whole) {
+        for ((method, member), full) in LISTS.iter().zip(&full) {
             let pages = pages(client, method);
             // There are too few templates for pages.
             let is_paged = *method != "resources/templates/list";
             let size = |page: &Value| page[*member].as_array().unwrap().len();
             assert!(!is_paged || pages.iter().all(|page| size(page) <= 2), "{method}");
-            assert_eq!(items(&pages, member), *whole, "{method}");
+            assert_eq!(items(&pages, member), *full, "{method}");
         }
     });
 }
@@ -263,11 +263,13 @@ fn ca1_only_cacheable_results_have_a_ttl_and_a_scope() {
             );
         }
         let write = json!({ "name": "files_write", "arguments": { "path": "a", "content": "" } });
-        let mut can = write;
-        can["_meta"] = super::able(json!({ "elicitation": {} }));
+        let mut confirmed = write;
+        confirmed["_meta"] = super::meta_with_capabilities(json!({ "elicitation": {} }));
         let made = json!({ "name": "explain", "arguments": { "path": "README.md" } });
         let call = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
-        for (method, params) in [("tools/call", can), ("tools/call", call), ("prompts/get", made)] {
+        for (method, params) in
+            [("tools/call", confirmed), ("tools/call", call), ("prompts/get", made)]
+        {
             let answer = client.ask(method, params);
             assert!(answer["result"].is_object(), "{answer}");
             assert_eq!(cache_fields(&answer["result"]), (None, None), "{method}: {answer}");

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{able, code};
+use super::{code, meta_with_capabilities};
 use crate::support::{
     Launch, NOTHING, Stdio, Workspace, call, initialize, legacy, modern, notification, structured,
 };
 
-fn fresh() -> Stdio {
+fn start_fresh() -> Stdio {
     Launch::over(&Workspace::new()).stdio()
 }
 
@@ -22,24 +22,35 @@ fn t1_a_message_is_one_line_whatever_its_content() {
 }
 
 #[test]
+fn a_byte_order_mark_before_a_message_is_ignored() {
+    let mut stdio = fresh();
+    let marked = |message: &Value| format!("\u{feff}{message}\n").into_bytes();
+    stdio.write(&marked(&initialize(1, "2025-06-18")));
+    assert_eq!(stdio.answer(1)["result"]["protocolVersion"], "2025-06-18");
+    stdio.write("\u{feff}\r\n".as_bytes());
+    stdio.write(&marked(&json!({ "jsonrpc": "2.0", "id": 2, "method": "ping", "params": null })));
+    assert_eq!(stdio.answer(2)["result"], json!({}));
+}
+
+#[test]
 fn t3_the_server_sends_no_requests_in_the_stateless_revision() {
     let mut stdio = Launch::over(&Workspace::new()).set("tools_confirm", "files.write").stdio();
     let everything =
         json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
     let write = json!({ "path": "a", "content": "a" });
-    let params = json!({ "name": "files_write", "arguments": write, "_meta": able(everything) });
+    let params = json!({ "name": "files_write", "arguments": write, "_meta": meta_with_capabilities(everything) });
     stdio.send(&modern(1, "tools/call", params));
     stdio.send(&modern(2, "tools/list", json!({})));
     stdio.send(&call(3, "files_read", json!({ "path": "README.md" })));
     stdio.close_input();
-    let messages = stdio.rest();
+    let messages = stdio.read_rest();
     assert_eq!(messages.len(), 3, "{messages:?}");
     assert!(messages.iter().all(|message| message.get("method").is_none()), "{messages:?}");
 }
 
 #[test]
 fn t4_notifications_belong_to_a_request_in_flight() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     let script = "for n in 1 2 3; do echo $n; sleep 0.2; done";
     let params = json!({
         "name": "exec_run",
@@ -49,7 +60,7 @@ fn t4_notifications_belong_to_a_request_in_flight() {
     stdio.send(&modern("a", "tools/call", params));
     stdio.send(&call("b", "files_read", json!({ "path": "README.md" })));
     stdio.close_input();
-    let messages = stdio.rest();
+    let messages = stdio.read_rest();
     let end = messages.iter().position(|message| message["id"] == "a").unwrap();
     for (at, message) in messages.iter().enumerate().filter(|(_, one)| one.get("method").is_some())
     {
@@ -68,7 +79,7 @@ fn t5_a_cancelled_request_is_not_answered() {
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": 1, "reason": "it" })));
     assert!(stdio.ask(&modern(2, "server/discover", json!({})))["result"].is_object());
     stdio.close_input();
-    assert_eq!(stdio.rest(), NOTHING);
+    assert_eq!(stdio.read_rest(), NOTHING);
 }
 
 #[test]
@@ -79,19 +90,19 @@ fn t6_the_server_ends_at_once_when_its_input_ends() {
         Some(initialize(1, "2025-11-25")),
         Some(modern(1, "subscriptions/listen", json!({ "notifications": {} }))),
     ] {
-        let mut stdio = fresh();
+        let mut stdio = start_fresh();
         if let Some(first) = first {
             stdio.send(&first);
             stdio.receive();
         }
         stdio.close_input();
-        assert!(stdio.ended().success());
+        assert!(stdio.wait_for_exit().success());
     }
 }
 
 #[test]
 fn t7_a_handshake_selects_sessions_and_stateless_requests_still_work() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     let bare = legacy(1, "tools/list", json!({}));
     assert_eq!(code(&stdio.ask(&bare)), -32602);
     assert!(stdio.ask(&modern(2, "server/discover", json!({})))["result"].is_object());
@@ -104,7 +115,7 @@ fn t7_a_handshake_selects_sessions_and_stateless_requests_still_work() {
 
 #[test]
 fn c2_an_unknown_or_invalid_cancellation_is_ignored() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     for params in [
         json!({}),
         json!({ "requestId": null }),
@@ -122,7 +133,7 @@ fn c2_an_unknown_or_invalid_cancellation_is_ignored() {
     assert!(last["result"].is_object(), "{last}");
     stdio.close_input();
     // Malformed notifications may get an error without an id.
-    for message in stdio.rest() {
+    for message in stdio.read_rest() {
         assert!(message.get("id").is_none() && message["error"].is_object(), "{message}");
     }
 }

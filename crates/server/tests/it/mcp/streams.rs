@@ -23,7 +23,7 @@ struct Event {
 
 /// The next event with anything in it; `None` at the stream's end.
 #[track_caller]
-fn event(connection: &mut Connection) -> Option<Event> {
+fn next_event(connection: &mut Connection) -> Option<Event> {
     loop {
         let text = String::from_utf8(connection.chunk()?).unwrap();
         let mut event = Event::default();
@@ -64,7 +64,7 @@ fn client(workspace: &Workspace) -> Client {
 }
 
 /// A call that reports progress three times.
-fn chatty(client: &mut Client, token: &str) -> Value {
+fn report_progress_call(client: &mut Client, token: &str) -> Value {
     let script = "for n in 1 2 3; do echo line $n; sleep 0.15; done";
     let params = json!({
         "name": "exec_run",
@@ -92,14 +92,14 @@ fn l5_only_a_session_can_open_a_stream() {
 #[test]
 fn l9_a_stream_starts_with_a_resumable_event_and_ends_with_the_answer() {
     let mut client = client(&Workspace::new());
-    let call = chatty(&mut client, "p");
+    let call = report_progress_call(&mut client, "p");
     let (mut connection, head) = open(&client, &client.post(&call));
     assert!(head.is_stream(), "{head:?}");
-    let first = event(&mut connection).unwrap();
+    let first = next_event(&mut connection).unwrap();
     assert!(first.id.is_some() && first.data.is_empty(), "{first:?}");
     let mut ids = vec![first.id.unwrap()];
     let mut last = Value::Null;
-    while let Some(event) = event(&mut connection) {
+    while let Some(event) = next_event(&mut connection) {
         last = message(&event);
         ids.extend(event.id);
     }
@@ -112,21 +112,22 @@ fn l9_a_stream_starts_with_a_resumable_event_and_ends_with_the_answer() {
 fn l12_a_lost_stream_is_resumed_with_its_own_remaining_events() {
     let mut client = client(&Workspace::new());
     let session = client.session.clone().unwrap();
-    let (one, other) = (chatty(&mut client, "one"), chatty(&mut client, "other"));
+    let (one, other) =
+        (report_progress_call(&mut client, "one"), report_progress_call(&mut client, "other"));
     let (mut first, _) = open(&client, &client.post(&one));
     let (mut second, _) = open(&client, &client.post(&other));
-    let begun = event(&mut first).unwrap().id.unwrap();
-    let progress = event(&mut first).unwrap();
+    let started = next_event(&mut first).unwrap().id.unwrap();
+    let progress = next_event(&mut first).unwrap();
     assert_eq!(message(&progress)["params"]["progressToken"], "one");
-    let other_id = event(&mut second).unwrap().id.unwrap();
-    assert_ne!(begun, other_id);
+    let other_id = next_event(&mut second).unwrap().id.unwrap();
+    assert_ne!(started, other_id);
     first.close();
 
-    let again = get(&session).with("last-event-id", progress.id.as_deref().unwrap_or(&begun));
+    let again = get(&session).with("last-event-id", progress.id.as_deref().unwrap_or(&started));
     let (mut resumed, head) = open(&client, &again);
     assert!(head.is_stream(), "{head:?}");
     let mut last = Value::Null;
-    while let Some(event) = event(&mut resumed) {
+    while let Some(event) = next_event(&mut resumed) {
         let message = message(&event);
         if message.get("method").is_some() {
             assert_eq!(message["params"]["progressToken"], "one", "another stream's: {message}");
@@ -144,9 +145,9 @@ fn l12_a_lost_stream_is_resumed_with_its_own_remaining_events() {
 fn l12_an_event_id_of_another_session_or_of_none_resumes_nothing() {
     let workspace = Workspace::new();
     let mut client = client(&workspace);
-    let call = chatty(&mut client, "p");
+    let call = report_progress_call(&mut client, "p");
     let (mut connection, _) = open(&client, &client.post(&call));
-    let id = event(&mut connection).unwrap().id.unwrap();
+    let id = next_event(&mut connection).unwrap().id.unwrap();
     let Wire::Http(served) = &client.wire else { unreachable!() };
     let other = served.session(REVISION);
     for (session, last) in
@@ -163,7 +164,7 @@ fn l12_an_event_id_of_another_session_or_of_none_resumes_nothing() {
             assert!((400..500).contains(&head.status), "{head:?}");
         }
     }
-    while let Some(event) = event(&mut connection) {
+    while let Some(event) = next_event(&mut connection) {
         let _ = event;
     }
 }
@@ -180,7 +181,7 @@ fn l11_notifications_come_on_the_open_stream_and_answers_do_not() {
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
     workspace.put(".toolgate/prompts/say.md", PROMPT);
     let received = loop {
-        let next = message(&event(&mut stream).unwrap());
+        let next = message(&next_event(&mut stream).unwrap());
         if !next.is_null() {
             break next;
         }
@@ -195,12 +196,12 @@ fn l11_a_notification_is_sent_on_one_of_two_streams() {
     let session = client.session.clone().unwrap();
     client.ask("prompts/list", json!({}));
     let (mut first, _) = open(&client, &get(&session));
-    assert!(event(&mut first).unwrap().id.is_some());
+    assert!(next_event(&mut first).unwrap().id.is_some());
     let (mut second, head) = open(&client, &get(&session));
     assert!(head.is_stream(), "{head:?}");
     workspace.put(".toolgate/prompts/say.md", PROMPT);
     let received = loop {
-        let next = message(&event(&mut second).unwrap());
+        let next = message(&next_event(&mut second).unwrap());
         if !next.is_null() {
             break next;
         }
@@ -209,7 +210,7 @@ fn l11_a_notification_is_sent_on_one_of_two_streams() {
     // The first stream has ended, or ends with the session, without the notification.
     let Wire::Http(served) = &client.wire else { unreachable!() };
     served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &session));
-    while let Some(event) = event(&mut first) {
+    while let Some(event) = next_event(&mut first) {
         assert!(event.data.is_empty(), "sent twice: {event:?}");
     }
 }
@@ -221,7 +222,7 @@ fn l12_a_reopened_stream_repeats_no_event_and_no_id() {
     let session = client.session.clone().unwrap();
     client.ask("prompts/list", json!({}));
     let next = |stream: &mut Connection| loop {
-        let event = event(stream).unwrap();
+        let event = next_event(stream).unwrap();
         if !event.data.is_empty() {
             break event.id.unwrap();
         }
@@ -231,7 +232,7 @@ fn l12_a_reopened_stream_repeats_no_event_and_no_id() {
     let event_id = next(&mut first);
     drop(first);
     let (mut second, _) = open(&client, &get(&session));
-    assert_eq!(event(&mut second).unwrap().id.unwrap(), event_id);
+    assert_eq!(next_event(&mut second).unwrap().id.unwrap(), event_id);
     workspace.put(".toolgate/prompts/more.md", PROMPT);
     assert_ne!(next(&mut second), event_id);
     drop(second);
@@ -254,7 +255,7 @@ fn l17_updates_are_sent_to_subscribers_until_they_unsubscribe() {
     assert_eq!(client.ask("resources/subscribe", json!({ "uri": other }))["result"], json!({}));
     workspace.put("README.md", "changed");
     let mut next_message = || loop {
-        let next = message(&event(&mut stream).unwrap());
+        let next = message(&next_event(&mut stream).unwrap());
         if !next.is_null() {
             return next;
         }
@@ -298,7 +299,7 @@ fn l17_updates_of_an_earlier_subscription_come_on_a_later_stream() {
             }
         });
         let update = loop {
-            let update = event(&mut stream).map(|event| message(&event));
+            let update = next_event(&mut stream).map(|event| message(&event));
             if update.as_ref().is_none_or(|update| !update.is_null()) {
                 break update;
             }
@@ -332,7 +333,7 @@ fn l13_a_stream_ends_with_its_session() {
     let Wire::Http(served) = &client.wire else { unreachable!() };
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
-    while let Some(event) = event(&mut stream) {
+    while let Some(event) = next_event(&mut stream) {
         let _ = event;
     }
     assert_eq!(served.send(&get(&session)).status, 404);

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{code, of_mcp, uri};
+use super::{code, mcp_key, uri};
 use crate::support::{
     Client, Connection, Launch, MODERN, NOTHING, Post, Served, Stdio, Wire, Workspace, call,
     modern, over_both, over_both_tuned,
@@ -18,7 +18,7 @@ enum Subscriptions<'c> {
 }
 
 impl<'c> Subscriptions<'c> {
-    fn of(client: &'c mut Client) -> Self {
+    fn new(client: &'c mut Client) -> Self {
         match &mut client.wire {
             Wire::Http(served) => Self::Http(served, Vec::new()),
             Wire::Stdio(stdio) => Self::Stdio(stdio),
@@ -67,7 +67,7 @@ impl<'c> Subscriptions<'c> {
 
 /// The id of the subscription that a message belongs to.
 fn subscription_id(message: &Value) -> Value {
-    let key = of_mcp("subscriptionId");
+    let key = mcp_key("subscriptionId");
     let carrier =
         if message.get("result").is_some() { &message["result"] } else { &message["params"] };
     carrier["_meta"][&key].clone()
@@ -78,7 +78,7 @@ fn su1_the_first_message_acknowledges_the_requested_notifications() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         let wanted = json!({ "promptsListChanged": true, "resourceSubscriptions": [file] });
         assert_eq!(subscriptions.listen(1, wanted.clone()), wanted);
         let all = json!({
@@ -101,7 +101,7 @@ fn su1_unavailable_notifications_are_not_acknowledged() {
     let good = uri(&workspace, "README.md");
     let tune = |launch: Launch| launch.set("prompts_enabled", false);
     over_both_tuned(&workspace, tune, |client| {
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         let uris = [good.as_str(), "unheard:of", "file:///etc/passwd"];
         let wanted = json!({ "promptsListChanged": true, "resourceSubscriptions": uris });
         let acknowledged = subscriptions.listen("a", wanted);
@@ -115,7 +115,7 @@ fn su2_every_notification_has_its_subscription_id_as_given() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         for id in [json!(7), json!("7"), json!("ü"), json!(0)] {
             subscriptions.listen(id.clone(), json!({ "resourceSubscriptions": [file] }));
             workspace.put("README.md", format!("{id} {:?}", std::time::Instant::now()));
@@ -135,7 +135,7 @@ fn su3_only_requested_notifications_are_sent() {
     let other = uri(&workspace, "other.txt");
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         subscriptions.listen("file", json!({ "resourceSubscriptions": [file] }));
         subscriptions.listen(
             "all",
@@ -159,7 +159,7 @@ fn su4_a_server_that_stops_ends_every_subscription() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
         let over_stdio = matches!(client.wire, Wire::Stdio(_));
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         subscriptions.listen(1, json!({ "promptsListChanged": true }));
         subscriptions.listen("b", json!({ "toolsListChanged": true }));
         match &subscriptions {
@@ -181,11 +181,11 @@ fn su4_a_server_that_stops_ends_every_subscription() {
             assert_eq!(last["id"], id, "{last}");
             assert_eq!(last["result"]["resultType"], "complete", "{last}");
             assert_eq!(subscription_id(&last), id, "{last}");
-            let server = &last["result"]["_meta"][of_mcp("serverInfo")];
+            let server = &last["result"]["_meta"][mcp_key("serverInfo")];
             assert_eq!(server["name"], "toolgate", "B13: {last}");
         }
         if let (true, Subscriptions::Stdio(stdio)) = (over_stdio, subscriptions) {
-            let rest = stdio.rest();
+            let rest = stdio.read_rest();
             for id in [json!(1), json!("b")] {
                 let cancelled = |message: &&Value| {
                     message["method"] == "notifications/cancelled"
@@ -205,9 +205,9 @@ fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
         let call = json!({
             "name": "exec_run",
             "arguments": { "command": script, "shell": true },
-            "_meta": { "progressToken": "p", of_mcp("logLevel"): "debug" },
+            "_meta": { "progressToken": "p", mcp_key("logLevel"): "debug" },
         });
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         subscriptions.listen("s", json!({ "promptsListChanged": true, "toolsListChanged": true }));
         let call = modern("call", "tools/call", call);
         match &mut subscriptions {
@@ -239,7 +239,7 @@ fn su6_a_client_can_have_many_subscriptions() {
     let files: Vec<_> = (0..12).map(|n| format!("{n}.txt")).collect();
     files.iter().for_each(|file| workspace.put(file, "1"));
     over_both(&workspace, |client| {
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         for file in &files {
             subscriptions
                 .listen(file.as_str(), json!({ "resourceSubscriptions": [uri(&workspace, file)] }));
@@ -257,7 +257,7 @@ fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let mut subscriptions = Subscriptions::of(&mut client);
+    let mut subscriptions = Subscriptions::new(&mut client);
     subscriptions.listen("a", json!({ "resourceSubscriptions": [file] }));
     subscriptions.listen("b", json!({ "resourceSubscriptions": [file] }));
     let Subscriptions::Stdio(stdio) = subscriptions else { unreachable!() };
@@ -267,7 +267,7 @@ fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
     workspace.put("README.md", "changed");
     assert_eq!(subscription_id(&stdio.receive()), "b");
     stdio.close_input();
-    let rest = stdio.rest();
+    let rest = stdio.read_rest();
     assert!(
         rest.iter().all(|message| subscription_id(message) != "a" && message["id"] != "a"),
         "{rest:?}"
@@ -296,7 +296,7 @@ fn su7_list_changes_are_sent_to_their_subscribers() {
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
         let _ = std::fs::remove_file(workspace.path("fresh.txt"));
-        let mut subscriptions = Subscriptions::of(client);
+        let mut subscriptions = Subscriptions::new(client);
         subscriptions.listen("p", json!({ "promptsListChanged": true }));
         subscriptions.listen("r", json!({ "resourcesListChanged": true }));
         workspace.put("fresh.txt", "x");
@@ -333,7 +333,7 @@ fn c1_the_server_sends_cancellations_only_to_end_subscriptions() {
     assert!(answer["result"].is_object(), "{answer}");
     stdio.send(&call(2, "files_list", json!({})));
     stdio.close_input();
-    let rest = stdio.rest();
+    let rest = stdio.read_rest();
     assert!(rest.iter().all(|message| message.get("method").is_none()), "{rest:?}");
     assert_ne!(rest, NOTHING);
 }

@@ -4,17 +4,17 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{able, code, of_mcp};
+use super::{code, mcp_key, meta_with_capabilities};
 use crate::support::{Client, Launch, Marker, Wire, Workspace, over_both};
 
-fn takes_tasks() -> Value {
-    able(json!({ "extensions": { of_mcp("tasks"): {} } }))
+fn task_metadata() -> Value {
+    meta_with_capabilities(json!({ "extensions": { mcp_key("tasks"): {} } }))
 }
 
 #[track_caller]
-fn begin(client: &mut Client) -> String {
+fn start_task(client: &mut Client) -> String {
     let arguments = json!({ "command": "sleep", "args": [Marker::new().0] });
-    let params = json!({ "name": "exec_run", "arguments": arguments, "_meta": takes_tasks() });
+    let params = json!({ "name": "exec_run", "arguments": arguments, "_meta": task_metadata() });
     let answer = client.ask("tools/call", params);
     assert_eq!(answer["result"]["resultType"], "task", "{answer}");
     answer["result"]["taskId"].as_str().unwrap().to_owned()
@@ -23,7 +23,7 @@ fn begin(client: &mut Client) -> String {
 #[test]
 fn tk12_task_ids_are_unguessable() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), crate::support::MODERN);
-    let ids: Vec<String> = (0..6).map(|_| begin(&mut client)).collect();
+    let ids: Vec<String> = (0..6).map(|_| start_task(&mut client)).collect();
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
     for id in &ids {
         assert!(id.len() >= 22, "{id}");
@@ -38,7 +38,7 @@ fn tk12_task_ids_are_unguessable() {
 #[test]
 fn tk12_a_slightly_different_task_id_is_unknown() {
     over_both(&Workspace::new(), |client| {
-        let id = begin(client);
+        let id = start_task(client);
         let mut last = id.clone();
         let end = if last.pop() == Some('a') { 'b' } else { 'a' };
         last.push(end);
@@ -53,7 +53,7 @@ fn tk12_a_slightly_different_task_id_is_unknown() {
         for wrong in wrong.iter().filter(|wrong| **wrong != id) {
             for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
                 let params =
-                    json!({ "taskId": wrong, "inputResponses": {}, "_meta": takes_tasks() });
+                    json!({ "taskId": wrong, "inputResponses": {}, "_meta": task_metadata() });
                 let message = client.request(method, params);
                 let answer = match &client.wire {
                     Wire::Http(served) => {
@@ -69,13 +69,13 @@ fn tk12_a_slightly_different_task_id_is_unknown() {
                 assert_eq!(code(&answer), -32602, "{method} {wrong:?}: {answer}");
             }
         }
-        let params = json!({ "taskId": id, "_meta": takes_tasks() });
+        let params = json!({ "taskId": id, "_meta": task_metadata() });
         let answer = client.ask("tasks/get", params);
         assert_eq!(answer["result"]["status"], "working", "{answer}");
-        let server = &answer["result"]["_meta"][of_mcp("serverInfo")];
+        let server = &answer["result"]["_meta"][mcp_key("serverInfo")];
         assert_eq!(server["name"], "toolgate", "B13: {answer}");
         for wrong in [json!(5), json!(null), json!([id])] {
-            let params = json!({ "taskId": wrong, "_meta": takes_tasks() });
+            let params = json!({ "taskId": wrong, "_meta": task_metadata() });
             assert!(client.ask("tasks/get", params).get("error").is_some(), "{wrong}");
         }
     });

@@ -11,7 +11,7 @@ use crate::support::{
 
 const REVISION: &str = "2025-11-25";
 
-fn confirming(workspace: &Workspace) -> Launch {
+fn with_confirmations(workspace: &Workspace) -> Launch {
     Launch::over(workspace).set("tools_confirm", "files.write")
 }
 
@@ -42,7 +42,7 @@ fn answer_of(connection: &mut Connection, message: &Value) -> Value {
 #[test]
 fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
     let workspace = Workspace::new();
-    let launch = confirming(&workspace).set("limits_in_flight", 2);
+    let launch = with_confirmations(&workspace).set("limits_in_flight", 2);
     let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
     let writes = ["a", "b", "c"].map(|path| write(&mut client, path));
     let ping = client.request("ping", json!({}));
@@ -53,19 +53,19 @@ fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
     stdio.answer(ping["id"].clone());
     // One call more than may be in flight: two questions wait for their answers, and the third call
     // is refused.
-    let mut asked = 0;
+    let mut question_count = 0;
     let mut refused = 0;
     for _ in 0..3 {
         let received = stdio.receive();
         if received["method"] == "elicitation/create" {
             stdio.send(&accept(&received));
-            asked += 1;
+            question_count += 1;
         } else {
             assert!(refusal(&received).contains("open questions for this client"), "{received}");
             refused += 1;
         }
     }
-    assert_eq!((asked, refused), (2, 1));
+    assert_eq!((question_count, refused), (2, 1));
     wait_until("both files exist", || workspace.path("a").exists() && workspace.path("b").exists());
     let again = write(&mut client, "c");
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
@@ -119,7 +119,7 @@ fn l15_a_client_is_read_even_while_its_requests_wait_for_tasks() {
 #[test]
 fn t6_an_open_question_is_given_up_when_the_input_ends() {
     let workspace = Workspace::new();
-    let launch = confirming(&workspace).set("limits_eof_grace_ms", 60_000);
+    let launch = with_confirmations(&workspace).set("limits_eof_grace_ms", 60_000);
     let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
@@ -135,7 +135,7 @@ fn t6_an_open_question_is_given_up_when_the_input_ends() {
 fn t6_a_server_that_stops_does_not_wait_for_an_answer() {
     for over_http in [false, true] {
         let workspace = Workspace::new();
-        let launch = confirming(&workspace).set("server_drain_ms", 60_000);
+        let launch = with_confirmations(&workspace).set("server_drain_ms", 60_000);
         let wire =
             if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
         let mut client = Client::open(wire, REVISION, can_fill_in());
@@ -174,14 +174,14 @@ fn l11_a_second_handshake_over_stdio_does_not_duplicate_notifications() {
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     assert_eq!(stdio.receive()["method"], "notifications/resources/updated");
     stdio.close_input();
-    assert_eq!(stdio.rest(), [] as [Value; 0]);
+    assert_eq!(stdio.read_rest(), [] as [Value; 0]);
 }
 
 #[test]
 fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
     for over_http in [false, true] {
         let workspace = Workspace::new();
-        let launch = confirming(&workspace);
+        let launch = with_confirmations(&workspace);
         let wire =
             if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
         let mut client = Client::open(wire, REVISION, can_fill_in());
@@ -219,7 +219,7 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
 #[test]
 fn l13_a_session_that_ends_does_not_wait_for_an_answer() {
     let workspace = Workspace::new();
-    let launch = confirming(&workspace).set("limits_cancel_grace_ms", 60_000);
+    let launch = with_confirmations(&workspace).set("limits_cancel_grace_ms", 60_000);
     let mut client = Client::open(Wire::Http(launch.served()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
     let post = client.post(&message);

@@ -20,7 +20,7 @@ fn files_outside_the_view_cannot_be_read() {
     let outside = outside();
     let canary = outside.path().join("canary");
     let workspace = workspace.link("link", &canary);
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -34,8 +34,8 @@ fn files_outside_the_view_cannot_be_read() {
         "ls -A $HOME /tmp /var/tmp 2>/dev/null | grep -v -e : -e '^toolgate-[ih]' -e '^$'"
             .to_owned(),
     ] {
-        let ran = sh(&mut client, &script);
-        assert_eq!(ran.stdout, "", "{script}: {}", ran.stderr);
+        let result = sh(&mut client, &script);
+        assert_eq!(result.stdout, "", "{script}: {}", result.stderr);
     }
 }
 
@@ -46,7 +46,7 @@ fn files_outside_the_workspace_cannot_be_changed() {
     let canary = outside.path().join("canary");
     let before = fs::metadata(&canary).unwrap();
     let null = fs::metadata("/dev/null").unwrap();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -62,8 +62,8 @@ fn files_outside_the_workspace_cannot_be_changed() {
         "echo core > /proc/sys/kernel/core_pattern; echo b > /proc/sysrq-trigger".to_owned(),
         "perl -e 'chmod(0600, *STDIN) and print STDERR \"changed\"'; exit 0".to_owned(),
     ] {
-        let ran = sh(&mut client, &script);
-        assert!(!ran.stderr.contains("changed"), "{script}: {}", ran.stderr);
+        let result = sh(&mut client, &script);
+        assert!(!result.stderr.contains("changed"), "{script}: {}", result.stderr);
     }
     let after = fs::metadata(&canary).unwrap();
     assert_eq!(fs::read_to_string(&canary).unwrap(), "canary-7f3a");
@@ -80,28 +80,28 @@ fn files_outside_the_workspace_cannot_be_changed() {
 #[test]
 fn the_workspace_is_writable_except_with_the_profile_read_only() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
-    let ran = sh(&mut client, "mkdir a && echo one > a/b && mv a/b c && cat c README.md");
+    let mut client = confined_client(&workspace, "workspace");
+    let result = sh(&mut client, "mkdir a && echo one > a/b && mv a/b c && cat c README.md");
     assert_eq!(
-        (ran.code, &*ran.stdout),
+        (result.code, &*result.stdout),
         (0, &*format!("one\n{}", Workspace::README)),
         "{}",
-        ran.stderr
+        result.stderr
     );
     assert_eq!(workspace.read("c"), "one\n");
-    let mut reader = confined(&workspace, "read-only");
+    let mut reader = confined_client(&workspace, "read-only");
     if !has_layer(&mut reader, "view") {
         return;
     }
-    let ran = sh(&mut reader, "cat c; echo two > c; rm c; echo t > /tmp/t && cat /tmp/t");
-    assert_eq!(ran.stdout, "one\nt\n", "{}", ran.stderr);
+    let result = sh(&mut reader, "cat c; echo two > c; rm c; echo t > /tmp/t && cat /tmp/t");
+    assert_eq!(result.stdout, "one\nt\n", "{}", result.stderr);
     assert_eq!(workspace.read("c"), "one\n");
 }
 
 #[test]
 fn a_program_cannot_create_a_set_user_id_file() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "seccomp") {
         return;
     }
@@ -122,7 +122,7 @@ fn a_program_cannot_create_a_set_user_id_file() {
 fn protected_files_are_neither_changed_nor_moved() {
     let workspace = Workspace::new().file("toolgate.toml", "").file(".mcp.json", "{}");
     let workspace = workspace.file(".git/config", "[core]\n").file(".git/hooks/x", "");
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -141,15 +141,15 @@ fn protected_files_are_neither_changed_nor_moved() {
 #[test]
 fn files_in_tmp_and_home_are_removed_with_the_run() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
-    let ran =
+    let result =
         sh(&mut client, "echo x > $HOME/.bashrc && echo y > /tmp/y && cat $HOME/.bashrc /tmp/y");
-    assert_eq!(ran.stdout, "x\ny\n", "{}", ran.stderr);
-    let ran = sh(&mut client, "cat $HOME/.bashrc /tmp/y");
-    assert_eq!(ran.stdout, "");
+    assert_eq!(result.stdout, "x\ny\n", "{}", result.stderr);
+    let result = sh(&mut client, "cat $HOME/.bashrc /tmp/y");
+    assert_eq!(result.stdout, "");
 }
 
 #[test]
@@ -165,12 +165,12 @@ fn additional_folders_are_readable_or_writable_if_the_settings_list_them() {
     if !has_layer(&mut reader, "view") {
         return;
     }
-    let ran = sh(&mut reader, &format!("cat {folder}/canary; echo x > {folder}/canary"));
-    assert_eq!(ran.stdout, "canary-7f3a");
+    let result = sh(&mut reader, &format!("cat {folder}/canary; echo x > {folder}/canary"));
+    assert_eq!(result.stdout, "canary-7f3a");
     assert_eq!(fs::read_to_string(outside.path().join("canary")).unwrap(), "canary-7f3a");
     let mut writer = launch("sandbox_write");
-    let ran = sh(&mut writer, &format!("echo x > {folder}/canary"));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let result = sh(&mut writer, &format!("echo x > {folder}/canary"));
+    assert_eq!(result.code, 0, "{}", result.stderr);
     assert_eq!(fs::read_to_string(outside.path().join("canary")).unwrap(), "x\n");
 }
 
@@ -179,11 +179,16 @@ fn a_program_starts_in_the_resolved_folder_and_one_outside_the_view_is_refused()
     let workspace = Workspace::new().file("deep/er/x", "").link("to", "deep/er");
     workspace.put("script", "#!/bin/sh\necho \"$0 $1\"; pwd\n");
     fs::set_permissions(workspace.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     let input = json!({ "command": "../../script", "args": ["one"], "cwd": "to" });
-    let ran = run(&mut client, input);
+    let result = run(&mut client, input);
     let real = fs::canonicalize(workspace.path("deep/er")).unwrap();
-    assert_eq!(ran.stdout, format!("../../script one\n{}\n", real.display()), "{}", ran.stderr);
+    assert_eq!(
+        result.stdout,
+        format!("../../script one\n{}\n", real.display()),
+        "{}",
+        result.stderr
+    );
     let away = TempDir::new().unwrap();
     fs::copy("/bin/true", away.path().join("away")).unwrap();
     let answer = client.call("exec_run", json!({ "command": away.path().join("away") }));
@@ -194,7 +199,7 @@ fn a_program_starts_in_the_resolved_folder_and_one_outside_the_view_is_refused()
 #[test]
 fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -218,8 +223,8 @@ fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
     // Git does not see the placeholders at the protected names.
     let launch = Launch::over(&workspace).set("sandbox_git", "write");
     let mut client = Client::stdio(launch, MODERN);
-    let ran = sh(&mut client, "git init -q . && git status --porcelain --untracked-files=all");
-    assert_eq!((ran.code, &*ran.stdout), (0, "?? README.md\n"), "{}", ran.stderr);
+    let result = sh(&mut client, "git init -q . && git status --porcelain --untracked-files=all");
+    assert_eq!((result.code, &*result.stdout), (0, "?? README.md\n"), "{}", result.stderr);
     assert_eq!(entries().len(), 2, "{:?}", entries());
 }
 
@@ -238,7 +243,7 @@ fn protected_names_stay_reserved_while_a_program_runs_and_are_removed_after_a_ki
     first.ask(&call(2, "exec_run", json!({ "command": "true" })));
     assert!(exists());
     first.signal(Signal::KILL);
-    first.ended();
+    first.wait_for_exit();
     // The names are removed one after the other.
     wait_until("all names are removed", || !exists() && !workspace.path(".cursor").exists());
     // The next server removes a leftover, and nothing else.
@@ -260,7 +265,7 @@ fn a_server_does_not_remove_the_protected_names_of_another() {
     if !workspace.path(".mcp.json").exists() {
         return eprintln!("NOT TRIED: this system lacks `view`");
     }
-    let mut second = confined(&workspace, "workspace");
+    let mut second = confined_client(&workspace, "workspace");
     sh(&mut second, "true");
     assert!(workspace.path(".mcp.json").is_dir());
     workspace.put("go", "");

@@ -23,7 +23,7 @@ fn put_script(workspace: &Workspace, name: &str, script: &str) {
 #[test]
 fn git_tools_do_not_write_protected_files_for_a_repository_that_claims_the_workspace() {
     let workspace = repository().file(MCP, "{}");
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -34,8 +34,8 @@ fn git_tools_do_not_write_protected_files_for_a_repository_that_claims_the_works
          git --work-tree=../stage add -A; git --work-tree=../stage commit -qm x; \
          git config core.worktree {root}; git branch deep; rm -r ../stage"
     );
-    let ran = sh(&mut client, &script);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let marker_file = sh(&mut client, &script);
+    assert_eq!(marker_file.code, 0, "{}", marker_file.stderr);
     let restore = |client: &mut Client, paths: &[&str]| {
         client.call("git_restore", json!({ "repo": "r", "paths": paths, "ref": "HEAD" }))
     };
@@ -67,7 +67,7 @@ fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
     git(&workspace, &["commit", "-qm", "settings"]);
     let main = "main";
     git(&workspace, &["checkout", "-q", "-B", main, "HEAD~1"]);
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     let mut call = |tool: &str, arguments: Value| {
         let done = client.call(tool, arguments);
         assert!(done["result"]["isError"] != true && done["error"].is_null(), "{tool}: {done}");
@@ -95,8 +95,8 @@ fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     assert_eq!(workspace.read("toolgate.lock"), "version = 1\n");
     // Other programs still cannot create a protected name.
-    let ran = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
-    assert_ne!(ran.code, 0, "{}", ran.stdout);
+    let marker_file = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
+    assert_ne!(marker_file.code, 0, "{}", marker_file.stdout);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn git_tools_do_not_check_out_protected_files_if_programs_may_write_the_reposito
                   git update-index --add --cacheinfo 100644,$blob,.vscode/tasks.json; \
                   tree=$(git write-tree); git reset -q; \
                   git branch planted $(git -c user.name=a -c user.email=a@b commit-tree -m x -p HEAD $tree)";
-    let ran = sh(&mut client, script);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let marker_file = sh(&mut client, script);
+    assert_eq!(marker_file.code, 0, "{}", marker_file.stderr);
     let refused = client.call("git_checkout", json!({ "ref": "planted" }));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     assert!(!workspace.path(".vscode/tasks.json").exists());
@@ -135,11 +135,11 @@ fn programs_that_a_nested_repository_configures_do_not_run() {
         git(&workspace, args);
     }
     workspace.put("sub/.gitattributes", "f filter=mark diff=mark\n");
-    let ran = workspace.path("ran").display().to_string();
+    let marker_file = workspace.path("ran").display().to_string();
     for key in ["filter.mark.clean", "core.fsmonitor", "diff.mark.command", "diff.mark.textconv"] {
-        git(&workspace, &["-C", "sub", "config", key, &ran]);
+        git(&workspace, &["-C", "sub", "config", key, &marker_file]);
     }
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "landlock") {
         return;
     }
@@ -165,9 +165,9 @@ fn programs_that_a_nested_repository_configures_do_not_run() {
 #[test]
 fn a_repository_cannot_be_added_to_another() {
     let workspace = repository();
-    let mut client = confined(&workspace, "workspace");
-    let ran = sh(&mut client, &format!("{NESTED} cd r; git commit -qm x --allow-empty"));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let mut client = confined_client(&workspace, "workspace");
+    let marker_file = sh(&mut client, &format!("{NESTED} cd r; git commit -qm x --allow-empty"));
+    assert_eq!(marker_file.code, 0, "{}", marker_file.stderr);
     workspace.put("new", "new\n");
     for paths in [json!(["r"]), json!(["."]), json!(["r", "new"])] {
         let refused = client.call("git_add", json!({ "paths": paths }));
@@ -189,8 +189,8 @@ fn a_git_in_a_folder_that_programs_can_write_is_not_run() {
     let mut client = Client::stdio(launch, MODERN);
     let status = client.call("git_status", json!({}));
     assert!(status["result"]["isError"] != true, "{status}");
-    let ran = run(&mut client, json!({ "command": "ls" }));
-    assert!(ran.stdout.contains("README.md"), "{}", ran.stdout);
+    let marker_file = run(&mut client, json!({ "command": "ls" }));
+    assert!(marker_file.stdout.contains("README.md"), "{}", marker_file.stdout);
 }
 
 #[test]

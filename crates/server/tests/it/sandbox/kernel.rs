@@ -40,7 +40,7 @@ const CALLS: &[(&str, &str, &str)] = &[
 #[cfg(target_arch = "x86_64")]
 fn system_calls_that_leave_the_view_are_refused() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "seccomp") {
         return;
     }
@@ -59,7 +59,7 @@ fn system_calls_that_leave_the_view_are_refused() {
 #[test]
 fn a_program_cannot_type_into_a_terminal() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "seccomp") || !has_layer(&mut client, "view") {
         return;
     }
@@ -73,17 +73,18 @@ fn a_program_cannot_type_into_a_terminal() {
 #[test]
 fn a_program_has_no_capabilities_and_cannot_gain_any() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
-    let ran = sh(&mut client, "grep -E '^(Cap|NoNew)' /proc/self/status");
-    let capabilities = ran.stdout.lines().filter(|line| line.starts_with("Cap"));
+    let mut client = confined_client(&workspace, "workspace");
+    let result = sh(&mut client, "grep -E '^(Cap|NoNew)' /proc/self/status");
+    let capabilities = result.stdout.lines().filter(|line| line.starts_with("Cap"));
     for line in capabilities {
         // Without root, the bounding set may stay: no file grants a capability of it.
         let is_root = rustix::process::geteuid().is_root();
         let bounding = line.starts_with("CapBnd") && !is_root;
         assert!(bounding || line.ends_with("\t0000000000000000"), "{line}");
     }
-    assert!(ran.stdout.contains("NoNewPrivs:\t1"), "{}", ran.stdout);
-    let ran = sh(&mut client, "su -c id; mount -t tmpfs x /tmp; mknod d c 1 1; chown 1 README.md");
-    assert!(!ran.stdout.contains("uid="), "{}", ran.stdout);
+    assert!(result.stdout.contains("NoNewPrivs:\t1"), "{}", result.stdout);
+    let result =
+        sh(&mut client, "su -c id; mount -t tmpfs x /tmp; mknod d c 1 1; chown 1 README.md");
+    assert!(!result.stdout.contains("uid="), "{}", result.stdout);
     assert!(!workspace.path("d").exists());
 }

@@ -41,7 +41,7 @@ fn networks_and_sockets_of_others_are_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let inside = UnixListener::bind(workspace.path("socket")).unwrap();
     let datagrams = UnixDatagram::bind(workspace.path("datagrams")).unwrap();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "seccomp") {
         return;
     }
@@ -73,22 +73,22 @@ fn networks_and_sockets_of_others_are_unreachable() {
 #[test]
 fn a_program_has_its_own_loopback_and_socket_pairs() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "network") {
         return;
     }
     let script = "import socket; a, b = socket.socketpair(); a.send(b'pair'); print(b.recv(9))\n\
          s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); \
          c = socket.create_connection(s.getsockname()); c.send(b'own'); print(s.accept()[0].recv(9))";
-    let ran = run(&mut client, json!({ "command": "/usr/bin/python3", "args": ["-c", script] }));
-    assert_eq!(ran.stdout, "b'pair'\nb'own'\n", "{}", ran.stderr);
+    let result = run(&mut client, json!({ "command": "/usr/bin/python3", "args": ["-c", script] }));
+    assert_eq!(result.stdout, "b'pair'\nb'own'\n", "{}", result.stderr);
 }
 
 #[test]
 fn the_network_is_reachable_if_the_profile_of_the_tool_allows_it() {
     let workspace = Workspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = confined(&workspace, "network");
+    let mut client = confined_client(&workspace, "network");
     let port = listener.local_addr().unwrap();
     let results = reach(&mut client, &[format!("tcp={port}"), "unix=@anything".to_owned()]);
     assert_eq!(results, format!("tcp={port} REACHED\nunix=@anything refused\n"));

@@ -38,8 +38,8 @@ fn a_writable_folder_in_path_or_virtual_env_exposes_nothing_outside_the_workspac
     if !has_layer(&mut client, "view") {
         return;
     }
-    let ran = sh(&mut client, "grep -rs canary $HOME .venv/bin/ bin/; ls -A $HOME");
-    assert_eq!(ran.stdout, "", "{}", ran.stderr);
+    let result = sh(&mut client, "grep -rs canary $HOME .venv/bin/ bin/; ls -A $HOME");
+    assert_eq!(result.stdout, "", "{}", result.stderr);
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_protected_file_is_not_moved_with_the_folders_around_it() {
         assert_eq!(fs::read_to_string(&config).unwrap(), "", "{script}");
     }
     // Files beside it stay writable.
-    let ran = sh(&mut client, "echo x > conf/deep/new && mv conf/deep/new conf/deep/newer");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let result = sh(&mut client, "echo x > conf/deep/new && mv conf/deep/new conf/deep/newer");
+    assert_eq!(result.code, 0, "{}", result.stderr);
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
     if !has_layer(&mut client, "view") {
         return;
     }
-    let ran = sh(
+    let result = sh(
         &mut client,
         "mv home/.local home/l2; mv home h2; mkdir -p home/.local/state/toolgate/trusted; \
          echo planted > home/.local/state/toolgate/trusted/x; grep -rs -e canary .",
     );
-    assert_eq!(ran.stdout, "", "{}", ran.stderr);
+    assert_eq!(result.stdout, "", "{}", result.stderr);
     assert_eq!(fs::read_to_string(marks.join("mark")).unwrap(), "canary-90d1");
     assert!(!marks.join("x").exists());
 }
@@ -89,7 +89,7 @@ fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
 #[test]
 fn a_program_cannot_take_a_lease_on_a_file() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "seccomp") {
         return;
     }
@@ -138,13 +138,13 @@ fn errors_do_not_reveal_whether_a_file_outside_the_view_exists() {
 #[test]
 fn placeholders_of_protected_names_are_not_listed() {
     let workspace = Workspace::new().file(".github/a.yml", "a");
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     let marker = Marker::new();
     let request =
         client.request("tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
-    marker.started();
+    marker.wait_until_running();
     let exists = |name: &str| workspace.path(name).exists();
     if !exists(".vscode") {
         return assert!(!has_layer(&mut client, "view"), "there is no placeholder at .vscode");

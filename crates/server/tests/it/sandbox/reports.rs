@@ -17,9 +17,9 @@ const WITHOUT_GROUPS: &[&str] = &[
 #[test]
 fn a_result_names_the_profile_or_the_missing_layers() {
     let workspace = Workspace::new();
-    let mut off = confined(&workspace, "off");
+    let mut off = confined_client(&workspace, "off");
     assert_eq!(run(&mut off, json!({ "command": "true" })).value["sandbox"], "off");
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     let sandbox = run(&mut client, json!({ "command": "true" })).value["sandbox"].clone();
     let is_whole = sandbox == "workspace";
     let is_partial = sandbox["profile"] == "workspace" && sandbox["missing"][0]["why"].is_string();
@@ -62,7 +62,7 @@ fn every_server_thread_is_confined_except_the_one_that_starts_programs() {
         });
         all.collect::<Vec<_>>()
     };
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     run(&mut client, json!({ "command": "true" }));
     // Without Landlock, the log says so.
     if !threads(&client).iter().any(|(_, is_confined)| *is_confined)

@@ -70,7 +70,7 @@ fn check_view_is_current(folder: &TempDir) {
 #[test]
 fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -97,7 +97,7 @@ fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
 #[test]
 fn concurrent_programs_have_separate_helpers_and_views() {
     let workspace = Workspace::new();
-    let mut client = confined(&workspace, "workspace");
+    let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") {
         return;
     }
@@ -122,11 +122,11 @@ fn a_workspace_in_shared_memory_is_visible_beside_the_files_of_the_program() {
     if !has_layer(&mut client, "view") {
         return;
     }
-    let ran = sh(&mut client, "cat file; echo x > /dev/shm/other && ls /dev/shm; echo y > new");
+    let result = sh(&mut client, "cat file; echo x > /dev/shm/other && ls /dev/shm; echo y > new");
     let name = workspace.path().file_name().unwrap().to_str().unwrap();
-    let mut seen: Vec<_> = ran.stdout.strip_prefix("kept").unwrap_or_default().lines().collect();
+    let mut seen: Vec<_> = result.stdout.strip_prefix("kept").unwrap_or_default().lines().collect();
     seen.sort_unstable();
-    assert_eq!(seen, ["other", name], "{}", ran.stderr);
+    assert_eq!(seen, ["other", name], "{}", result.stderr);
     assert_eq!(fs::read_to_string(workspace.path().join("new")).unwrap(), "y\n");
     assert!(!fs::exists("/dev/shm/other").unwrap());
 }

@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, Stdio, Workspace, binary, call, closed, descendants, is_alive,
-    structured, wait_until,
+    Launch, Marker, Post, Stdio, Workspace, binary, call, descendants, is_alive, structured,
+    wait_until, wait_until_closed,
 };
 
 /// A program in the middle of a call, and another that it left in a session of its own.
@@ -31,7 +31,7 @@ impl RunningCall {
     }
 
     fn stdio(&self) -> Stdio {
-        let mut stdio = bare(&self.workspace).stdio();
+        let mut stdio = launch_unconfined(&self.workspace).stdio();
         stdio.send(&call(1, "exec_run", self.arguments()));
         self.wait_running();
         stdio
@@ -47,14 +47,14 @@ impl RunningCall {
     }
 
     #[track_caller]
-    fn gone(&self) {
-        self.main.gone();
-        self.left.gone();
+    fn wait_until_gone(&self) {
+        self.main.wait_until_gone();
+        self.left.wait_until_gone();
     }
 }
 
 /// Launches a server that does not confine its programs: only its keeper ends them if it is killed.
-fn bare(workspace: &Workspace) -> Launch {
+fn launch_unconfined(workspace: &Workspace) -> Launch {
     Launch::over(workspace).set("sandbox_profile", "off")
 }
 
@@ -98,18 +98,18 @@ fn after_the_server_is_killed_leftover_processes_and_its_keeper_end() {
     let stdio = running.stdio();
     let its_keeper = keeper(stdio.pid);
     stdio.signal(Signal::KILL);
-    stdio.ended();
-    running.gone();
+    stdio.wait_for_exit();
+    running.wait_until_gone();
     is_gone(its_keeper);
 
-    let served = bare(&running.workspace).served();
+    let served = launch_unconfined(&running.workspace).served();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", running.arguments())));
     running.wait_running();
     let its_keeper = keeper(served.pid);
     served.signal(Signal::KILL);
-    served.ended();
-    running.gone();
+    served.wait_for_exit();
+    running.wait_until_gone();
     is_gone(its_keeper);
 }
 
@@ -119,38 +119,38 @@ fn no_process_is_left_whenever_the_server_is_killed() {
                   exec sleep \"$1\"";
     for micros in (0..20_000).step_by(500) {
         let marker = Marker::new();
-        let mut stdio = bare(&Workspace::new()).stdio();
+        let mut stdio = launch_unconfined(&Workspace::new()).stdio();
         stdio.ask(&call(1, "files_read", json!({ "path": "README.md" })));
         let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
         stdio.send(&call(2, "exec_run", arguments));
         sleep(Duration::from_micros(micros));
         stdio.signal(Signal::KILL);
-        stdio.ended();
-        marker.gone();
+        stdio.wait_for_exit();
+        marker.wait_until_gone();
     }
 }
 
 #[test]
 fn a_server_that_ends_in_order_leaves_no_keeper() {
-    let mut stdio = bare(&Workspace::new()).stdio();
+    let mut stdio = launch_unconfined(&Workspace::new()).stdio();
     stdio.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(stdio.pid);
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
     is_gone(its_keeper);
 
-    let served = bare(&Workspace::new()).served();
+    let served = launch_unconfined(&Workspace::new()).served();
     served.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(served.pid);
     served.signal(Signal::TERM);
-    closed(served.addr);
-    assert_eq!(served.ended().code(), Some(0));
+    wait_until_closed(served.addr);
+    assert_eq!(served.wait_for_exit().code(), Some(0));
     is_gone(its_keeper);
 }
 
 #[test]
 fn a_server_that_runs_no_program_has_no_keeper() {
-    let mut stdio = bare(&Workspace::new()).stdio();
+    let mut stdio = launch_unconfined(&Workspace::new()).stdio();
     stdio.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     assert_eq!(keepers(stdio.pid), [0_u32; 0]);
 }
@@ -158,7 +158,7 @@ fn a_server_that_runs_no_program_has_no_keeper() {
 #[test]
 fn a_killed_keeper_is_replaced_before_the_next_program() {
     let running = RunningCall::new();
-    let mut stdio = bare(&running.workspace).stdio();
+    let mut stdio = launch_unconfined(&running.workspace).stdio();
     stdio.ask(&call(0, "exec_run", json!({ "command": "true" })));
     let first = keeper(stdio.pid);
     kill(first);
@@ -168,8 +168,8 @@ fn a_killed_keeper_is_replaced_before_the_next_program() {
     let second = keeper(stdio.pid);
     assert!(second != first && name(first).is_empty(), "the first keeper was not reaped");
     stdio.signal(Signal::KILL);
-    stdio.ended();
-    running.gone();
+    stdio.wait_for_exit();
+    running.wait_until_gone();
     is_gone(second);
 }
 
@@ -182,8 +182,8 @@ fn killing_a_server_does_not_end_the_programs_of_another() {
     let other_keeper = keeper(other_server.pid);
     let its_keeper = keeper(killed_server.pid);
     killed_server.signal(Signal::KILL);
-    killed_server.ended();
-    killed.gone();
+    killed_server.wait_for_exit();
+    killed.wait_until_gone();
     // The keeper examines all processes before it ends.
     is_gone(its_keeper);
     other.wait_running();
@@ -223,9 +223,9 @@ fn killing_the_outer_server_ends_the_inner_server_and_its_programs() {
     let Nested { outer, inner, server, inner_pid } = Nested::new();
     let keepers = [keeper(server.pid), keeper(inner_pid)];
     server.signal(Signal::KILL);
-    server.ended();
-    outer.gone();
-    inner.gone();
+    server.wait_for_exit();
+    outer.wait_until_gone();
+    inner.wait_until_gone();
     [inner_pid, keepers[0], keepers[1]].into_iter().for_each(is_gone);
 }
 
@@ -234,7 +234,7 @@ fn killing_the_inner_server_ends_only_its_own_programs() {
     let Nested { outer, inner, mut server, inner_pid } = Nested::new();
     let its_keeper = keeper(inner_pid);
     kill(inner_pid);
-    inner.gone();
+    inner.wait_until_gone();
     is_gone(its_keeper);
     outer.wait_running();
     let echo = call(3, "exec_run", json!({ "command": "echo", "args": ["on"] }));

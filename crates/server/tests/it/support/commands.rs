@@ -78,21 +78,22 @@ progress = 'step (\d+)/(\d+)'
 "#;
 
 /// Lets waiting commands continue.
-pub(crate) fn go(workspace: &Workspace) {
+pub(crate) fn let_continue(workspace: &Workspace) {
     workspace.put("go", "");
 }
 
 /// Waits until the command `name` has started.
 #[track_caller]
-pub(crate) fn began(workspace: &Workspace, name: &str) {
-    wait_until("the command starts", || ran(workspace).iter().any(|ran| ran == name));
+pub(crate) fn wait_until_began(workspace: &Workspace, name: &str) {
+    wait_until("the command starts", || {
+        started_commands(workspace).iter().any(|result| result == name)
+    });
 }
 
 /// The names of the started commands, in order.
-pub(crate) fn ran(workspace: &Workspace) -> Vec<String> {
-    let ran = workspace.path("ran");
-    let ran = if ran.exists() { workspace.read("ran") } else { String::new() };
-    ran.lines().map(str::to_owned).collect()
+pub(crate) fn started_commands(workspace: &Workspace) -> Vec<String> {
+    let names = if workspace.path("ran").exists() { workspace.read("ran") } else { String::new() };
+    names.lines().map(str::to_owned).collect()
 }
 
 impl Workspace {

@@ -12,26 +12,26 @@ pub(crate) fn converse(
     params: Value,
     answer: impl Fn(&Value) -> Value,
 ) -> (Value, Vec<Value>) {
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     if client.revision == MODERN {
         let mut params = params;
         for _round in 0..10 {
             let mut reply = client.ask(method, params.clone());
             if reply["result"]["resultType"] != "input_required" {
-                return (reply, asked);
+                return (reply, requests);
             }
             let mut responses = json!({});
             for (key, request) in reply["result"]["inputRequests"].as_object().into_iter().flatten()
             {
                 responses[key] = answer(request);
-                asked.push(request.clone());
+                requests.push(request.clone());
             }
             params["inputResponses"] = responses;
             if let Some(state) = reply["result"].get_mut("requestState") {
                 params["requestState"] = state.take();
             }
         }
-        panic!("too many questions: {asked:?}");
+        panic!("too many questions: {requests:?}");
     }
     let message = client.request(method, params);
     let respond = |request: &Value| {
@@ -46,9 +46,9 @@ pub(crate) fn converse(
             match (received.get("method"), received.get("id")) {
                 (Some(_), Some(_)) => {
                     stdio.send(&respond(&received));
-                    asked.push(received);
+                    requests.push(received);
                 }
-                (None, Some(id)) if *id == message["id"] => return (received, asked),
+                (None, Some(id)) if *id == message["id"] => return (received, requests),
                 _ => {}
             }
         }
@@ -60,16 +60,16 @@ pub(crate) fn converse(
     let head = connection.head();
     if !head.is_stream() {
         let length: usize = head.header("content-length").unwrap().parse().unwrap();
-        return (serde_json::from_slice(&connection.take(length)).unwrap(), asked);
+        return (serde_json::from_slice(&connection.take(length)).unwrap(), requests);
     }
     while let Some(received) = connection.event() {
         match (received.get("method"), received.get("id")) {
             (Some(_), Some(_)) => {
                 let response = client.response(&respond(&received));
                 assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
-                asked.push(received);
+                requests.push(received);
             }
-            (None, Some(id)) if *id == message["id"] => return (received, asked),
+            (None, Some(id)) if *id == message["id"] => return (received, requests),
             _ => {}
         }
     }

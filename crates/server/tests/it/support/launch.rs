@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::{Served, Stdio, Workspace, wait_for, wait_until};
 
-/// How to start the binary over a workspace.
+/// Options for starting the binary over a workspace.
 pub(crate) struct Launch {
     root: PathBuf,
     workspace: Option<Workspace>,
@@ -65,7 +65,7 @@ impl Launch {
     }
 
     /// With its state in a folder that outlives the server.
-    pub(crate) fn remembering(self, state: &TempDir) -> Self {
+    pub(crate) fn with_state(self, state: &TempDir) -> Self {
         self.env("XDG_STATE_HOME", state.path())
     }
 
@@ -89,7 +89,7 @@ impl Launch {
 
     /// Starts `toolgate serve` on a free port.
     pub(crate) fn served(self) -> Served {
-        let server = self.serving(&["--listen", "127.0.0.1:0"]);
+        let server = self.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         let addr = wait_for("the server logs its address", || {
             assert!(server.is_running(), "the server ended: {}", server.log());
             let log = server.log();
@@ -100,26 +100,26 @@ impl Launch {
     }
 
     /// Starts `toolgate serve` with these flags only, without waiting until it listens.
-    pub(crate) fn serving(self, flags: &[&str]) -> Server {
+    pub(crate) fn serve_with_flags(self, flags: &[&str]) -> Server {
         let mut command = self.command("serve", flags);
         command.stdin(Pipe::null()).stdout(Pipe::null());
         self.start(command)
     }
 
     fn command(&self, word: &str, more: &[&str]) -> Command {
-        let mut words: Vec<OsString> = self.wrapper.clone();
+        let mut command_line: Vec<OsString> = self.wrapper.clone();
         match &self.example {
             Some(example) => {
-                words.extend([example.into(), more.last().unwrap_or(&word).into()]);
+                command_line.extend([example.into(), more.last().unwrap_or(&word).into()]);
             }
             None => {
-                words.extend([binary().into(), word.into(), self.root.clone().into()]);
-                words.extend(more.iter().map(OsString::from));
+                command_line.extend([binary().into(), word.into(), self.root.clone().into()]);
+                command_line.extend(more.iter().map(OsString::from));
             }
         }
-        words.extend(self.args.iter().cloned());
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env_clear().env("PATH", path());
+        command_line.extend(self.args.iter().cloned());
+        let mut command = Command::new(&command_line[0]);
+        command.args(&command_line[1..]).env_clear().env("PATH", path());
         command
     }
 
@@ -189,7 +189,7 @@ impl Server {
 
     /// Waits until the server has exited.
     #[track_caller]
-    pub(crate) fn ended(&self) -> ExitStatus {
+    pub(crate) fn wait_for_exit(&self) -> ExitStatus {
         wait_for("the server ends", || self.take_child(|child| child.try_wait().unwrap()))
     }
 
@@ -202,7 +202,7 @@ impl Server {
         &self.root
     }
 
-    /// What it wrote to standard error so far.
+    /// Everything that the binary has written to standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -211,8 +211,8 @@ impl Server {
     pub(crate) fn records(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap_or_default();
         // The last line may be incomplete.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let full = text.rfind('\n').map_or("", |end| &text[..end]);
+        full.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The outcomes of the first `count` calls, once there are that many.

@@ -29,18 +29,18 @@ impl Marker {
 
     /// Waits until a program with the marker runs.
     #[track_caller]
-    pub(crate) fn started(&self) -> u32 {
+    pub(crate) fn wait_until_running(&self) -> u32 {
         wait_for("the program starts", || self.pids().first().copied())
     }
 
     /// Waits until no program with the marker runs.
     #[track_caller]
-    pub(crate) fn gone(&self) {
+    pub(crate) fn wait_until_gone(&self) {
         wait_until("the program has exited", || self.pids().is_empty());
     }
 }
 
-/// Whether `pid` runs; a zombie does not.
+/// Returns true if `pid` runs. A zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(_, state)| state != 'Z')
 }
@@ -80,7 +80,7 @@ fn pids() -> impl Iterator<Item = u32> {
 fn stat(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything.
-    let mut words = stat.rsplit_once(") ")?.1.split(' ');
-    let state = words.next()?.chars().next()?;
-    Some((words.next()?.parse().ok()?, state))
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
 }

@@ -1,9 +1,9 @@
 //! Validates every MCP message against the JSON Schema of its revision.
 //!
 //! The schemas are those inside the official conformance suite, a package of npm which `cargo xtask
-//! setup` installs. It has none for 2024-11-05, which is validated against its successor's: that only
-//! added to it. Without the package nothing is validated; the tests in `mcp::schemas` check that it
-//! is installed.
+//! setup` installs. It has none for 2024-11-05, which is validated against its successor's: that
+//! only added to it. Without the package nothing is validated; the tests in `mcp::schemas` check
+//! that it is installed.
 //!
 //! Messages that tests send must be valid too, unless they are answered with an error. A test sends
 //! an invalid message that may be accepted with
@@ -48,8 +48,8 @@ pub(crate) fn check_to_server(revision: &str, message: &Value) {
     assert!(faults.is_empty(), "invalid message from a test in {revision}: {faults:#?}\n{message}");
 }
 
-/// Validates a message from the server against the schema of `revision`; `method` is the one that it
-/// answers.
+/// Validates a message from the server against the schema of `revision`; `method` is the one that
+/// it answers.
 #[track_caller]
 pub(crate) fn check_from_server(revision: &str, method: Option<&str>, message: &Value) {
     let faults = for_revision(revision)
@@ -81,9 +81,9 @@ impl Schemas {
     fn read(revision: &str) -> Option<Self> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let package = fs::read_to_string(checkout.join(PACKAGE)).ok()?;
-        let whole =
+        let full =
             find_schema(&package, if revision == "2024-11-05" { "2025-03-26" } else { revision });
-        Some(Self::new(revision, whole))
+        Some(Self::new(revision, full))
     }
 
     fn new(revision: &str, mut whole: Value) -> Self {
@@ -179,7 +179,7 @@ impl Schemas {
         if envelope.is_empty() { self.faults(name, message) } else { envelope }
     }
 
-    /// Whether `side` may send the definition `name`.
+    /// Returns true if `side` may send the definition `name`.
     fn may_send(&self, side: &str, kind: &str, name: &str) -> bool {
         let union = &self.whole[self.definitions][format!("{side}{kind}")];
         let wanted = format!("#/{}/{name}", self.definitions);
@@ -200,7 +200,7 @@ impl Schemas {
     fn response_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         if let Some(error) = message.get("error") {
             let typed = error["code"].as_i64().and_then(|code| self.errors.get(&code));
-            let any = self.either("JSONRPCErrorResponse", "JSONRPCError");
+            let any = self.choose_definition("JSONRPCErrorResponse", "JSONRPCError");
             return self.faults(typed.map_or(any, String::as_str), &self.with_id(message));
         }
         let result = &message["result"];
@@ -212,7 +212,10 @@ impl Schemas {
         };
         let faults = name.map(|name| self.faults(name, result)).unwrap_or_default();
         if faults.is_empty() {
-            return self.faults(self.either("JSONRPCResultResponse", "JSONRPCResponse"), message);
+            return self.faults(
+                self.choose_definition("JSONRPCResultResponse", "JSONRPCResponse"),
+                message,
+            );
         }
         faults
     }
@@ -226,7 +229,7 @@ impl Schemas {
         message
     }
 
-    fn either<'n>(&self, new: &'n str, old: &'n str) -> &'n str {
+    fn choose_definition<'n>(&self, new: &'n str, old: &'n str) -> &'n str {
         if self.whole[self.definitions].get(new).is_some() { new } else { old }
     }
 
@@ -318,8 +321,8 @@ impl Literal<'_> {
                 })?;
                 Some(Value::Array(array))
             }
-            '`' | '"' | '\'' => self.string().map(Value::String),
-            _ => match self.word() {
+            '`' | '"' | '\'' => self.read_string().map(Value::String),
+            _ => match self.read_word() {
                 "!0" | "true" => Some(json!(true)),
                 "!1" | "false" => Some(json!(false)),
                 "null" => Some(Value::Null),
@@ -344,19 +347,19 @@ impl Literal<'_> {
 
     fn key(&mut self) -> Option<String> {
         if self.rest.starts_with(['`', '"', '\'']) {
-            return self.string();
+            return self.read_string();
         }
-        Some(self.word().to_owned())
+        Some(self.read_word().to_owned())
     }
 
-    fn word(&mut self) -> &str {
+    fn read_word(&mut self) -> &str {
         let end = self.rest.find([',', ':', '}', ']', '{', '[']).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
         word
     }
 
-    fn string(&mut self) -> Option<String> {
+    fn read_string(&mut self) -> Option<String> {
         let mut chars = self.rest.char_indices();
         let (_, quote) = chars.next()?;
         let mut string = String::new();
@@ -391,7 +394,7 @@ pub(crate) struct MessageChecker {
     /// The session that the handshake opened.
     session: Option<Arc<Session>>,
     /// Requests of the client by their id as JSON.
-    asked: HashMap<String, PendingRequest>,
+    pending: HashMap<String, PendingRequest>,
 }
 
 /// A session as its handshake opened it.
@@ -413,7 +416,8 @@ struct PendingRequest {
 static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<Session>>>> = LazyLock::new(Mutex::default);
 
 impl MessageChecker {
-    /// Marks the connection as an HTTP+SSE stream of 2024-11-05, with requests on other connections.
+    /// Marks the connection as an HTTP+SSE stream of 2024-11-05, with requests on other
+    /// connections.
     pub(crate) fn use_http_sse(&mut self) {
         let session = Session { revision: "2024-11-05", server_requests: Mutex::default() };
         self.session = Some(Arc::new(session));
@@ -427,14 +431,14 @@ impl MessageChecker {
     /// Validates a message of the client, which should be `valid`.
     #[track_caller]
     pub(crate) fn sent(&mut self, message: &Value, valid: bool) {
-        for message in each(message) {
+        for message in messages_of(message) {
             let Some(revision) = self.revision(message) else { continue };
             match (message["method"].as_str(), message.get("id")) {
                 (Some(method), Some(id)) => {
                     let id = id.to_string();
                     let method = method.to_owned();
                     let message = valid.then(|| message.clone());
-                    self.asked.insert(id, PendingRequest { revision, method, message });
+                    self.pending.insert(id, PendingRequest { revision, method, message });
                 }
                 (Some(_), None) if valid => check_to_server(revision, message),
                 (None, _) if valid => self.check_client_response(message),
@@ -460,7 +464,7 @@ impl MessageChecker {
     /// Validates a message of the server; `opened` is the session that it opens.
     #[track_caller]
     pub(crate) fn received(&mut self, message: &Value, opened: Option<&str>) {
-        for message in each(message) {
+        for message in messages_of(message) {
             if message.get("method").is_some() {
                 self.check_server_method(message);
             } else {
@@ -484,7 +488,7 @@ impl MessageChecker {
                 }
                 check_from_server(session.revision, None, message);
             }
-            _ if self.asked.values().any(|asked| asked.revision == MODERN) => {
+            _ if self.pending.values().any(|request| request.revision == MODERN) => {
                 check_from_server(MODERN, None, message);
             }
             _ => {}
@@ -493,35 +497,36 @@ impl MessageChecker {
 
     #[track_caller]
     fn check_response(&mut self, message: &Value, opened: Option<&str>) {
-        let Some(asked) = self.asked.get_mut(&message["id"].to_string()) else {
+        let Some(request) = self.pending.get_mut(&message["id"].to_string()) else {
             if let Some(session) = &self.session {
                 check_from_server(session.revision, None, message);
             }
             return;
         };
-        let mut revision = asked.revision;
+        let mut revision = request.revision;
         if message.get("result").is_some() {
-            if asked.method == "initialize" {
-                revision = known(&message["result"]["protocolVersion"]).unwrap_or(revision);
+            if request.method == "initialize" {
+                revision =
+                    known_revision(&message["result"]["protocolVersion"]).unwrap_or(revision);
                 let session = Arc::new(Session { revision, server_requests: Mutex::default() });
                 if let Some(id) = opened {
                     SESSIONS.lock().unwrap().insert(id.to_owned(), session.clone());
                 }
                 self.session = Some(session);
             }
-            if let Some(sent) = asked.message.take() {
-                check_to_server(asked.revision, &sent);
+            if let Some(sent) = request.message.take() {
+                check_to_server(request.revision, &sent);
             }
         }
-        check_from_server(revision, Some(&asked.method), message);
+        check_from_server(revision, Some(&request.method), message);
     }
 
     /// The revision of a client's message, if it has one.
     fn revision(&self, message: &Value) -> Option<&'static str> {
         match message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion") {
-            Some(named) => known(named),
+            Some(named) => known_revision(named),
             None if message["method"] == "initialize" => {
-                let wanted = known(&message["params"]["protocolVersion"]);
+                let wanted = known_revision(&message["params"]["protocolVersion"]);
                 wanted.filter(|wanted| *wanted != MODERN).or(Some("2025-11-25"))
             }
             None => self.session.as_ref().map(|session| session.revision),
@@ -530,10 +535,10 @@ impl MessageChecker {
 }
 
 /// The messages in one frame.
-fn each(frame: &Value) -> &[Value] {
+fn messages_of(frame: &Value) -> &[Value] {
     frame.as_array().map_or(std::slice::from_ref(frame), Vec::as_slice)
 }
 
-fn known(revision: &Value) -> Option<&'static str> {
+fn known_revision(revision: &Value) -> Option<&'static str> {
     REVISIONS.into_iter().find(|known| revision == known)
 }

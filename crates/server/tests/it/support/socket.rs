@@ -17,7 +17,7 @@ pub(crate) struct Socket {
     line: WebSocket<TcpStream>,
 }
 
-/// How a socket ended.
+/// The end of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// With a closing handshake, and this code.
@@ -61,12 +61,12 @@ impl Socket {
 
     #[track_caller]
     pub(crate) fn send(&mut self, message: &Value) {
-        self.say(&message.to_string());
+        self.send_text(&message.to_string());
     }
 
     /// Sends any text.
     #[track_caller]
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn send_text(&mut self, text: &str) {
         self.line.send(Message::text(text)).unwrap();
     }
 
@@ -107,7 +107,7 @@ impl Socket {
 
     /// All remaining messages, and how the socket ends.
     #[track_caller]
-    pub(crate) fn rest(&mut self) -> (Vec<Value>, Ended) {
+    pub(crate) fn read_rest(&mut self) -> (Vec<Value>, Ended) {
         let mut messages = Vec::new();
         loop {
             match self.next() {
@@ -119,7 +119,7 @@ impl Socket {
 
     /// All messages up to and including the first that `is_last`.
     #[track_caller]
-    pub(crate) fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(crate) fn read_until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
             let message = self.receive();

@@ -113,7 +113,7 @@ impl Stdio {
 
     /// All remaining messages until the server closes its output.
     #[track_caller]
-    pub(crate) fn rest(&mut self) -> Vec<Value> {
+    pub(crate) fn read_rest(&mut self) -> Vec<Value> {
         let mut rest = std::mem::take(&mut self.early);
         while let Some(message) = self.line(PATIENCE) {
             rest.push(message);

@@ -62,7 +62,7 @@ pub(crate) struct Post {
     target: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
-    /// Whether the body should be a valid message.
+    /// True if the body should be a valid message.
     valid: bool,
 }
 
@@ -111,11 +111,11 @@ impl Post {
 
     /// With this header instead of others of the same name.
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
-        self.without(name).and(name, value)
+        self.without(name).with_additional(name, value)
     }
 
     /// With this header in addition to others of the same name.
-    pub(crate) fn and(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with_additional(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -158,7 +158,7 @@ impl Post {
     }
 
     /// The bytes of the request to `addr`. Adds a `Host` header if there is none.
-    pub(crate) fn written(&self, addr: SocketAddr) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             bytes += &format!("host: {addr}\r\n");
@@ -212,7 +212,7 @@ impl Connection {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Whether there are unread bytes, or the server closed the connection.
+    /// Returns true if there are unread bytes or the server closed the connection.
     pub(crate) fn has_answer(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -223,7 +223,7 @@ impl Connection {
     #[track_caller]
     pub(crate) fn post(&mut self, post: &Post) {
         post.check_with(&mut self.checker);
-        let bytes = post.written(self.addr);
+        let bytes = post.to_bytes(self.addr);
         self.write(&bytes);
     }
 
@@ -241,7 +241,7 @@ impl Connection {
 
     #[track_caller]
     pub(crate) fn head(&mut self) -> Head {
-        let text = self.until(b"\r\n\r\n");
+        let text = self.read_until(b"\r\n\r\n");
         let text = String::from_utf8(text).unwrap();
         let mut lines = text.trim_end().split("\r\n");
         let status = lines.next().unwrap();
@@ -266,7 +266,7 @@ impl Connection {
         match head.header("content-length") {
             Some(length) => self.take(length.parse().unwrap()),
             None if matches!(head.status, 204 | 304) => Vec::new(),
-            None => self.until_closed(),
+            None => self.read_until_closed(),
         }
     }
 
@@ -285,7 +285,7 @@ impl Connection {
 
     #[track_caller]
     pub(crate) fn chunk(&mut self) -> Option<Vec<u8>> {
-        let size = String::from_utf8(self.until(b"\r\n")).unwrap();
+        let size = String::from_utf8(self.read_until(b"\r\n")).unwrap();
         let size = usize::from_str_radix(size.trim(), 16).unwrap();
         let chunk = self.take(size);
         assert_eq!(self.take(2), b"\r\n");
@@ -294,33 +294,33 @@ impl Connection {
 
     /// The bytes up to and including `end`.
     #[track_caller]
-    fn until(&mut self, end: &[u8]) -> Vec<u8> {
+    fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
             if let Some(at) = self.buffer.windows(end.len()).position(|window| window == end) {
                 return self.buffer.drain(..at + end.len()).collect();
             }
-            assert!(self.more(), "the connection closed after {:?}", self.text());
+            assert!(self.read_more(), "the connection closed after {:?}", self.text());
         }
     }
 
     #[track_caller]
     pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
-            assert!(self.more(), "the connection closed after {:?}", self.text());
+            assert!(self.read_more(), "the connection closed after {:?}", self.text());
         }
         self.buffer.drain(..count).collect()
     }
 
     /// The bytes until the server closes the connection, which it must.
     #[track_caller]
-    pub(crate) fn until_closed(&mut self) -> Vec<u8> {
-        while self.more() {}
+    pub(crate) fn read_until_closed(&mut self) -> Vec<u8> {
+        while self.read_more() {}
         std::mem::take(&mut self.buffer)
     }
 
     /// Waits for more bytes or the end; returns whether there were bytes.
     #[track_caller]
-    fn more(&mut self) -> bool {
+    fn read_more(&mut self) -> bool {
         let mut bytes = [0; 8192];
         match self.stream.read(&mut bytes) {
             Ok(0) => false,
@@ -415,6 +415,6 @@ fn events(text: &str) -> Vec<Value> {
 
 /// Waits until the server refuses connections.
 #[track_caller]
-pub(crate) fn closed(addr: SocketAddr) {
+pub(crate) fn wait_until_closed(addr: SocketAddr) {
     wait_until("connections are refused", || TcpStream::connect(addr).is_err());
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Post, Response, Served, wait_for};
 
 /// Parameters of a call that starts a job.
-pub(crate) fn accepted(tool: &str, arguments: Value) -> Value {
+pub(crate) fn job_params(tool: &str, arguments: Value) -> Value {
     json!({ "name": tool, "arguments": arguments, "mode": "async" })
 }
 
@@ -54,8 +54,8 @@ impl Served {
 
     /// Starts a job and returns its id.
     #[track_caller]
-    pub(crate) fn begin(&self, tool: &str, arguments: Value) -> String {
-        let result = self.result("tools/call", accepted(tool, arguments));
+    pub(crate) fn start_job(&self, tool: &str, arguments: Value) -> String {
+        let result = self.result("tools/call", job_params(tool, arguments));
         assert_eq!(result["status"], "accepted", "{result}");
         result["job_id"].as_str().unwrap().to_owned()
     }

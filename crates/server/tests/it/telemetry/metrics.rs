@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::exposition::Exposition;
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, accepted, binary, call, modern,
+    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, binary, call, job_params, modern,
     sleeps, wait_until,
 };
 
@@ -80,13 +80,13 @@ fn gauges_show_the_current_number_and_the_limit() {
 
     let marker = Marker::new();
     let waits = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true, "args": [marker.0] });
-    let job = served.result("tools/call", accepted("exec-run", waits));
+    let job = served.result("tools/call", job_params("exec-run", waits));
     assert_eq!(job["status"], "accepted", "{job}");
     served.session(REVISIONS[1]);
     let socket = served.socket("/v1/ws/mcp");
     let mut running = served.connect();
     running.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
-    marker.started();
+    marker.wait_until_running();
     wait_until("both programs run", || {
         metrics(&served).value("toolgate_calls_running{pool=\"programs\"}") == 2.0
     });

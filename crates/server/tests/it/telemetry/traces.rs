@@ -120,7 +120,7 @@ fn a_call_is_a_span_in_the_clients_trace_and_its_programs_continue_it() {
     stdio.ask(&modern(5, "prompts/get", json!({ "name": "bootstrap" })));
     stdio.ask(&modern(6, "resources/read", json!({ "uri": "audit://tail" })));
     stdio.close_input();
-    stdio.ended();
+    stdio.wait_for_exit();
     let spans = collector.spans();
     let names: Vec<_> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
     let expected = [
@@ -205,8 +205,8 @@ fn a_collector_that_never_answers_does_not_keep_the_server_from_stopping() {
     let mut stdio = collector.launch().stdio();
     structured(&stdio.ask(&call(1, "files_exists", json!({ "path": "." }))));
     wait_until("a request is received", || !collector.requests.lock().unwrap().is_empty());
-    let begun = Instant::now();
+    let started = Instant::now();
     stdio.close_input();
-    assert_eq!(stdio.ended().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert_eq!(stdio.wait_for_exit().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }

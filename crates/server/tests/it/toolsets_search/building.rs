@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{found, paths, status};
+use super::{paths, search, status};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, structured, wait_long_for};
 
 /// A workspace with `files` additional files, so that reading them takes a while.
@@ -55,7 +55,7 @@ fn a_first_search_answers_from_the_incomplete_index_and_reports_progress() {
     assert!(!notifications.is_empty() && all_progress, "{notifications:?}");
     // Files that are already in the index are found.
     wait_long_for(Duration::from_secs(60), "a match in the incomplete index", || {
-        let some = found(&mut client, json!({ "query": "zebra", "top_k": 50 }));
+        let some = search(&mut client, json!({ "query": "zebra", "top_k": 50 }));
         assert_eq!(some["index"]["complete"], false, "no match before: {}", some["index"]);
         (!paths(&some).is_empty()).then_some(())
     });

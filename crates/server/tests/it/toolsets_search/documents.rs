@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{found, status};
+use super::{search, status};
 use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
 
 fn upsert(client: &mut Client, input: Value) -> Value {
@@ -26,7 +26,7 @@ fn documents_are_found_by_content_in_their_namespace_only() {
         let put = upsert(client, json!({ "namespace": "notes", "documents": documents }));
         assert_eq!(put, json!({ "added": 2, "replaced": 0, "removed": 0, "documents": 2 }));
         let within = |query: &str| json!({ "query": query, "namespace": "notes" });
-        let fence = found(client, within("okapi fence"));
+        let fence = search(client, within("okapi fence"));
         assert_eq!(ids(&fence), ["meeting.md"]);
         let first = &fence["matches"][0];
         assert_eq!(first["snippet"], "# Monday\n\nThe okapi enclosure needs a new fence.");
@@ -34,21 +34,21 @@ fn documents_are_found_by_content_in_their_namespace_only() {
             (&first["metadata"], &first["tags"]),
             (&json!({ "by": "ada" }), &json!(["minutes"]))
         );
-        let gate = found(client, within("squeaking gate"));
+        let gate = search(client, within("squeaking gate"));
         assert_eq!(ids(&gate), ["ticket/17"]);
         assert!(gate["matches"][0]["snippet"].as_str().unwrap().contains("Gate squeaks"));
-        assert_eq!(ids(&found(client, json!({ "query": "okapi fence" }))), [""; 0]);
+        assert_eq!(ids(&search(client, json!({ "query": "okapi fence" }))), [""; 0]);
         let tagged = json!({ "query": "fence gate", "namespace": "notes", "tags": ["Minutes"] });
-        assert_eq!(ids(&found(client, tagged)), ["meeting.md"]);
+        assert_eq!(ids(&search(client, tagged)), ["meeting.md"]);
 
         let again = json!([{ "id": "meeting.md", "text": "The zebra enclosure is fine.\n" }]);
         let put = upsert(client, json!({ "namespace": "notes", "documents": again }));
         assert_eq!(put, json!({ "added": 0, "replaced": 1, "removed": 0, "documents": 2 }));
-        assert_eq!(ids(&found(client, within("okapi"))), [""; 0]);
-        assert_eq!(ids(&found(client, within("zebra"))), ["meeting.md"]);
+        assert_eq!(ids(&search(client, within("okapi"))), [""; 0]);
+        assert_eq!(ids(&search(client, within("zebra"))), ["meeting.md"]);
         let gone = json!({ "namespace": "notes", "remove": ["meeting.md", "never"] });
         assert_eq!(upsert(client, gone)["removed"], 1);
-        assert_eq!(ids(&found(client, within("zebra"))), [""; 0]);
+        assert_eq!(ids(&search(client, within("zebra"))), [""; 0]);
         assert_eq!(status(client, "notes")["files"], 1);
     });
 }
@@ -59,7 +59,7 @@ fn documents_survive_a_restart_and_the_loss_of_the_cache() {
     let state = TempDir::new().unwrap();
     let start = |cache: &TempDir| {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch.remembering(&state), MODERN)
+        Client::stdio(launch.with_state(&state), MODERN)
     };
     let cache = TempDir::new().unwrap();
     let documents = json!([{ "id": "a", "text": "an okapi" }]);
@@ -67,7 +67,7 @@ fn documents_survive_a_restart_and_the_loss_of_the_cache() {
     let input = json!({ "query": "okapi", "namespace": "notes" });
     for cache in [cache, TempDir::new().unwrap()] {
         let mut client = start(&cache);
-        assert_eq!(ids(&found(&mut client, input.clone())), ["a"]);
+        assert_eq!(ids(&search(&mut client, input.clone())), ["a"]);
     }
 }
 

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{found, paths, status};
+use super::{paths, search, status};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, over_both, structured, wait_until};
 use crate::toolsets_git::{git, repository};
 
@@ -32,44 +32,44 @@ fn a_saved_function_is_found_for_every_way_of_saving() {
     let workspace = Workspace::new().file("src/lib.rs", "fn first() {}\n");
     over_both(&workspace, |client| {
         workspace.put("src/lib.rs", "fn first() {}\n");
-        assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), [""; 0]);
+        assert_eq!(paths(&search(client, json!({ "query": "okapi" }))), [""; 0]);
         // Written in place.
         let typed = "fn first() {}\n\n/// Feeds an okapi.\nfn feed_okapi() {\n    todo!()\n}\n";
         workspace.put("src/lib.rs", typed);
-        assert_eq!(paths(&found(client, json!({ "query": "feed okapi" }))), ["src/lib.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "feed okapi" }))), ["src/lib.rs"]);
         // Written to another file that replaces it.
         let typed = typed.replace("okapi", "gnu");
         workspace.put("src/.lib.rs.swp", &typed);
         fs::rename(workspace.path("src/.lib.rs.swp"), workspace.path("src/lib.rs")).unwrap();
-        assert_eq!(paths(&found(client, json!({ "query": "feed gnu" }))), ["src/lib.rs"]);
-        assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), [""; 0]);
+        assert_eq!(paths(&search(client, json!({ "query": "feed gnu" }))), ["src/lib.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "okapi" }))), [""; 0]);
         // In a new folder within a new folder.
         workspace.put("a/b/c/deep.rs", "fn bongo() {}\n");
-        assert_eq!(paths(&found(client, json!({ "query": "bongo" }))), ["a/b/c/deep.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "bongo" }))), ["a/b/c/deep.rs"]);
         // Moved with its folder.
         fs::rename(workspace.path("a"), workspace.path("z")).unwrap();
-        assert_eq!(paths(&found(client, json!({ "query": "bongo" }))), ["z/b/c/deep.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "bongo" }))), ["z/b/c/deep.rs"]);
         workspace.put("z/b/c/deep.rs", "fn nyala() {}\n");
-        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
         // Ignored by `.gitignore`.
         workspace.put(".gitignore", "z/\n");
-        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
+        assert_eq!(paths(&search(client, json!({ "query": "nyala" }))), [""; 0]);
         fs::remove_file(workspace.path(".gitignore")).unwrap();
-        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
         // Ignored by a rule that is not in the workspace.
         workspace.put(".git/info/exclude", "z/\n");
-        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
+        assert_eq!(paths(&search(client, json!({ "query": "nyala" }))), [""; 0]);
         workspace.put(".git/info/exclude", "y/\n");
-        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
         fs::remove_dir_all(workspace.path(".git")).unwrap();
         // A folder in place of a file.
         let files = status(client, "workspace")["files"].clone();
         fs::remove_file(workspace.path("z/b/c/deep.rs")).unwrap();
         workspace.put("z/b/c/deep.rs/er.rs", "fn kudu() {}\n");
-        assert_eq!(paths(&found(client, json!({ "query": "kudu" }))), ["z/b/c/deep.rs/er.rs"]);
+        assert_eq!(paths(&search(client, json!({ "query": "kudu" }))), ["z/b/c/deep.rs/er.rs"]);
         assert_eq!(status(client, "workspace")["files"], files);
         fs::remove_dir_all(workspace.path("z")).unwrap();
-        assert_eq!(paths(&found(client, json!({ "query": "kudu" }))), [""; 0]);
+        assert_eq!(paths(&search(client, json!({ "query": "kudu" }))), [""; 0]);
     });
 }
 
@@ -95,11 +95,11 @@ fn a_search_soon_sees_saved_moved_deleted_and_ignored_files_and_branch_switches(
     git(&workspace, &["commit", "-qm", "gnus"]);
     git(&workspace, &["checkout", "-q", "main"]);
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    found(&mut client, json!({ "query": "zebra" }));
+    search(&mut client, json!({ "query": "zebra" }));
     let mut times = Vec::new();
     let mut check = |event: &str, query: &str, path: &str, is_expected: bool| {
         let start = Instant::now();
-        let all = found(&mut client, json!({ "query": query, "top_k": 50 }));
+        let all = search(&mut client, json!({ "query": query, "top_k": 50 }));
         times.push(start.elapsed());
         let is_it = |it: &Value| it["path"] == path && it["snippet"].to_string().contains(query);
         let is_found = all["matches"].as_array().unwrap().iter().any(is_it);
@@ -136,7 +136,7 @@ fn a_search_soon_sees_saved_moved_deleted_and_ignored_files_and_branch_switches(
 fn saved_files_are_indexed_without_a_search() {
     let workspace = Workspace::new();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    found(&mut client, json!({ "query": "anything" }));
+    search(&mut client, json!({ "query": "anything" }));
     let before = status(&mut client, "workspace")["files"].as_u64().unwrap();
     for at in 0..20 {
         workspace.put(&format!("{at}.rs"), format!("fn zebra_{at}() {{}}\n"));
@@ -166,7 +166,7 @@ fn no_files_are_watched_or_indexed_before_the_first_search() {
     assert_eq!(watches(&client), 1, "{:?}", open_files(&client));
     // The cache folder exists, because a sandboxed server could not create it, and is empty.
     assert_eq!(fs::read_dir(cache.path().join("toolgate")).unwrap().count(), 0);
-    found(&mut client, json!({ "query": "workspace" }));
+    search(&mut client, json!({ "query": "workspace" }));
     assert_eq!(status(&mut client, "workspace")["state"], "ready");
     assert_eq!(watches(&client), 2, "{:?}", open_files(&client));
     assert_eq!(fs::read_dir(cache.path().join("toolgate/search")).unwrap().count(), 1);
@@ -184,16 +184,16 @@ fn an_index_survives_a_killed_server_and_later_changes_are_indexed() {
         workspace.put(&format!("src/{at}.rs"), format!("fn zebra_{at}() {{}}\n"));
     }
     let mut first = start();
-    assert_eq!(found(&mut first, json!({ "query": "zebra", "top_k": 50 }))["index"]["files"], 31);
+    assert_eq!(search(&mut first, json!({ "query": "zebra", "top_k": 50 }))["index"]["files"], 31);
     let Wire::Stdio(stdio) = &first.wire else { unreachable!() };
     stdio.signal(Signal::KILL);
-    stdio.ended();
+    stdio.wait_for_exit();
     workspace.put("src/3.rs", "fn okapi() {}\n");
     fs::remove_file(workspace.path("src/4.rs")).unwrap();
     let mut second = start();
-    let all = found(&mut second, json!({ "query": "zebra", "top_k": 50 }));
+    let all = search(&mut second, json!({ "query": "zebra", "top_k": 50 }));
     assert_eq!((paths(&all).len(), &all["index"]["files"]), (28, &json!(30)), "{}", all["index"]);
-    assert_eq!(paths(&found(&mut second, json!({ "query": "okapi" }))), ["src/3.rs"]);
+    assert_eq!(paths(&search(&mut second, json!({ "query": "okapi" }))), ["src/3.rs"]);
     assert_eq!(all["index"].get("note"), None, "{}", all["index"]);
 }
 
@@ -208,20 +208,20 @@ fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
     };
     let mut one = start();
     let mut other = start();
-    let state = |client: &mut Client| found(client, json!({ "query": "zebra" }))["index"].clone();
+    let state = |client: &mut Client| search(client, json!({ "query": "zebra" }))["index"].clone();
     assert_eq!(state(&mut one)["state"], "ready");
     assert_eq!(state(&mut other)["state"], "following");
-    assert_eq!(paths(&found(&mut other, json!({ "query": "zebra" }))), ["a.rs"]);
+    assert_eq!(paths(&search(&mut other, json!({ "query": "zebra" }))), ["a.rs"]);
     workspace.put("b.rs", "fn okapi() {}\n");
     wait_until("the other server finds the new file", || {
-        paths(&found(&mut other, json!({ "query": "okapi" }))) == ["b.rs"]
+        paths(&search(&mut other, json!({ "query": "okapi" }))) == ["b.rs"]
     });
     let Wire::Stdio(stdio) = &one.wire else { unreachable!() };
     stdio.signal(Signal::KILL);
-    stdio.ended();
+    stdio.wait_for_exit();
     wait_until("the other server takes over", || state(&mut other)["state"] == "ready");
     workspace.put("c.rs", "fn bongo() {}\n");
-    assert_eq!(paths(&found(&mut other, json!({ "query": "bongo" }))), ["c.rs"]);
+    assert_eq!(paths(&search(&mut other, json!({ "query": "bongo" }))), ["c.rs"]);
 }
 
 /// All files beneath a folder.
@@ -252,10 +252,10 @@ fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
         let input = json!({ "query": "zebra", "top_k": 50 });
         let before = {
             let mut client = start();
-            let before = found(&mut client, input.clone());
+            let before = search(&mut client, input.clone());
             let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
             stdio.close_input();
-            stdio.ended();
+            stdio.wait_for_exit();
             before
         };
         let all = files(&cache.path().join("toolgate/search"));
@@ -266,7 +266,7 @@ fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
         damaged.iter().for_each(|path| damage(path));
         let mut client = start();
         wait_until("all files are found again", || {
-            paths(&found(&mut client, input.clone())).len() == paths(&before).len()
+            paths(&search(&mut client, input.clone())).len() == paths(&before).len()
         });
         let index: Value = status(&mut client, "workspace");
         let note = index["note"].as_str().unwrap_or_default();

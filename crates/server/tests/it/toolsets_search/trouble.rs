@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::json;
 
-use super::{found, paths};
+use super::{paths, search};
 use crate::support::{
     Client, Launch, MODERN, Wire, Workspace, over_both, peak_memory_kib, wait_until,
 };
@@ -29,7 +29,7 @@ fn unreadable_files_do_not_hide_others() {
     let line = fs::File::create(workspace.path("line.txt")).unwrap();
     line.set_len(1 << 20).unwrap();
     over_both(&workspace, |client| {
-        let all = found(client, json!({ "query": "okapi", "top_k": 50 }));
+        let all = search(client, json!({ "query": "okapi", "top_k": 50 }));
         assert_eq!(paths(&all), ["good.rs"]);
         assert_eq!((&all["index"]["files"], &all["index"]["complete"]), (&json!(2), &json!(true)));
         let pid = match &client.wire {
@@ -58,7 +58,7 @@ fn a_constantly_changing_file_is_shown_in_one_version_or_not_at_all() {
     };
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     for _ in 0..20 {
-        let all = found(&mut client, json!({ "query": "okapi still", "top_k": 50 }));
+        let all = search(&mut client, json!({ "query": "okapi still", "top_k": 50 }));
         assert!(paths(&all).contains(&"still.rs"), "{all}");
         for it in all["matches"].as_array().unwrap() {
             // All lines are from the same version.
@@ -71,7 +71,7 @@ fn a_constantly_changing_file_is_shown_in_one_version_or_not_at_all() {
     stop.store(true, Ordering::Relaxed);
     writing.join().unwrap();
     workspace.put("busy.rs", "fn okapi_at_rest() {}\n");
-    let rest = found(&mut client, json!({ "query": "okapi at rest" }));
+    let rest = search(&mut client, json!({ "query": "okapi at rest" }));
     assert_eq!(paths(&rest)[0], "busy.rs", "{rest}");
 }
 
@@ -80,8 +80,8 @@ fn an_invalid_model_folder_is_an_error_at_the_start() {
     let workspace = Workspace::new().file("model/config.json", "{}");
     for (folder, expected) in [("no-such-folder", "no-such-folder"), ("model", "model")] {
         let launch = Launch::over(&workspace).set("search_embedder", format!("folder={folder}"));
-        let server = launch.serving(&["--listen", "127.0.0.1:0"]);
-        let status = server.ended();
+        let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
+        let status = server.wait_for_exit();
         assert!(!status.success(), "{status}");
         wait_until("the log has the reason", || server.log().contains("search.embedder"));
         assert!(server.log().contains(expected), "{}", server.log());
@@ -102,7 +102,7 @@ fn a_vector_with_an_invalid_number_is_rejected_and_the_next_search_succeeds() {
             let text = answer.to_string();
             let is_error = answer.get("error").is_some() || answer["result"]["isError"] == true;
             assert!(is_error && !text.contains("panic"), "{number}: {text}");
-            assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), ["a.rs"]);
+            assert_eq!(paths(&search(client, json!({ "query": "okapi" }))), ["a.rs"]);
         }
     });
 }

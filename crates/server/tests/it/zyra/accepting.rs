@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Workspace, accepted, go};
+use crate::support::{Launch, Workspace, job_params, let_continue};
 
 /// The limit in a debug build beside other tests. A release build alone takes a few milliseconds.
 const ACCEPT_TIME_MAX: Duration = Duration::from_millis(200);
@@ -14,11 +14,11 @@ fn s4_12_a_job_is_accepted_within_200_ms() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     // The first job opens the store.
-    served.begin("work-wait", json!({ "name": "first" }));
+    served.start_job("work-wait", json!({ "name": "first" }));
     let mut times: Vec<_> = (0..9)
         .map(|nth| {
             let started = Instant::now();
-            served.begin("work-wait", json!({ "name": nth.to_string() }));
+            served.start_job("work-wait", json!({ "name": nth.to_string() }));
             started.elapsed()
         })
         .collect();
@@ -30,7 +30,7 @@ fn s4_12_a_job_is_accepted_within_200_ms() {
 fn s4_10_12_42_49_an_accepted_job_is_found_at_every_returned_address_with_and_without_v1() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    let params = accepted("draw-one", json!({}));
+    let params = job_params("draw-one", json!({}));
     for (method, params) in [
         ("tools/call", params),
         ("callTool", json!({ "stage": "draw", "command": "one", "args": {}, "mode": "async" })),
@@ -55,7 +55,7 @@ fn s4_10_12_42_49_an_accepted_job_is_found_at_every_returned_address_with_and_wi
             assert_eq!(served.get(&at("poll")).json()["status"], "succeeded");
             assert_eq!(served.get(&at("download")).body, b"drawn");
             assert_eq!(served.get(&at("manifest")).json()["artifacts"][0]["name"], "plot.png");
-            let (messages, _) = served.socket(&at("ws")).rest();
+            let (messages, _) = served.socket(&at("ws")).read_rest();
             assert_eq!(messages.last().unwrap()["status"], "succeeded");
             let events = served.get(&format!("{version}/mcp/progress/{id}")).events();
             assert_eq!(events.last().unwrap()["status"], "succeeded");
@@ -66,10 +66,10 @@ fn s4_10_12_42_49_an_accepted_job_is_found_at_every_returned_address_with_and_wi
 #[test]
 fn s4_52_every_spelling_of_a_tool_starts_its_job() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     let served = Launch::over(&workspace).served();
     for name in ["work-wait", "work.wait", "work wait", "work:wait", "work_wait"] {
-        let id = served.begin(name, json!({ "name": "a" }));
+        let id = served.start_job(name, json!({ "name": "a" }));
         assert_eq!(served.job_in("succeeded", &id)["exit_code"], 0, "{name}");
     }
 }

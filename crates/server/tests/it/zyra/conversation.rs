@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{Ended, Launch, Marker, Served, Socket, Workspace, go, ran, wait_until};
+use crate::support::{
+    Ended, Launch, Marker, Served, Socket, Workspace, let_continue, started_commands, wait_until,
+};
 
 fn open(workspace: &Workspace, target: &str) -> (Served, Socket) {
     let served = Launch::over(workspace).served();
@@ -66,7 +68,7 @@ fn s4_34_an_invalid_request_is_refused_and_the_socket_stays_open() {
         ("\"a\"", -32600),
         ("null", -32600),
     ] {
-        socket.say(text);
+        socket.send_text(text);
         let answer = socket.receive();
         assert_eq!(
             (&answer["error"]["code"], &answer["id"]),
@@ -89,7 +91,7 @@ fn s4_34_an_invalid_request_is_refused_and_the_socket_stays_open() {
 /// Returns the progress of the job `id` until its end.
 #[track_caller]
 fn progress(socket: &mut Socket, id: &str) -> Vec<Value> {
-    let mut messages = socket.until(|message| message["params"].get("status").is_some());
+    let mut messages = socket.read_until(|message| message["params"].get("status").is_some());
     for message in &mut messages {
         assert_eq!(message["method"], "notifications/progress", "{message}");
         assert_eq!(message["params"]["job_id"], json!(id), "{message}");
@@ -106,8 +108,8 @@ fn s4_37_38_39_40_43_the_progress_of_an_accepted_job_comes_on_the_same_socket_fr
         let answer = socket.ask(&job(3, "tell-steps", json!({ "name": "a", "code": code_text })));
         assert_eq!((&answer["id"], &answer["result"]["status"]), (&json!(3), &json!("accepted")));
         let id = answer["result"]["job_id"].as_str().unwrap().to_owned();
-        wait_until("it runs", || ran(&workspace) == ["a"]);
-        go(&workspace);
+        wait_until("it runs", || started_commands(&workspace) == ["a"]);
+        let_continue(&workspace);
         let updates = progress(&mut socket, &id);
         assert_eq!(updates[0], json!({ "job_id": id, "progress": 0.0 }));
         let end = updates.last().unwrap();
@@ -146,8 +148,8 @@ fn s4_38_concurrent_jobs_are_distinguished_by_their_ids() {
             json!({ "name": id.to_string(), "code": id.to_string() }),
         ));
     }
-    wait_until("all run", || ran(&workspace).len() == 4);
-    go(&workspace);
+    wait_until("all run", || started_commands(&workspace).len() == 4);
+    let_continue(&workspace);
     let mut jobs = Map::new();
     let mut ends = 0;
     while ends < 4 {
@@ -172,7 +174,7 @@ fn jobs_continue_when_their_socket_is_closed() {
     let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
     let id = answer["result"]["job_id"].as_str().unwrap().to_owned();
     drop(socket);
-    go(&workspace);
+    let_continue(&workspace);
     served.job_in("succeeded", &id);
 }
 
@@ -183,9 +185,9 @@ fn a_call_is_cancelled_when_its_socket_is_closed() {
     let marker = Marker::new();
     let params = json!({ "name": "work-wait", "arguments": { "name": marker.0 } });
     socket.send(&rpc(1, "tools/call", params));
-    marker.started();
+    marker.wait_until_running();
     drop(socket);
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
@@ -199,8 +201,8 @@ fn a_server_that_stops_closes_its_sockets_with_1001() {
     watcher.receive();
     let started = std::time::Instant::now();
     served.signal(rustix::process::Signal::TERM);
-    assert_eq!(socket.rest().1, Ended::Closed(1001));
-    assert_eq!(watcher.rest().1, Ended::Closed(1001));
-    assert_eq!(served.ended().code(), Some(0));
+    assert_eq!(socket.read_rest().1, Ended::Closed(1001));
+    assert_eq!(watcher.read_rest().1, Ended::Closed(1001));
+    assert_eq!(served.wait_for_exit().code(), Some(0));
     assert!(started.elapsed() < std::time::Duration::from_secs(4), "{:?}", started.elapsed());
 }

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Marker, Post, Served, Workspace, go};
+use crate::support::{Launch, Marker, Post, Served, Workspace, let_continue};
 
 fn running_job() -> (Workspace, Served, String) {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let marker = Marker::new();
-    let id = served.begin("tell-steps", json!({ "name": marker.0, "code": "0" }));
-    marker.started();
+    let id = served.start_job("tell-steps", json!({ "name": marker.0, "code": "0" }));
+    marker.wait_until_running();
     served.job_in("running", &id);
     (workspace, served, id)
 }
@@ -36,7 +36,7 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
         if version == "/v1" {
             assert_eq!(event, running);
             assert_eq!(connection.event(), Some(running), "the event repeats");
-            go(&workspace);
+            let_continue(&workspace);
         }
         let mut last = event;
         while let Some(event) = connection.event() {
@@ -54,11 +54,11 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
 #[test]
 fn s4_27_the_last_event_has_the_outcome_of_the_job() {
     let workspace = Workspace::with_commands();
-    go(&workspace);
+    let_continue(&workspace);
     let served = Launch::over(&workspace).served();
-    let failed = served.begin("tell-steps", json!({ "name": "a", "code": "7" }));
+    let failed = served.start_job("tell-steps", json!({ "name": "a", "code": "7" }));
     served.job_in("failed", &failed);
-    let canceled = served.begin("exec-run", json!({ "command": "sleep", "args": ["300.25"] }));
+    let canceled = served.start_job("exec-run", json!({ "command": "sleep", "args": ["300.25"] }));
     assert_eq!(served.delete(&format!("/jobs/{canceled}")).status, 200);
     for (id, status, exit_code) in
         [(failed, "failed", json!(7)), (canceled, "canceled", Value::Null)]
@@ -93,7 +93,7 @@ fn s4_28_the_stream_ends_at_its_time_limit_and_the_job_continues() {
         assert!((least..=most).contains(&events.len()), "{query}: {} events", events.len());
         assert!(events.iter().all(|event| event["status"] == "running"), "{query}: {events:?}");
     }
-    go(&workspace);
+    let_continue(&workspace);
     served.job_in("succeeded", &id);
 }
 

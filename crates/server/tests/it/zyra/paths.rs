@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Marker, Post, Workspace, go};
+use crate::support::{Launch, Marker, Post, Workspace, let_continue};
 
 const KEYS: [&str; 7] =
     ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
@@ -12,9 +12,9 @@ fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();
-    let runs = served.begin("tell-steps", json!({ "name": marker.0 }));
-    marker.started();
-    let fails = served.begin("tell-steps", json!({ "name": "b", "code": "7" }));
+    let runs = served.start_job("tell-steps", json!({ "name": marker.0 }));
+    marker.wait_until_running();
+    let fails = served.start_job("tell-steps", json!({ "name": "b", "code": "7" }));
     let fields = |job: &Value| {
         let keys: Vec<_> = job.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, KEYS);
@@ -26,7 +26,7 @@ fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
     };
     assert_eq!(fields(&served.job(&runs)), unfinished(&runs, "running"));
     assert_eq!(fields(&served.job(&fails)), unfinished(&fails, "queued"));
-    go(&workspace);
+    let_continue(&workspace);
     let mut expected = unfinished(&runs, "succeeded");
     expected[2] = json!("began\nlast\n");
     expected[3] = json!("step 1/4\nstep 3/4\n");
@@ -61,9 +61,9 @@ fn s4_47_a_deleted_job_is_cancelled() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();
-    let runs = served.begin("work-wait", json!({ "name": marker.0 }));
-    marker.started();
-    let waits = served.begin("work-wait", json!({ "name": "b" }));
+    let runs = served.start_job("work-wait", json!({ "name": marker.0 }));
+    marker.wait_until_running();
+    let waits = served.start_job("work-wait", json!({ "name": "b" }));
     for (id, version) in [(&waits, "/v1"), (&runs, "")] {
         let target = format!("{version}/jobs/{id}");
         let answer = served.delete(&target);
@@ -78,7 +78,7 @@ fn s4_47_a_deleted_job_is_cancelled() {
 fn head_matches_get_and_other_methods_get_the_allowed_ones() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    let id = served.begin("draw-one", json!({}));
+    let id = served.start_job("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for path in ["", "/download", "/manifest"] {
         let target = format!("/jobs/{id}{path}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{Ended, Launch, Marker, Served, Socket, Workspace, go};
+use crate::support::{Ended, Launch, Marker, Served, Socket, Workspace, let_continue};
 
 struct Job {
     workspace: Workspace,
@@ -18,11 +18,11 @@ impl Job {
         let served = Launch::over(&workspace).set("jobs_running", 1).served();
         if queued {
             let blocker = Marker::new();
-            served.begin("work-wait", json!({ "name": blocker.0 }));
-            blocker.started();
+            served.start_job("work-wait", json!({ "name": blocker.0 }));
+            blocker.wait_until_running();
         }
         let marker = Marker::new();
-        let id = served.begin("tell-steps", json!({ "name": marker.0, "code": code }));
+        let id = served.start_job("tell-steps", json!({ "name": marker.0, "code": code }));
         Self { workspace, served, id, marker }
     }
 
@@ -70,19 +70,19 @@ fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
     let mut before = job.watch("");
     assert_eq!(before.receive(), json!({ "stderr": "listening" }));
     assert_eq!(before.receive(), json!({ "progress": 0.0 }));
-    go(&job.workspace);
-    let (rest, ended) = before.rest();
+    let_continue(&job.workspace);
+    let (rest, ended) = before.read_rest();
     let first = vec![json!({ "stderr": "listening" }), json!({ "progress": 0.0 })];
     check_whole(([first, rest].concat(), ended), &job.id);
     // After.
-    check_whole(job.watch("").rest(), &job.id);
+    check_whole(job.watch("").read_rest(), &job.id);
 
     let job = Job::new(false, "0");
-    job.marker.started();
+    job.marker.wait_until_running();
     let mut during = job.watch("");
-    let first = during.until(|message| message["progress"] == 0.25);
-    go(&job.workspace);
-    let (rest, ended) = during.rest();
+    let first = during.read_until(|message| message["progress"] == 0.25);
+    let_continue(&job.workspace);
+    let (rest, ended) = during.read_rest();
     check_whole(([first, rest].concat(), ended), &job.id);
 }
 
@@ -90,8 +90,8 @@ fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
 fn the_last_message_of_a_failed_job_has_its_exit_code_and_no_file() {
     let job = Job::new(false, "7");
     let mut socket = job.watch("");
-    go(&job.workspace);
-    let (messages, ended) = socket.rest();
+    let_continue(&job.workspace);
+    let (messages, ended) = socket.read_rest();
     let end = messages.last().unwrap();
     assert_eq!((&end["status"], &end["exit_code"]), (&json!("failed"), &json!(7)), "{messages:?}");
     assert_eq!((&end["output_file"], &end["progress"]), (&Value::Null, &json!(1.0)));
@@ -105,7 +105,7 @@ fn the_last_message_of_a_cancelled_job_has_the_status_canceled() {
         let mut socket = job.watch("");
         socket.receive();
         assert_eq!(job.served.delete(&format!("/jobs/{}", job.id)).status, 200);
-        let (messages, ended) = socket.rest();
+        let (messages, ended) = socket.read_rest();
         assert_eq!(messages.last().unwrap()["status"], "canceled", "{messages:?}");
         assert_eq!(ended, Ended::Closed(1000));
     }
@@ -114,7 +114,7 @@ fn the_last_message_of_a_cancelled_job_has_the_status_canceled() {
 #[test]
 fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
     let job = Job::new(false, "0");
-    go(&job.workspace);
+    let_continue(&job.workspace);
     job.served.job_in("succeeded", &job.id);
     let progress = ["status", "exit_code", "progress", "message", "output_file"];
     for bits in 1..8 {
@@ -122,7 +122,7 @@ fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
         let chosen: Vec<_> =
             (0..3).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
         let query = format!("?stream={}", chosen.join(","));
-        let (messages, ended) = job.watch(&query).rest();
+        let (messages, ended) = job.watch(&query).read_rest();
         assert_eq!(ended, Ended::Closed(1000));
         let mut expected: Vec<_> =
             chosen.iter().filter(|name| **name != "progress").copied().collect();
@@ -150,7 +150,7 @@ fn the_socket_of_an_unknown_job_sends_an_error_and_is_closed() {
     let served = Launch::over(&Workspace::new()).served();
     for id in ["abc", "0123456789abcdef0123456789abcdef", "..%2Fa"] {
         for version in ["", "/v1"] {
-            let (messages, ended) = served.socket(&format!("{version}/ws/jobs/{id}")).rest();
+            let (messages, ended) = served.socket(&format!("{version}/ws/jobs/{id}")).read_rest();
             assert_eq!(messages.len(), 1, "{messages:?}");
             let error = messages[0]["error"].as_str().unwrap();
             assert!(error.contains("no job"), "{messages:?}");
@@ -174,10 +174,10 @@ fn a_silent_job_sends_keepalives() {
     let job = Job::new(false, "0");
     let mut socket = job.watch("?stream=stdout");
     assert_eq!(
-        socket.until(|message| message.get("keepalive").is_some()).pop().unwrap(),
+        socket.read_until(|message| message.get("keepalive").is_some()).pop().unwrap(),
         json!({ "keepalive": true })
     );
-    go(&job.workspace);
-    let (messages, _) = socket.rest();
+    let_continue(&job.workspace);
+    let (messages, _) = socket.read_rest();
     assert_eq!(messages.last().unwrap()["stdout"], "began\nlast\n");
 }

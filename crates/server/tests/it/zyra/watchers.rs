@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Ended, Launch, Marker, Workspace, at_once, go, is_alive, peak_memory_kib, wait_long_for,
-    wait_until,
+    Ended, Launch, Marker, Workspace, at_once, is_alive, let_continue, peak_memory_kib,
+    wait_long_for, wait_until,
 };
 
 /// More bytes than the buffers of the kernel and the server hold together.
@@ -16,11 +16,11 @@ const OUTPUT_BYTES: usize = 24 << 20;
 fn two_hundred_watchers_of_a_job_all_get_its_end() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    let id = served.begin("tell-steps", json!({ "name": "a" }));
+    let id = served.start_job("tell-steps", json!({ "name": "a" }));
     let sockets: Vec<_> = (0..200).map(|_| served.socket(&format!("/ws/jobs/{id}"))).collect();
-    go(&workspace);
+    let_continue(&workspace);
     for mut socket in sockets {
-        let (messages, ended) = socket.rest();
+        let (messages, ended) = socket.read_rest();
         assert_eq!(ended, Ended::Closed(1000));
         assert_eq!(messages[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
         let end = messages.last().unwrap();
@@ -41,7 +41,7 @@ fn a_watcher_that_does_not_read_is_dropped_and_the_job_continues_for_others() {
     let script = format!("{wait}; head -c $2 /dev/zero | tr '\\0' x; exec sleep $1");
     let args = [marker.0.clone(), OUTPUT_BYTES.to_string()];
     let arguments = json!({ "command": script, "shell": true, "args": args });
-    let id = served.begin("exec-run", arguments);
+    let id = served.start_job("exec-run", arguments);
     let mut slow = served.socket(&format!("/ws/jobs/{id}?stream=stdout"));
     let mut fast = served.socket(&format!("/ws/jobs/{id}?stream=stdout"));
     let sockets = || {
@@ -52,29 +52,29 @@ fn a_watcher_that_does_not_read_is_dropped_and_the_job_continues_for_others() {
     // The server starts programs over a socket, too.
     wait_until("it runs", || workspace.path("begun").exists());
     let with_slow = sockets();
-    go(&workspace);
-    let program = marker.started();
+    let_continue(&workspace);
+    let program = marker.wait_until_running();
     let mut received = 0;
     while received < OUTPUT_BYTES {
         received += fast.receive()["stdout"].as_str().unwrap_or_default().len();
     }
     assert!(is_alive(program));
     wait_until("the slow watcher is dropped", || sockets() < with_slow);
-    let (messages, ended) = slow.rest();
+    let (messages, ended) = slow.read_rest();
     let texts = messages.iter().map(|message| message["stdout"].as_str().unwrap());
     let received: usize = texts.map(str::len).sum();
     assert!(received < OUTPUT_BYTES, "it got everything");
     assert_ne!(ended, Ended::Closed(1000));
     assert!(is_alive(program));
     assert_eq!(served.delete(&format!("/jobs/{id}")).status, 200);
-    assert_eq!(fast.rest().1, Ended::Closed(1000));
+    assert_eq!(fast.read_rest().1, Ended::Closed(1000));
 }
 
 #[test]
 fn event_streams_that_are_not_read_take_little_memory_and_the_job_continues() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
-    let id = served.begin("tell-steps", json!({ "name": "a" }));
+    let id = served.start_job("tell-steps", json!({ "name": "a" }));
     let before = peak_memory_kib(served.pid);
     let target = format!("/v1/mcp/progress/{id}?interval_ms=50&max_ms=3600000");
     let idle: Vec<_> = (0..50)
@@ -88,7 +88,7 @@ fn event_streams_that_are_not_read_take_little_memory_and_the_job_continues() {
         let events = served.get(&format!("/v1/mcp/progress/{id}?max_ms=500")).events();
         assert!(events.len() >= 2, "{events:?}");
     });
-    go(&workspace);
+    let_continue(&workspace);
     wait_long_for(Duration::from_secs(15), "it ends", || {
         (served.job(&id)["status"] == "succeeded").then_some(())
     });

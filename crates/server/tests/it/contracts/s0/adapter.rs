@@ -44,7 +44,7 @@ pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String 
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
 }
 
-/// How to start an adapter.
+/// Options for starting an adapter.
 pub(super) struct Start {
     folder: PathBuf,
     env: Vec<(String, OsString)>,
@@ -71,9 +71,9 @@ impl Start {
     }
 
     /// The binary with these arguments instead.
-    pub(super) fn command(&self, words: &[&str]) -> Command {
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
-        command.args(words).current_dir(&self.folder).env_clear().env("PATH", path());
+        command.args(args).current_dir(&self.folder).env_clear().env("PATH", path());
         command.env("HOME", self.home.path()).envs(self.env.iter().map(|(k, v)| (k, v)));
         command
     }
@@ -122,7 +122,7 @@ impl Adapter {
         self.child.id()
     }
 
-    /// What it wrote to standard error so far.
+    /// Everything that the adapter has written to standard error so far.
     pub(super) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -199,13 +199,13 @@ impl Adapter {
 
     /// Waits until the adapter has exited.
     #[track_caller]
-    pub(super) fn ended(&mut self) -> ExitStatus {
+    pub(super) fn wait_for_exit(&mut self) -> ExitStatus {
         wait_for("the adapter ends", || self.child.try_wait().unwrap())
     }
 
     /// Receives all remaining frames until the adapter closes its output.
     #[track_caller]
-    pub(super) fn rest(&mut self) -> Vec<String> {
+    pub(super) fn read_rest(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.receive_within(PATIENCE)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Where schemas and examples come from, when they are read, and that nothing is ever written.
+//! Sources of schemas and examples, and the time at which they are read. Nothing is written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +10,12 @@ use super::adapter::{EXAMPLES, SCHEMAS, Start, fixture, folder, line, put};
 use super::backend::Backend;
 
 /// Every file beneath `folder` with its content, and every folder.
-fn all(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            all.extend(super::assets::all(&path));
+            all.extend(snapshot(&path));
             all.insert(path, None);
         } else {
             let content = fs::read(&path).unwrap();
@@ -26,7 +26,7 @@ fn all(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 }
 
 fn copy(from: &Path, to: &Path) {
-    for (path, content) in all(from) {
+    for (path, content) in snapshot(from) {
         let path = to.join(path.strip_prefix(from).unwrap());
         match content {
             None => fs::create_dir_all(path).unwrap(),
@@ -47,7 +47,7 @@ fn names(result: &Value, list: &str, name: &str) -> Vec<String> {
 
 /// The paths of the schemas and examples that an adapter started with `start` lists.
 #[track_caller]
-fn listed(start: Start) -> (Vec<String>, Vec<String>) {
+fn list_paths(start: Start) -> (Vec<String>, Vec<String>) {
     let mut adapter = start.ready();
     let schemas = names(&adapter.call("list_schemas", json!({})), "schemas", "path");
     let examples = names(&adapter.call("list_examples", json!({})), "examples", "path");
@@ -67,23 +67,23 @@ fn s0_02_10_60_61_folders_in_environment_variables_take_precedence_over_the_chec
 
     let checkout = vec!["libs/synesthetic-schemas/jsonschema/tone.json".to_owned()];
     let examples = vec!["libs/synesthetic-schemas/examples/Tone.json".to_owned()];
-    assert_eq!(listed(Start::at(at.path())), (checkout.clone(), examples.clone()));
+    assert_eq!(list_paths(Start::at(at.path())), (checkout.clone(), examples.clone()));
     let both =
         Start::at(at.path()).env("SYN_SCHEMAS_DIR", place("s")).env("SYN_EXAMPLES_DIR", place("e"));
-    assert_eq!(listed(both), (vec![shown("s/foo.json")], vec![shown("e/Foo.json")]));
+    assert_eq!(list_paths(both), (vec![shown("s/foo.json")], vec![shown("e/Foo.json")]));
     // Each variable works alone; an empty one counts as unset.
     let one = Start::at(at.path()).env("SYN_SCHEMAS_DIR", place("s")).env("SYN_EXAMPLES_DIR", "");
-    assert_eq!(listed(one), (vec![shown("s/foo.json")], examples));
+    assert_eq!(list_paths(one), (vec![shown("s/foo.json")], examples));
     let other = Start::at(at.path()).env("SYN_EXAMPLES_DIR", place("e"));
-    assert_eq!(listed(other), (checkout, vec![shown("e/Foo.json")]));
+    assert_eq!(list_paths(other), (checkout, vec![shown("e/Foo.json")]));
     // A relative path is relative to the working folder, and listed as given.
     let relative = Start::at(elsewhere.path()).env("SYN_SCHEMAS_DIR", "s");
-    assert_eq!(listed(relative), (vec!["s/foo.json".to_owned()], Vec::new()));
+    assert_eq!(list_paths(relative), (vec!["s/foo.json".to_owned()], Vec::new()));
 }
 
 #[test]
 fn s0_02_11_14_schemas_and_examples_of_the_checkout_are_listed_by_default() {
-    let (schemas, examples) = listed(Start::at(&fixture()));
+    let (schemas, examples) = list_paths(Start::at(&fixture()));
     assert_eq!(schemas.len(), 9);
     assert!(schemas.iter().all(|path| path.starts_with(&format!("{SCHEMAS}/"))), "{schemas:?}");
     assert_eq!(examples.len(), 15);
@@ -111,9 +111,9 @@ fn s0_12_13_lists_are_empty_and_lookups_fail_without_asset_folders() {
 fn s0_09_only_schemas_and_examples_on_disk_are_listed() {
     let at = folder();
     copy(&fixture(), at.path());
-    assert_eq!(listed(Start::at(at.path())).0.len(), 9);
+    assert_eq!(list_paths(Start::at(at.path())).0.len(), 9);
     fs::remove_dir_all(at.path().join("libs")).unwrap();
-    assert_eq!(listed(Start::at(at.path())), (Vec::new(), Vec::new()));
+    assert_eq!(list_paths(Start::at(at.path())), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn s0_07_08_a_session_writes_no_files_and_returns_schemas_unchanged() {
     let at = folder();
     copy(&fixture(), at.path());
     put(at.path(), &format!("{SCHEMAS}/plain.schema.json"), r#"{"type":"object","title":"é"}"#);
-    let before = all(at.path());
+    let before = snapshot(at.path());
     let backend = Backend::start();
     let mut adapter = Start::at(at.path()).env("SYN_BACKEND_URL", backend.url()).ready();
     let plain = adapter.call("get_schema", json!({ "name": "plain" }));
@@ -190,6 +190,6 @@ fn s0_07_08_a_session_writes_no_files_and_returns_schemas_unchanged() {
     }
     assert_eq!(adapter.call("get_schema", json!({ "name": "plain" })), plain);
     adapter.close_input();
-    assert!(adapter.ended().success());
-    assert_eq!(all(at.path()), before);
+    assert!(adapter.wait_for_exit().success());
+    assert_eq!(snapshot(at.path()), before);
 }

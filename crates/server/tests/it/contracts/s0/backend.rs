@@ -67,7 +67,7 @@ impl Drop for Backend {
 }
 
 /// A URL where nothing listens.
-pub(super) fn nowhere() -> String {
+pub(super) fn unreachable_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

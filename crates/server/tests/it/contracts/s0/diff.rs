@@ -30,7 +30,7 @@ pub(super) fn sort_key(op: &Value) -> (String, usize) {
 }
 
 /// Pairs that are easily got wrong.
-pub(super) fn odd_pairs() -> Vec<(Value, Value)> {
+pub(super) fn difficult_pairs() -> Vec<(Value, Value)> {
     vec![
         (json!({}), json!({})),
         (json!([1, 2]), json!([1, 3, 4])),
@@ -63,7 +63,7 @@ pub(super) fn odd_pairs() -> Vec<(Value, Value)> {
 pub(super) struct Generator(pub(super) u64);
 
 impl Generator {
-    fn below(&mut self, end: usize) -> usize {
+    fn next_below(&mut self, end: usize) -> usize {
         // Knuth's constants; the upper bits are random enough.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -71,18 +71,21 @@ impl Generator {
     }
 
     pub(super) fn value(&mut self, depth: usize) -> Value {
-        match self.below(if depth == 0 { 6 } else { 10 }) {
+        match self.next_below(if depth == 0 { 6 } else { 10 }) {
             0 => Value::Null,
-            1 => json!(self.below(2) == 0),
-            2 => json!(self.below(3)),
-            3 => json!(self.below(3) as f64 + 0.5),
-            4 | 5 => json!(["", "a", "é"][self.below(3)]),
-            6 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
+            1 => json!(self.next_below(2) == 0),
+            2 => json!(self.next_below(3)),
+            3 => json!(self.next_below(3) as f64 + 0.5),
+            4 | 5 => json!(["", "a", "é"][self.next_below(3)]),
+            6 => (0..self.next_below(4)).map(|_| self.value(depth - 1)).collect(),
             _ => {
                 let keys = ["", "a", "b", "a/b", "a~b", "a!", "a0", "é", "~1", "0"];
                 let mut fields = Map::new();
-                for _ in 0..self.below(5) {
-                    fields.insert(keys[self.below(keys.len())].to_owned(), self.value(depth - 1));
+                for _ in 0..self.next_below(5) {
+                    fields.insert(
+                        keys[self.next_below(keys.len())].to_owned(),
+                        self.value(depth - 1),
+                    );
                 }
                 Value::Object(fields)
             }
@@ -90,17 +93,17 @@ impl Generator {
     }
 
     /// A copy of `value` with some parts changed.
-    pub(super) fn changed(&mut self, value: &Value, depth: usize) -> Value {
+    pub(super) fn change(&mut self, value: &Value, depth: usize) -> Value {
         match value {
-            _ if self.below(4) == 0 => self.value(depth),
+            _ if self.next_below(4) == 0 => self.value(depth),
             Value::Object(fields) => {
                 let mut changed = Map::new();
                 for (key, value) in fields {
-                    if self.below(5) > 0 {
-                        changed.insert(key.clone(), self.changed(value, depth.saturating_sub(1)));
+                    if self.next_below(5) > 0 {
+                        changed.insert(key.clone(), self.change(value, depth.saturating_sub(1)));
                     }
                 }
-                if self.below(3) == 0 {
+                if self.next_below(3) == 0 {
                     changed.insert("b".to_owned(), self.value(0));
                 }
                 Value::Object(changed)
@@ -174,10 +177,10 @@ fn s0_50_key_order_does_not_affect_a_patch() {
     let mut generator = Generator(7);
     let random = std::iter::from_fn(|| {
         let base = generator.value(3);
-        let new = generator.changed(&base, 3);
+        let new = generator.change(&base, 3);
         Some((base, new))
     });
-    for (base, new) in odd_pairs().into_iter().chain(random.take(100)) {
+    for (base, new) in difficult_pairs().into_iter().chain(random.take(100)) {
         let one = patch(&mut adapter, &base, &new);
         let other = patch(&mut adapter, &reversed(&base), &reversed(&new));
         assert_eq!(one, other, "{base} {new}");

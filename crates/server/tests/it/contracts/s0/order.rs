@@ -49,10 +49,10 @@ fn s0_27_a_hundred_lines_are_answered_in_order_behind_a_slow_one() {
     }
     lines.push(populate(100));
     wanted.push(json!(100));
-    let begun = Instant::now();
+    let started = Instant::now();
     adapter.write((lines.join("\n") + "\n").as_bytes());
     let frames: Vec<_> = wanted.iter().map(|_| adapter.receive()).collect();
-    assert!(begun.elapsed() >= Duration::from_secs(2), "the backend was not slow");
+    assert!(started.elapsed() >= Duration::from_secs(2), "the backend was not slow");
     assert_eq!(ids(&frames), wanted);
     assert_eq!(backend.requests().len(), 2);
 }
@@ -82,7 +82,7 @@ fn s0_31_76_after_a_signal_the_request_in_flight_finishes_and_no_other_starts() 
             !requests.is_empty()
         });
         adapter.signal(signal);
-        let frames = adapter.rest();
+        let frames = adapter.read_rest();
         let wanted = format!(
             r#"{{"jsonrpc":"2.0","id":"in flight","result":{{"ok":true,"asset_id":"late","backend_url":"{}/synesthetic-assets/"}}}}"#,
             backend.url()
@@ -93,7 +93,7 @@ fn s0_31_76_after_a_signal_the_request_in_flight_finishes_and_no_other_starts() 
             "{in_flight}"
         );
         assert_eq!(ids(&frames), ["in flight"]);
-        assert_eq!(adapter.ended().code(), Some(0), "{signal:?}");
+        assert_eq!(adapter.wait_for_exit().code(), Some(0), "{signal:?}");
         assert_eq!(backend.requests().len(), 0, "a queued request was started");
         assert!(adapter.log().contains("mcp:shutdown mode=stdio"), "{}", adapter.log());
         assert!(!adapter.ready_file.as_ref().unwrap().exists());
@@ -106,8 +106,8 @@ fn s0_76_a_signal_stops_an_idle_adapter_with_exit_code_zero() {
         // The signal handlers are installed before the adapter is ready.
         let mut adapter = Start::at(&fixture()).ready();
         adapter.signal(signal);
-        assert_eq!(adapter.ended().code(), Some(0), "{signal:?}");
-        assert_eq!(adapter.rest(), [] as [&str; 0]);
+        assert_eq!(adapter.wait_for_exit().code(), Some(0), "{signal:?}");
+        assert_eq!(adapter.read_rest(), [] as [&str; 0]);
     });
 }
 
@@ -117,8 +117,8 @@ fn s0_73_lines_sent_before_the_input_ended_are_answered_even_if_slow() {
     adapter.send(&populate(1));
     adapter.send(&line(2, "list_schemas", json!({})));
     adapter.close_input();
-    let frames = adapter.rest();
+    let frames = adapter.read_rest();
     assert_eq!(ids(&frames), [1, 2]);
     assert!(frames[0].contains(r#""ok":true,"asset_id":"late""#), "{}", frames[0]);
-    assert_eq!(adapter.ended().code(), Some(0));
+    assert_eq!(adapter.wait_for_exit().code(), Some(0));
 }

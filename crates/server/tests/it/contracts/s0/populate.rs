@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Launch, Post, Workspace, at_once, initialize};
 
 use super::adapter::{Adapter, Start, fixture, line};
-use super::backend::{Backend, nowhere};
+use super::backend::{Backend, unreachable_url};
 
 const NONE: [Value; 0] = [];
 
@@ -149,9 +149,9 @@ fn s0_17_18_66_a_backend_request_times_out_after_five_seconds_without_a_retry() 
     let mut backend =
         Backend::with_behaviour(json!({ "status": 201, "body": r#"{"id":"late"}"#, "delay": 7 }));
     let mut adapter = with_backend(&backend).ready();
-    let begun = Instant::now();
+    let started = Instant::now();
     let result = populate(&mut adapter, tone());
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert_eq!(result, unreachable());
     assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
     assert_eq!(backend.requests().len(), 1);
@@ -193,7 +193,7 @@ fn unreachable() -> Value {
 #[test]
 fn s0_18_57_an_unreachable_backend_is_reported_as_network_unreachable() {
     let mut backend = Backend::with_behaviour(json!({ "reset": true }));
-    let addresses = [nowhere(), "http://nothing.invalid".to_owned(), backend.url()];
+    let addresses = [unreachable_url(), "http://nothing.invalid".to_owned(), backend.url()];
     at_once(addresses, |address| {
         let mut adapter = Start::at(&fixture()).env("SYN_BACKEND_URL", &address).ready();
         adapter.send(&line(1, "populate_backend", json!({ "asset": tone() })));
@@ -202,8 +202,9 @@ fn s0_18_57_an_unreachable_backend_is_reported_as_network_unreachable() {
     });
     assert_eq!(backend.requests().len(), 1, "a reset connection is not retried");
     // Proxy variables of the environment are ignored.
-    let with_proxy =
-        with_backend(&backend).env("HTTP_PROXY", nowhere()).env("http_proxy", nowhere());
+    let with_proxy = with_backend(&backend)
+        .env("HTTP_PROXY", unreachable_url())
+        .env("http_proxy", unreachable_url());
     backend.behave(json!({ "status": 201, "body": r#"{"id":"direct"}"# }));
     assert_eq!(populate(&mut with_proxy.ready(), tone())["asset_id"], "direct");
 }

@@ -30,7 +30,7 @@ fn s0_28_29_59_75_the_ready_file_has_the_pid_and_the_start_time() {
     adapter.call("list_schemas", json!({}));
     assert_eq!(fs::read_to_string(&ready).unwrap(), text);
     adapter.close_input();
-    adapter.ended();
+    adapter.wait_for_exit();
     assert!(!ready.exists());
     assert_eq!(fs::read_dir(ready.parent().unwrap()).unwrap().count(), 0);
 }
@@ -44,7 +44,7 @@ fn s0_28_59_the_ready_file_is_in_tmp_by_default() {
         let text = fs::read_to_string(ready).unwrap_or_default();
         let ours = format!("{} ", adapter.pid());
         adapter.close_input();
-        assert!(adapter.ended().success());
+        assert!(adapter.wait_for_exit().success());
         let left = fs::read_to_string(ready).unwrap_or_default();
         assert!(!left.starts_with(&ours), "the file was left behind: {left}");
         text.starts_with(&ours).then_some(())
@@ -79,7 +79,7 @@ fn s0_30_75_the_ready_file_is_removed_however_the_adapter_ends() {
                 adapter.send(&line(1, "list_schemas", json!({})));
             }
         }
-        let status = adapter.ended();
+        let status = adapter.wait_for_exit();
         assert!(status.success(), "{end:?}: {status}");
         assert!(!ready.exists(), "{end:?}");
     });
@@ -97,7 +97,7 @@ fn s0_30_75_a_second_signal_stops_the_adapter_at_once_and_removes_the_ready_file
         adapter.log().contains("another signal stops at once")
     });
     adapter.signal(Signal::TERM);
-    assert_eq!(adapter.ended().code(), Some(130));
+    assert_eq!(adapter.wait_for_exit().code(), Some(130));
     assert!(!adapter.ready_file.as_ref().unwrap().exists());
 }
 
@@ -112,10 +112,10 @@ fn s0_30_a_link_at_the_ready_file_is_not_followed_and_another_adapters_file_is_k
     assert_eq!(fs::read_to_string(at.path().join("precious")).unwrap(), "precious");
     let mut other = Start::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
     adapter.close_input();
-    adapter.ended();
+    adapter.wait_for_exit();
     assert!(fs::read_to_string(&ready).unwrap().starts_with(&other.pid().to_string()));
     other.close_input();
-    other.ended();
+    other.wait_for_exit();
     assert!(!ready.exists());
 }
 
@@ -127,12 +127,12 @@ fn s0_60_61_an_invalid_folder_is_reported_before_serving_starts() {
         for name in ["nothing", "file"] {
             let path = at.path().join(name);
             let mut adapter = Start::at(&fixture()).env(variable, &path).start();
-            assert_eq!(adapter.ended().code(), Some(2), "{variable}={name}");
+            assert_eq!(adapter.wait_for_exit().code(), Some(2), "{variable}={name}");
             wait_until("it says why", || adapter.log().contains('\n'));
             let log = adapter.log();
             assert!(log.starts_with("mcp:error reason=setup_failed detail="), "{log}");
             assert!(log.contains(path.to_str().unwrap()), "{log}");
-            assert_eq!(adapter.rest(), [] as [&str; 0]);
+            assert_eq!(adapter.read_rest(), [] as [&str; 0]);
             assert!(!adapter.ready_file.as_ref().unwrap().exists());
         }
     }
@@ -146,7 +146,7 @@ fn s0_05_only_stdio_is_served_and_another_endpoint_is_refused_at_start() {
     }
     for endpoint in ["tcp", "http://127.0.0.1:7000", "stdio://x"] {
         let mut adapter = Start::at(&fixture()).env("MCP_ENDPOINT", endpoint).start();
-        assert_eq!(adapter.ended().code(), Some(2), "{endpoint}");
+        assert_eq!(adapter.wait_for_exit().code(), Some(2), "{endpoint}");
         wait_until("it says why", || adapter.log().contains('\n'));
         let log = adapter.log();
         assert!(log.contains("mcp:error reason=setup_failed"), "{log}");
@@ -163,8 +163,8 @@ fn s0_73_nothing_is_written_before_the_first_line_and_the_adapter_ends_with_its_
     // Anything written before would come first.
     assert!(adapter.receive().starts_with(r#"{"jsonrpc":"2.0","id":1,"result":"#));
     adapter.close_input();
-    assert_eq!(adapter.rest(), [] as [&str; 0]);
-    assert_eq!(adapter.ended().code(), Some(0));
+    assert_eq!(adapter.read_rest(), [] as [&str; 0]);
+    assert_eq!(adapter.wait_for_exit().code(), Some(0));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn s0_74_the_log_starts_with_ready_and_ends_with_shutdown() {
     let mut adapter = Start::at(&fixture()).env("TOOLGATE_NONSENSE", "1").ready();
     wait_until("it warns", || adapter.log().contains("TOOLGATE_NONSENSE"));
     adapter.close_input();
-    assert!(adapter.ended().success());
+    assert!(adapter.wait_for_exit().success());
     wait_until("it logs the shutdown", || adapter.log().contains("mcp:shutdown"));
     let log = adapter.log();
     let lines: Vec<_> = log.lines().collect();

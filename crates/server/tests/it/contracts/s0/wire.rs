@@ -107,7 +107,7 @@ fn s0_21_a_frame_is_a_line_that_ends_with_lf_or_crlf_only() {
     let two = format!("{}\n{}", line(2, "explode", json!({})), line(3, "explode", json!({})));
     adapter.write(two.as_bytes());
     adapter.close_input();
-    let ids: Vec<_> = adapter.rest().iter().map(|line| frame(line)["id"].clone()).collect();
+    let ids: Vec<_> = adapter.read_rest().iter().map(|line| frame(line)["id"].clone()).collect();
     assert_eq!(ids, [2, 3]);
 }
 
@@ -127,7 +127,7 @@ fn s0_22_a_batch_is_refused_with_one_error_and_the_next_line_is_served() {
 fn s0_23_58_67_a_line_over_one_mebibyte_is_refused_unparsed_and_the_next_is_served() {
     const MEBIBYTE: usize = 1 << 20;
     const REFUSED: &str = r#"{"jsonrpc":"2.0","id":null,"result":{"ok":false,"reason":"validation_failed","errors":[{"path":"","msg":"payload_too_large"}]}}"#;
-    let of = |bytes: usize, filling: &str| {
+    let request_of = |bytes: usize, filling: &str| {
         let (head, tail) =
             (r#"{"jsonrpc":"2.0","id":1,"method":"list_schemas","params":{"x":""#, r#""}}"#);
         let room = bytes - head.len() - tail.len();
@@ -138,15 +138,15 @@ fn s0_23_58_67_a_line_over_one_mebibyte_is_refused_unparsed_and_the_next_is_serv
     let mut adapter = Start::at(&fixture()).ready();
     // Bytes are counted, not characters: "ü" has two bytes.
     for filling in ["x", "ü", "✨"] {
-        let fits = of(MEBIBYTE, filling);
+        let fits = request_of(MEBIBYTE, filling);
         assert_eq!(fits.len(), MEBIBYTE);
         assert_eq!(adapter.ask(&fits)["result"]["ok"], true, "{filling}");
-        let beyond = of(MEBIBYTE + 1, filling);
+        let beyond = request_of(MEBIBYTE + 1, filling);
         adapter.send(&beyond);
         assert_eq!(adapter.receive(), REFUSED, "{filling}");
     }
     // The line end does not count, whether LF or CRLF.
-    adapter.write(format!("{}\r\n", of(MEBIBYTE, "x")).as_bytes());
+    adapter.write(format!("{}\r\n", request_of(MEBIBYTE, "x")).as_bytes());
     assert_eq!(frame(&adapter.receive())["result"]["ok"], true);
     // The size is checked before parsing.
     for beyond in ["[".repeat(MEBIBYTE + 1), "\u{1}".repeat(MEBIBYTE + 1), "[".repeat(5 * MEBIBYTE)]
@@ -158,7 +158,7 @@ fn s0_23_58_67_a_line_over_one_mebibyte_is_refused_unparsed_and_the_next_is_serv
     // A last line without a line feed counts too.
     adapter.write("[".repeat(MEBIBYTE + 1).as_bytes());
     adapter.close_input();
-    assert_eq!(adapter.rest(), [REFUSED]);
+    assert_eq!(adapter.read_rest(), [REFUSED]);
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn s0_25_26_standard_output_has_only_frames_and_logs_go_to_standard_error() {
     adapter.write(b"\xff\xfe\n");
     assert_eq!(frame(&adapter.receive())["error"]["code"], -32700);
     adapter.signal(rustix::process::Signal::TERM);
-    assert_eq!(adapter.rest(), [] as [&str; 0]);
-    assert!(adapter.ended().success());
+    assert_eq!(adapter.read_rest(), [] as [&str; 0]);
+    assert!(adapter.wait_for_exit().success());
     let log = adapter.log();
     assert!(log.starts_with("mcp:ready mode=stdio"), "{log}");
     assert!(log.contains("\nmcp:shutdown mode=stdio"), "{log}");

@@ -47,7 +47,7 @@ pub(super) fn python_errors(requests: &[Value]) -> Vec<Vec<String>> {
 
 /// Checks that `values` satisfy the schema `name`.
 #[track_caller]
-pub(super) fn all_satisfy(name: &str, values: &[Value]) {
+pub(super) fn check_schema(name: &str, values: &[Value]) {
     let schema = schema(name);
     let requests: Vec<_> =
         values.iter().map(|value| json!({ "schema": schema, "instance": value })).collect();
@@ -83,7 +83,7 @@ pub(super) fn call(served: &Served, id: &str, arguments: &Value) -> Response {
 
 /// Calls a tool, checks that it succeeds, and returns the envelope.
 #[track_caller]
-pub(super) fn called(served: &Served, id: &str, arguments: &Value) -> Value {
+pub(super) fn call_ok(served: &Served, id: &str, arguments: &Value) -> Value {
     let response = call(served, id, arguments);
     let envelope = response.json();
     assert_eq!((response.status, &envelope["ok"]), (200, &json!(true)), "{envelope}");
@@ -143,9 +143,9 @@ pub(super) fn library() -> Workspace {
 
 /// The lines of the log of envelopes in `folder`.
 #[track_caller]
-pub(super) fn logged(folder: &Path) -> Vec<Value> {
+pub(super) fn read_log(folder: &Path) -> Vec<Value> {
     let latest = folder.join("mcp_server/envelope_validation.latest.jsonl");
     let text = std::fs::read_to_string(latest).unwrap_or_default();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let full = text.rfind('\n').map_or("", |end| &text[..end]);
+    full.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::client::{all_satisfy, get, library, lines, logged};
+use super::client::{check_schema, get, library, lines, read_log};
 use crate::support::{Launch, Post, Workspace, modern, wait_for};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// The first log line that `wanted` accepts.
 #[track_caller]
-fn line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    wait_for(what, || logged(&workspace.path("runs")).into_iter().find(&wanted))
+fn find_log_line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    wait_for(what, || read_log(&workspace.path("runs")).into_iter().find(&wanted))
 }
 
 #[test]
@@ -25,21 +25,26 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
         json!({ "name": "files_read", "arguments": read("README.md") }),
     ));
     assert!(answer["result"].is_object(), "{answer}");
-    let mcp = line(&workspace, "MCP's call is logged", |line| line["method"] == "mcp:tool.invoke");
+    let mcp = find_log_line(&workspace, "MCP's call is logged", |line| {
+        line["method"] == "mcp:tool.invoke"
+    });
     assert_eq!((&mcp["transport"], &mcp["status"]), (&json!("http"), &json!("ok")));
     assert_eq!(mcp["metadata"]["toolId"], "files_read");
     let zyra =
         served.rpc("tools/call", json!({ "name": "files-read", "arguments": read("hunter2") }));
     assert!(zyra.json()["error"].is_object());
-    let zyra =
-        line(&workspace, "Zyra's call is logged", |line| line["method"] == "zyra:tool.invoke");
+    let zyra = find_log_line(&workspace, "Zyra's call is logged", |line| {
+        line["method"] == "zyra:tool.invoke"
+    });
     assert_eq!(zyra["error"]["code"], "NOT_FOUND");
     assert_eq!(zyra["error"]["httpStatus"], 404);
     // Arguments are not logged.
     assert!(!zyra.to_string().contains("hunter2"), "{zyra}");
     let traced = Post::bare("GET", "/mcp/discover").with("traceparent", TRACE);
     assert_eq!(served.send(&traced).status, 200);
-    let own = line(&workspace, "its own call is logged", |line| line["method"] == "mcp.discover");
+    let own = find_log_line(&workspace, "its own call is logged", |line| {
+        line["method"] == "mcp.discover"
+    });
     assert_eq!(own["metadata"]["traceparent"], TRACE);
     // Tools cannot write to the log.
     let body = json!({ "arguments": { "path": "runs/mcp_server/x.jsonl", "content": "" } });
@@ -49,7 +54,7 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
 
     let mut stdio = Launch::over(&workspace).arg("--log-dir").arg(&log).stdio();
     stdio.ask(&modern(1, "tools/call", json!({ "name": "files_list", "arguments": {} })));
-    let stdio = line(&workspace, "the call over stdio is logged", |line| {
+    let stdio = find_log_line(&workspace, "the call over stdio is logged", |line| {
         line["metadata"]["toolId"] == "files_list"
     });
     assert_eq!(stdio["transport"], "stdio");
@@ -75,7 +80,7 @@ fn s1_04_a_dedicated_listener_answers_every_path_with_an_envelope() {
         assert_eq!(response.status, status, "{path}");
         envelopes.push(response.json());
     }
-    all_satisfy("envelope", &envelopes);
+    check_schema("envelope", &envelopes);
 }
 
 #[test]
@@ -91,7 +96,7 @@ fn s1_25_26_a_missing_or_wrong_key_is_unauthorized_in_an_envelope() {
         assert_eq!(envelope["error"]["code"], "UNAUTHORIZED");
         envelopes.push(envelope);
     }
-    all_satisfy("envelope", &envelopes);
+    check_schema("envelope", &envelopes);
     assert_eq!(served.send(&discover().with("x-api-key", "s3cret")).status, 200);
     // Over stdio no key is needed.
     let mut stdio = lines(Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret"));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::client::{call, called, library, run_with, stderr, stdout};
+use super::client::{call, call_ok, library, run_with, stderr, stdout};
 use crate::support::{Launch, Workspace};
 
 const TOOLS: &str = "apps/mcp_server/schemas/tools";
@@ -45,8 +45,8 @@ fn workspace_with_invalid_schemas(folder: &str) -> Workspace {
 #[test]
 fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
     let served = Launch::over(&workspace_with_invalid_schemas(TOOLS)).served();
-    called(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
-    called(&served, "mcp.tool:files.list", &json!({ "path": "docs" }));
+    call_ok(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
+    call_ok(&served, "mcp.tool:files.list", &json!({ "path": "docs" }));
     let log = served.log();
     for (name, reason) in INVALID_SCHEMAS {
         let line = log.lines().find(|line| line.contains(&format!("{TOOLS}/{name}")));
@@ -61,7 +61,7 @@ fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
     let workspace = library().file("apps/mcp_server/README.md", "");
     symlink(elsewhere.path(), workspace.path("apps/mcp_server/schemas")).unwrap();
     let served = Launch::over(&workspace).served();
-    called(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
+    call_ok(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
     assert!(served.log().contains("the schemas in apps/mcp_server/schemas are ignored"));
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio as Pipe};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use super::client::{checkout, logged, run, run_with, stderr, stdout};
+use super::client::{checkout, read_log, run, run_with, stderr, stdout};
 use crate::support::{Workspace, binary, path};
 
 const GOLDEN: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
@@ -28,7 +28,7 @@ fn fixtures() -> Workspace {
     workspace
 }
 
-fn golden() -> String {
+fn golden_log() -> String {
     fs::read_to_string(checkout().join(GOLDEN)).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn s1_29_34_35_a_check_ends_by_itself_and_reproduces_the_golden_log_byte_for_byt
         assert_eq!(stdout(&output).lines().count(), 3);
         let latest = workspace.path("runs/mcp_server/envelope_validation.latest.jsonl");
         assert!(fs::symlink_metadata(&latest).unwrap().is_symlink());
-        assert_eq!(fs::read_to_string(&latest).unwrap(), golden());
+        assert_eq!(fs::read_to_string(&latest).unwrap(), golden_log());
     }
     // In this checkout, with the log elsewhere.
     let runs = tempfile::TempDir::new().unwrap();
@@ -59,7 +59,7 @@ fn s1_29_34_35_a_check_ends_by_itself_and_reproduces_the_golden_log_byte_for_byt
     let output = run(&checkout(), &args);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     assert!(stdout(&output).ends_with("the logs are equal\n"));
-    assert_eq!(logged(runs.path()).len(), 3);
+    assert_eq!(read_log(runs.path()).len(), 3);
 }
 
 /// The processes that `pid` left running: in its group, with its home, or in its folder.
@@ -70,8 +70,8 @@ fn processes_left(pid: u32, home: &Path, folder: &Path) -> Vec<u32> {
     let is_left = |one: &u32| {
         let stat = fs::read_to_string(format!("/proc/{one}/stat")).unwrap_or_default();
         // The name is in parentheses and may contain anything; state, parent and group follow.
-        let mut words = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
-        let group = words.nth(2).and_then(|group| group.parse::<u32>().ok());
+        let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+        let group = fields.nth(2).and_then(|group| group.parse::<u32>().ok());
         let environ = fs::read(format!("/proc/{one}/environ")).unwrap_or_default();
         let is_at_home = environ.split(|byte| *byte == 0).any(|word| word == home.as_bytes());
         let cwd = fs::read_link(format!("/proc/{one}/cwd")).unwrap_or_default();
@@ -106,7 +106,7 @@ fn s1_34_a_check_leaves_no_process_running() {
 #[test]
 fn s1_30_31_the_golden_log_has_three_entries_of_17_fields_in_shadow_mode_over_http() {
     let lines: Vec<Value> =
-        golden().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        golden_log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let routes: Vec<_> = lines.iter().map(|line| line["route"].as_str().unwrap()).collect();
     assert_eq!(routes, ["discover", "prompt", "tool"]);
     let methods: Vec<_> = lines.iter().map(|line| line["method"].as_str().unwrap()).collect();
@@ -164,7 +164,7 @@ fn diff_logs(new: &str, more: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn s1_32_36_equal_logs_pass_and_the_place_of_a_difference_is_named() {
-    let golden = golden();
+    let golden = golden_log();
     assert_eq!(diff_logs(&golden, &[]).0, Some(0));
     // Values that differ from run to run are not compared.
     let other_run = golden
@@ -249,7 +249,7 @@ fn s1_38_a_check_runs_in_the_requested_mode() {
         let args = [&ONCE[..], &["--mode", mode]].concat();
         let output = run(workspace.root(), &args);
         assert_eq!(output.status.code(), Some(1), "{mode}: the envelopes are invalid");
-        for line in logged(&workspace.path("runs")) {
+        for line in read_log(&workspace.path("runs")) {
             assert_eq!(line["error"].is_object(), error, "{mode}: {line}");
         }
         let refused = stdout(&output).contains("discover  502  ");

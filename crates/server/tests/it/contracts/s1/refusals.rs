@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::client::{all_satisfy, ask, call, envelope, library, lines, post};
+use super::client::{ask, call, check_schema, envelope, library, lines, post};
 use crate::support::{Launch, Served, Stdio, Workspace};
 
 /// A workspace with an output schema for `files.info` that its results do not satisfy.
@@ -16,7 +16,7 @@ fn broken_outputs() -> Workspace {
 }
 
 /// Makes a call over both transports.
-fn both(
+fn call_both(
     served: &Served,
     stdio: &mut Stdio,
     id: u64,
@@ -39,7 +39,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
     let mut stdio = lines(Launch::over(&workspace));
     // A call that satisfies its schemas succeeds over both transports.
     let (status, fine, message) =
-        both(&served, &mut stdio, 100, "mcp.tool:files.list", &json!({ "path": "docs" }));
+        call_both(&served, &mut stdio, 100, "mcp.tool:files.list", &json!({ "path": "docs" }));
     assert_eq!((status, &fine["ok"]), (200, &json!(true)), "{fine}");
     assert_eq!(envelope(&message)["ok"], true, "{message}");
     let mut envelopes = Vec::new();
@@ -79,7 +79,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
     .enumerate()
     {
         let (http_status, over_http, message) =
-            both(&served, &mut stdio, id as u64, tool, &arguments);
+            call_both(&served, &mut stdio, id as u64, tool, &arguments);
         let what = format!("{tool} {arguments}: {over_http}");
         assert_eq!(http_status, status, "{what}");
         assert_eq!(over_http["error"]["code"], canonical, "{what}");
@@ -100,7 +100,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
         envelopes.extend([over_http, envelope(&message)]);
     }
     assert_eq!(seen.len(), 5);
-    all_satisfy("envelope", &envelopes);
+    check_schema("envelope", &envelopes);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn s1_27_28_malformed_lines_are_refused_in_envelopes_and_the_next_is_answered() 
         assert_eq!(message["error"]["code"], code, "{what}: {message}");
         envelopes.push(envelope(&message));
     }
-    all_satisfy("envelope", &envelopes);
+    check_schema("envelope", &envelopes);
     assert!(!stdio.root().join("made").exists());
     let message = ask(&mut stdio, 9, "mcp.discover", &json!({}));
     assert_eq!(envelope(&message)["ok"], true);

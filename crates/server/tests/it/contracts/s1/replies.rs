@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::client::{all_satisfy, ask, call, called, envelope, get, library, lines, post, schema};
+use super::client::{
+    ask, call, call_ok, check_schema, envelope, get, library, lines, post, schema,
+};
 use crate::support::{Launch, Post};
 
 /// Every kind of reply over HTTP, by request.
-fn over_http() -> Vec<(String, u16, Value)> {
+fn replies_over_http() -> Vec<(String, u16, Value)> {
     let served = Launch::over(&library()).set("limits_message_bytes", 4096).served();
     let mut all = Vec::new();
     for path in [
@@ -64,9 +66,9 @@ fn over_http() -> Vec<(String, u16, Value)> {
 
 #[test]
 fn s1_02_03_04_10_11_every_reply_over_http_is_a_valid_envelope_for_python() {
-    let all = over_http();
+    let all = replies_over_http();
     let envelopes: Vec<_> = all.iter().map(|(_, _, envelope)| envelope.clone()).collect();
-    all_satisfy("envelope", &envelopes);
+    check_schema("envelope", &envelopes);
     let went_well = all.iter().filter(|(_, _, envelope)| envelope["ok"] == true).count();
     assert!(went_well >= 7, "{went_well}");
     assert!(all.len() - went_well >= 20);
@@ -128,8 +130,8 @@ fn s1_06_07_08_09_meta_has_the_transport_the_duration_and_the_sizes() {
             // of a non-ASCII character with six letters.
             let bytes_of = |value: &Value| -> usize {
                 let written = value.to_string();
-                let of = |c: char| if c.is_ascii() { 1 } else { 6 * c.len_utf16() };
-                written.chars().map(of).sum()
+                let length = |c: char| if c.is_ascii() { 1 } else { 6 * c.len_utf16() };
+                written.chars().map(length).sum()
             };
             assert_eq!(meta["inputBytes"], bytes_of(&payload), "{meta}");
             let data = &envelope["data"];
@@ -146,7 +148,7 @@ fn s1_06_07_08_09_meta_has_the_transport_the_duration_and_the_sizes() {
 #[test]
 fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
     let served = Launch::over(&library()).served();
-    let sound = called(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
+    let valid = call_ok(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
     let broken = call(&served, "mcp.tool:files.read", &json!({ "path": "nothing" })).json();
     let schema = schema("envelope");
     let with_more = |envelope: &Value, at: &str| {
@@ -155,8 +157,8 @@ fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
         envelope
     };
     let more = [
-        with_more(&sound, ""),
-        with_more(&sound, "/meta"),
+        with_more(&valid, ""),
+        with_more(&valid, "/meta"),
         with_more(&broken, ""),
         with_more(&broken, "/meta"),
         with_more(&broken, "/error"),
@@ -173,7 +175,7 @@ fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
             &["contract", "schemas", "--validate", "reply.json"],
         );
         assert_eq!(output.status.code(), Some(1), "{one}");
-        assert!(super::client::stdout(&output).contains("`more` is not known"), "{output:?}");
+        assert!(super::client::stdout(&output).contains("unknown field `more`"), "{output:?}");
     }
 }
 
@@ -191,7 +193,7 @@ fn s1_25_prompts_and_tools_can_be_called_by_their_discovered_ids() {
     }
     assert!(tools.iter().all(|id| id.starts_with("mcp.tool:")));
     let render = json!({ "title": "T", "template": "Hello {{ body }}", "body": "world" });
-    let envelope = called(&served, "mcp.tool:exports.render.markdown", &render);
+    let envelope = call_ok(&served, "mcp.tool:exports.render.markdown", &render);
     assert_eq!(envelope["data"]["toolId"], "mcp.tool:exports.render.markdown");
     assert!(envelope["data"]["result"]["markdown"].is_string(), "{envelope}");
     for id in ids("prompts").iter().filter(|id| id.contains("bootstrap")) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client;
 use super::client::{
-    call, called, get, library, lines, python_errors, run, schema, stderr, stdout,
+    call, call_ok, get, library, lines, python_errors, run, schema, stderr, stdout,
 };
 use crate::support::{Launch, Workspace};
 
@@ -41,15 +41,15 @@ fn s1_02_03_13_14_schemas_are_written_to_the_contracts_paths_as_draft_2020_12() 
     assert!(errors.iter().all(Vec::is_empty), "{errors:?}");
     // The written files are accepted and change nothing.
     let served = Launch::over(&workspace).served();
-    called(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
+    call_ok(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
 }
 
 #[test]
 fn s1_15_16_tool_io_requires_tool_and_input_and_allows_version_and_metadata() {
     let tool = "mcp.tool:docs.load.fetch";
-    let sound = json!({ "tool": tool, "input": {} });
+    let valid = json!({ "tool": tool, "input": {} });
     let rows = [
-        (sound, true),
+        (valid, true),
         (json!({ "tool": tool, "input": {}, "version": { "major": 1 }, "metadata": {} }), true),
         (json!({}), false),
         (json!({ "tool": tool }), false),
@@ -65,16 +65,16 @@ fn s1_15_16_tool_io_requires_tool_and_input_and_allows_version_and_metadata() {
         rows.iter().map(|(io, _)| json!({ "schema": schema, "instance": io })).collect();
     let errors = python_errors(&requests);
     let workspace = Workspace::new();
-    for ((io, sound), faults) in rows.iter().zip(errors) {
-        assert_eq!(faults.is_empty(), *sound, "{io}: {faults:?}");
+    for ((io, valid), faults) in rows.iter().zip(errors) {
+        assert_eq!(faults.is_empty(), *valid, "{io}: {faults:?}");
         workspace.put("io.json", io.to_string());
         let ours =
             run(workspace.root(), &["contract", "schemas", "tool_io", "--validate", "io.json"]);
-        assert_eq!(ours.status.code(), Some(i32::from(!sound)), "{io}: {}", stdout(&ours));
+        assert_eq!(ours.status.code(), Some(i32::from(!valid)), "{io}: {}", stdout(&ours));
     }
     // Our own requests satisfy the request envelope.
     let request = json!({ "id": 1, "jsonrpc": "2.0", "method": "mcp.discover", "params": {} });
-    client::all_satisfy("request_envelope", &[request]);
+    client::check_schema("request_envelope", &[request]);
 }
 
 #[test]
@@ -85,21 +85,22 @@ fn s1_18_19_20_the_registry_lists_its_schemas_and_compiles_each_once() {
         .file(&format!("{TOOLS}/files.read.input.schema.json"), same.to_string())
         .file(&format!("{TOOLS}/files_list.input.schema.json"), reordered);
     let listed = stdout(&run(workspace.root(), &["contract", "schemas"]));
-    let of = |what: &str| -> Vec<String> {
+    let fingerprints = |what: &str| -> Vec<String> {
         let lines = listed.lines().filter(|line| line.contains(what));
         lines.map(|line| line.split("  ").next().unwrap().to_owned()).collect()
     };
-    let [read, list] = ["files.read.input.schema.json", "files_list.input.schema.json"].map(of);
+    let [read, list] =
+        ["files.read.input.schema.json", "files_list.input.schema.json"].map(fingerprints);
     assert_eq!((read.len(), &read), (1, &list), "the fingerprints differ:\n{listed}");
     let counts = listed.lines().last().unwrap();
     let numbers: Vec<usize> =
         counts.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
     assert!(numbers[1] < numbers[0], "{counts}");
-    assert_eq!(of("  envelope  ").len(), 1);
+    assert_eq!(fingerprints("  envelope  ").len(), 1);
     // An envelope in a file can be validated too.
     let served = Launch::over(&workspace).served();
-    let sound = called(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
-    workspace.put("sound.json", sound.to_string());
+    let valid = call_ok(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
+    workspace.put("sound.json", valid.to_string());
     workspace.put("broken.json", json!({ "ok": true }).to_string());
     for (file, code) in [("sound.json", 0), ("broken.json", 1), ("nothing.json", 2)] {
         let output = run(workspace.root(), &["contract", "schemas", "--validate", file]);
@@ -131,12 +132,12 @@ fn s1_19_24_33_schema_files_at_the_default_roots_are_applied_and_read_once() {
     let refused = call(&served, id, &long).json();
     assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{refused}");
     assert_eq!(refused["error"]["details"]["problems"][0]["pointer"], "/path", "{refused}");
-    called(&served, id, &short);
+    call_ok(&served, id, &short);
     // Later edits have no effect until the server restarts.
     workspace.put(&file, "{}");
     assert_eq!(call(&served, id, &long).json()["error"], refused["error"]);
     let again = Launch::over(&workspace).served();
-    called(&again, id, &long);
+    call_ok(&again, id, &long);
     // A file can only add restrictions to those of the tool.
     let lax = call(&again, id, &json!({ "unknown": 1 })).json();
     assert_eq!(lax["error"]["code"], "INVALID_INPUT");
@@ -144,7 +145,7 @@ fn s1_19_24_33_schema_files_at_the_default_roots_are_applied_and_read_once() {
     workspace.put(&file, short_paths());
     workspace.put("mine/files.list.input.schema.json", short_paths());
     let elsewhere = Launch::over(&workspace).set("envelope_schemas", "mine").served();
-    called(&elsewhere, id, &long);
+    call_ok(&elsewhere, id, &long);
     let listed =
         call(&elsewhere, "mcp.tool:files.list", &json!({ "path": "docs/docs/docs" })).json();
     assert_eq!(listed["error"]["code"], "INVALID_INPUT", "{listed}");
@@ -173,8 +174,8 @@ fn s1_24_each_default_schema_root_is_read_unless_a_setting_names_others() {
         assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{id}: {refused}");
         assert_eq!(refused["error"]["details"]["problems"][0]["pointer"], "/path", "{refused}");
     }
-    called(&served, list, &json!({ "path": "docs" }));
-    called(&served, read, &json!({ "path": "README.md" }));
+    call_ok(&served, list, &json!({ "path": "docs" }));
+    call_ok(&served, read, &json!({ "path": "README.md" }));
     let registered = stdout(&run(workspace.root(), &["contract", "schemas"]));
     for file in [
         format!("{specs}/files.list.input.schema.json"),
@@ -184,19 +185,19 @@ fn s1_24_each_default_schema_root_is_read_unless_a_setting_names_others() {
     }
     // With a setting, only the named folder is read.
     let only = Launch::over(&workspace).set("envelope_schemas", specs).served();
-    called(&only, read, &long);
+    call_ok(&only, read, &long);
     assert_eq!(call(&only, list, &deep).json()["error"]["code"], "INVALID_INPUT");
 }
 
 /// A workspace with an envelope schema that no envelope satisfies.
-fn impossible() -> Workspace {
+fn impossible_schema() -> Workspace {
     let schema = json!({ "type": "object", "required": ["ok", "never"] });
     library().file("apps/mcp_server/schemas/envelope.schema.json", schema.to_string())
 }
 
 #[test]
 fn s1_38_an_invalid_envelope_is_logged_and_refused_only_in_enforce_mode() {
-    let workspace = impossible();
+    let workspace = impossible_schema();
     for (mode, ok, logs) in
         [("", true, true), ("off", true, false), ("shadow", true, true), ("enforce", false, true)]
     {
@@ -211,7 +212,7 @@ fn s1_38_an_invalid_envelope_is_logged_and_refused_only_in_enforce_mode() {
             assert_eq!(envelope["error"]["code"], "INVALID_OUTPUT");
         }
         let line = crate::support::wait_for("the envelope is logged", || {
-            client::logged(&workspace.path("runs")).pop()
+            client::read_log(&workspace.path("runs")).pop()
         });
         let code = if logs { json!("INVALID_OUTPUT") } else { Value::Null };
         assert_eq!(line["error"]["code"], code, "{mode}: {line}");

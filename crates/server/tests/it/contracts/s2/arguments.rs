@@ -24,7 +24,7 @@ fn snapshot(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Arguments that would have an effect if the call were run.
-fn good(tool: &str) -> Value {
+fn valid_arguments(tool: &str) -> Value {
     match tool {
         "filesystem/write" => json!({ "path": "README.md", "content": "overwritten" }),
         "filesystem/mkdir" => json!({ "path": "made" }),
@@ -47,7 +47,7 @@ fn s2_18_28_41_invalid_arguments_are_refused_and_nothing_is_done() {
         for (tool, name) in tools.iter().zip(TOOLS) {
             assert_eq!(tool["name"], name);
             let schema = &tool["inputSchema"];
-            let good = good(name);
+            let good = valid_arguments(name);
             let mut wrong = vec![(json!({ "zzz": 1 }), "/zzz".to_owned())];
             for (parameter, about) in schema["properties"].as_object().unwrap() {
                 for odd in [json!(true), json!(["x"]), json!({ "x": 1 }), json!(1.5)] {

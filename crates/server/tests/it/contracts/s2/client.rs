@@ -160,7 +160,7 @@ impl Client {
                 response.json()
             }
         };
-        of_json_rpc(&answer);
+        check_json_rpc(&answer);
         answer
     }
 
@@ -215,13 +215,13 @@ impl Client {
     #[track_caller]
     pub(super) fn refusal(&mut self, tool: &str, arguments: Value) -> (i64, String, Value) {
         let answer = self.call(tool, arguments);
-        refused(&answer)
+        error_parts(&answer)
     }
 }
 
 /// An error's code, message and data.
 #[track_caller]
-pub(super) fn refused(answer: &Value) -> (i64, String, Value) {
+pub(super) fn error_parts(answer: &Value) -> (i64, String, Value) {
     let error = answer.get("error").unwrap_or_else(|| panic!("not a refusal: {answer}"));
     let detail = error["data"]["detail"].as_str().unwrap_or_else(|| panic!("{answer}"));
     assert!(!detail.is_empty(), "{answer}");
@@ -231,7 +231,7 @@ pub(super) fn refused(answer: &Value) -> (i64, String, Value) {
 
 /// Checks that `answer` is a JSON-RPC 2.0 response with either a result or an error.
 #[track_caller]
-pub(super) fn of_json_rpc(answer: &Value) {
+pub(super) fn check_json_rpc(answer: &Value) {
     let fields = answer.as_object().unwrap_or_else(|| panic!("{answer}"));
     let keys: Vec<&str> = fields.keys().map(String::as_str).collect();
     assert!(matches!(keys[..], ["jsonrpc", "id", "result" | "error"]), "{answer}");

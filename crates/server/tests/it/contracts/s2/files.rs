@@ -60,6 +60,15 @@ fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
 }
 
 #[test]
+fn a_utf_16_file_is_refused_with_its_encoding() {
+    let workspace = Workspace::new().file("utf16.txt", b"\xfe\xff\0a\0\n");
+    let mut client = Client::stdio(Launch::over(&workspace));
+    let (code, _, data) = client.refusal("filesystem/read", json!({ "path": "utf16.txt" }));
+    let detail = data["detail"].as_str().unwrap();
+    assert!(code == -32603 && detail.contains("UTF-16BE") && detail.contains("ci/run"), "{data}");
+}
+
+#[test]
 fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
     let large = "0123456789abcde\n".repeat(20_000);
     let workspace = Workspace::new().file("large.txt", &large).file("bytes", b"ab\xff\n");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::{over_all, refused};
+use super::client::{error_parts, over_all};
 use crate::support::Workspace;
 
 /// Malformed messages with the code of their refusal.
@@ -38,7 +38,7 @@ fn s2_05_10_14_15_24_27_malformed_messages_are_refused_and_the_next_is_answered(
     over_all(&Workspace::new(), |client| {
         for (code, bytes) in malformed() {
             let answer = client.raw(&bytes);
-            let (actual, message, _) = refused(&answer);
+            let (actual, message, _) = error_parts(&answer);
             let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
             assert_eq!(actual, code, "{shown}: {answer}");
             let expected_message = match code {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::clients::{Driver, passes};
+use crate::clients::{Driver, check_passes};
 use crate::support::{Launch, Workspace, binary, path};
 
 #[test]
@@ -14,7 +14,7 @@ fn s2_02_26_39_the_typescript_and_python_sdks_work_over_both_transports() {
     let root = workspace.root().to_str().unwrap();
     let mut typescript = Driver::TypeScriptWorkstation.command();
     typescript.args(["--workspace", root]).arg("--toolgate").arg(binary());
-    passes(urls.iter().fold(typescript, |mut driver, url| {
+    check_passes(urls.iter().fold(typescript, |mut driver, url| {
         driver.args(["--url", url]);
         driver
     }));
@@ -27,7 +27,7 @@ fn s2_02_26_39_the_typescript_and_python_sdks_work_over_both_transports() {
         let mut driver = python(mode);
         driver.arg("--stdio").arg(binary()).args(["stdio", root, "--dialect", "workstation"]);
         driver.args(["--config", workspace.path("toolgate.toml").to_str().unwrap()]);
-        passes(driver);
+        check_passes(driver);
     }
     for (mode, url) in [
         (["--mode", "legacy"], &urls[0]),
@@ -36,7 +36,7 @@ fn s2_02_26_39_the_typescript_and_python_sdks_work_over_both_transports() {
     ] {
         let mut driver = python(mode);
         driver.args(["--url", url]);
-        passes(driver);
+        check_passes(driver);
     }
 }
 

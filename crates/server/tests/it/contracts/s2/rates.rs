@@ -1,4 +1,4 @@
-//! How often a tool may be called.
+//! Limits of the rate of calls of a tool.
 
 use std::thread;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn s2_30_an_invalid_rate_rule_stops_the_server_at_start() {
     ] {
         let workspace = Workspace::new().file("toolgate.toml", format!("[[limits.rate]]\n{rule}"));
         let stdio = Launch::over(&workspace).stdio();
-        assert_eq!(stdio.ended().code(), Some(2), "{rule}");
+        assert_eq!(stdio.wait_for_exit().code(), Some(2), "{rule}");
         wait_until("it says why", || stdio.log().contains(error));
     }
 }

@@ -1,4 +1,4 @@
-//! The git tools, against what git itself prints.
+//! Compares the git tools with the output of `git`.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::client::{Client, over_all};
 use crate::support::{Launch, Workspace, path};
 
-/// What `git` prints in `folder`.
+/// Runs `git` in `folder` and returns its output.
 #[track_caller]
 fn git(folder: &Path, args: &[&str]) -> String {
     let mut git = Command::new("git");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Client, over_all, refused};
+use super::client::{Client, error_parts, over_all};
 use super::repositories::repository;
 use crate::support::{Launch, Marker, Post, Workspace, at_once, notification};
 
@@ -15,54 +15,54 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
 
     fn over_stdio() {
         let mut client = Client::stdio(Launch::over(&Workspace::new()));
-        let (call, marker) = sleeping(&mut client);
-        let begun = Instant::now();
+        let (call, marker) = start_sleep(&mut client);
+        let started = Instant::now();
         client.stream().send(&call);
-        marker.started();
+        marker.wait_until_running();
         // Requests in the meantime are answered.
-        while begun.elapsed() < Duration::from_secs(28) {
+        while started.elapsed() < Duration::from_secs(28) {
             thread::sleep(Duration::from_secs(2));
             let ping = client.request("ping", Value::Null);
             assert_eq!(client.stream().ask(&ping)["result"], json!({}));
         }
         let answer = client.stream().answer(call["id"].clone());
-        timed_out(&client, &answer, begun, &marker);
+        check_timed_out(&client, &answer, started, &marker);
     }
 
     fn over_http() {
         let mut client = Client::http(Launch::over(&Workspace::new()));
-        let (call, marker) = sleeping(&mut client);
-        let begun = Instant::now();
+        let (call, marker) = start_sleep(&mut client);
+        let started = Instant::now();
         let mut connection = client.connect();
         connection.post(&Post::bytes(call.to_string().as_bytes()).to("/workstation"));
-        marker.started();
+        marker.wait_until_running();
         // Requests in the meantime are answered.
-        while begun.elapsed() < Duration::from_secs(28) {
+        while started.elapsed() < Duration::from_secs(28) {
             thread::sleep(Duration::from_secs(2));
             assert_eq!(client.ask("ping", Value::Null)["result"], json!({}));
         }
         let response = connection.response();
         assert_eq!(response.status, 200, "{response:?}");
-        timed_out(&client, &response.json(), begun, &marker);
+        check_timed_out(&client, &response.json(), started, &marker);
     }
 }
 
 /// A call that sleeps longer than the limit, and the marker of its program.
-fn sleeping(client: &mut Client) -> (Value, Marker) {
+fn start_sleep(client: &mut Client) -> (Value, Marker) {
     let marker = Marker::new();
     let command = format!("sleep {}", marker.0);
     let params = json!({ "name": "ci/run", "arguments": { "command": command } });
     (client.request("tools/call", params), marker)
 }
 
-/// Checks that the call that began at `begun` timed out after thirty seconds, with its program.
+/// Checks that the call that began at `started` timed out after thirty seconds, with its program.
 #[track_caller]
-fn timed_out(client: &Client, answer: &Value, begun: Instant, marker: &Marker) {
-    let took = begun.elapsed();
-    let (code, message, data) = refused(answer);
+fn check_timed_out(client: &Client, answer: &Value, started: Instant, marker: &Marker) {
+    let took = started.elapsed();
+    let (code, message, data) = error_parts(answer);
     assert_eq!((code, message.as_str()), (-32000, "Tool execution timeout"), "{data}");
     assert!(took >= Duration::from_secs(29) && took <= Duration::from_secs(31), "{took:?}");
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(client.server().outcomes(1), ["timed_out"]);
 }
 
@@ -74,9 +74,9 @@ fn s2_22_the_program_of_a_cancelled_call_is_killed() {
     let arguments = json!({ "command": "sleep", "args": [marker.0] });
     let call = client.request("tools/call", json!({ "name": "exec/run", "arguments": arguments }));
     client.stream().send(&call);
-    marker.started();
+    marker.wait_until_running();
     client.tell(&notification("notifications/cancelled", json!({ "requestId": call["id"] })));
-    marker.gone();
+    marker.wait_until_gone();
     // It is not answered; the next request is.
     let ping = client.request("ping", Value::Null);
     assert_eq!(client.exchange(&ping)["result"], json!({}));
@@ -90,16 +90,16 @@ fn s2_22_the_program_of_a_cancelled_call_is_killed() {
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let mut connection = client.connect();
     connection.post(&Post::bytes(call.to_string().as_bytes()).to("/workstation"));
-    marker.started();
+    marker.wait_until_running();
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
 }
 
 #[test]
 fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
     let workspace = Workspace::new();
     let mut client = Client::stdio(Launch::over(&workspace));
-    let begun = Instant::now();
+    let started = Instant::now();
     let calls: Vec<Value> = (0..16)
         .map(|_| {
             let arguments = json!({ "command": "sleep 1" });
@@ -118,7 +118,7 @@ fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
         let answer = client.stream().answer(call["id"].clone());
         assert_eq!(answer["result"]["content"], "Exit Code: 0\n", "{answer}");
     }
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(took < Duration::from_secs(4), "{took:?}");
 }
 
@@ -126,9 +126,9 @@ fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
 fn p95(count: usize, mut work: impl FnMut()) -> Duration {
     let mut all: Vec<Duration> = (0..count)
         .map(|_| {
-            let begun = Instant::now();
+            let started = Instant::now();
             work();
-            begun.elapsed()
+            started.elapsed()
         })
         .collect();
     all.sort_unstable();

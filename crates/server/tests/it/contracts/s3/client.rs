@@ -1,5 +1,5 @@
-//! A client like Mira's own: numbered requests, no `params` if there are none, raw JSON posted to the
-//! endpoint's root, and any status but 2xx counts as a broken connection.
+//! A client like Mira's own: numbered requests, no `params` if there are none, raw JSON posted to
+//! the endpoint's root, and any status but 2xx counts as a broken connection.
 //!
 //! Every answer is validated against the contract: JSON-RPC's envelope, the error object, and the
 //! seed's own schema of each result.
@@ -61,7 +61,7 @@ impl MiraServer {
         let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
         workspace.put("toolgate.toml", format!("{listen}{settings}"));
         let served = tune(Launch::over(workspace)).served();
-        let root = alone(&served);
+        let root = dedicated_address(&served);
         Self { served, root }
     }
 
@@ -96,7 +96,7 @@ impl Deref for MiraServer {
 
 /// The address of Mira's dedicated listener.
 #[track_caller]
-pub(super) fn alone(served: &Served) -> SocketAddr {
+pub(super) fn dedicated_address(served: &Served) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving mira alone at http://")?;
@@ -118,7 +118,8 @@ pub(super) enum Wire {
     Stdio(Box<Stdio>),
 }
 
-/// Runs `check` over every transport: the dedicated listener, the shared one, a WebSocket and stdio.
+/// Runs `check` over every transport: the dedicated listener, the shared one, a WebSocket and
+/// stdio.
 pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Mira)) {
     let server = MiraServer::over(workspace);
     for mut mira in
@@ -176,7 +177,7 @@ impl Mira {
 
     /// Calls `method`, which must be refused with `code`, and returns the error.
     #[track_caller]
-    pub(super) fn refused(&mut self, code: i64, method: &str, params: Value) -> Value {
+    pub(super) fn expect_refusal(&mut self, code: i64, method: &str, params: Value) -> Value {
         match self.ask(method, params.clone()) {
             Err(error) => {
                 assert_eq!(error["code"], code, "{method} {params}: {error}");
@@ -188,8 +189,14 @@ impl Mira {
 
     /// Calls `method`, which must be refused with `code` because of the parameter `field`.
     #[track_caller]
-    pub(super) fn refused_about(&mut self, code: i64, field: &str, method: &str, params: Value) {
-        let error = self.refused(code, method, params.clone());
+    pub(super) fn expect_refusal_of(
+        &mut self,
+        code: i64,
+        field: &str,
+        method: &str,
+        params: Value,
+    ) {
+        let error = self.expect_refusal(code, method, params.clone());
         assert_eq!(error["data"]["field"], field, "{method} {params}: {error}");
     }
 
@@ -211,8 +218,8 @@ impl Mira {
         answer
     }
 
-    /// Sends bytes, valid or not, and returns the next message that is not a notification. Over HTTP
-    /// there may be none; on a connection there must be one.
+    /// Sends bytes, valid or not, and returns the next message that is not a notification. Over
+    /// HTTP there may be none; on a connection there must be one.
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Option<Value> {
         let message = match &mut self.wire {
@@ -232,7 +239,7 @@ impl Mira {
                 Some(response.json())
             }
             Wire::Socket(socket) => {
-                socket.say(std::str::from_utf8(bytes).expect("WebSocket texts are UTF-8"));
+                socket.send_text(std::str::from_utf8(bytes).expect("WebSocket texts are UTF-8"));
                 None
             }
             Wire::Stdio(stdio) => {
@@ -244,7 +251,7 @@ impl Mira {
             Some(message) => message,
             None => self.next(),
         };
-        well_formed(&message);
+        check_shape(&message);
         Some(message)
     }
 
@@ -268,7 +275,7 @@ impl Mira {
 
 /// Checks the shape of an answer.
 #[track_caller]
-fn well_formed(answer: &Value) {
+fn check_shape(answer: &Value) {
     let keys = |value: &Value| -> Vec<String> {
         let object = value.as_object().unwrap_or_else(|| panic!("{answer}"));
         let mut keys: Vec<_> = object.keys().cloned().collect();

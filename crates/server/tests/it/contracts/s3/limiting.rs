@@ -24,7 +24,7 @@ fn s3_19_79_calls_are_limited_per_caller_and_tool_with_a_retry_time() {
         ada.get("files/read", read.clone());
     }
     for _ in 0..2 {
-        let error = ada.refused(1004, "files/read", read.clone());
+        let error = ada.expect_refusal(1004, "files/read", read.clone());
         let wait = error["data"]["retry_after_ms"].as_u64().unwrap();
         assert!((1..=60_000).contains(&wait), "{error}");
     }
@@ -32,11 +32,11 @@ fn s3_19_79_calls_are_limited_per_caller_and_tool_with_a_retry_time() {
     for _ in 0..3 {
         bob.get("files/read", read.clone());
     }
-    bob.refused(1004, "files/read", read);
+    bob.expect_refusal(1004, "files/read", read);
     ada.get("files/write", json!({ "path": "a", "content": "x" }));
     assert_eq!(ada.get("exec/run", echo.clone())["stdout"], "a\n");
     // After the given wait the call succeeds.
-    let error = ada.refused(1004, "exec/run", echo.clone());
+    let error = ada.expect_refusal(1004, "exec/run", echo.clone());
     bob.get("exec/run", echo.clone());
     sleep(Duration::from_millis(error["data"]["retry_after_ms"].as_u64().unwrap()));
     ada.get("exec/run", echo);
@@ -50,7 +50,7 @@ fn s3_19_79_connected_clients_have_the_same_rate_limit() {
         for _ in 0..2 {
             mira.get("files/read", json!({ "path": "README.md" }));
         }
-        let error = mira.refused(1004, "files/read", json!({ "path": "README.md" }));
+        let error = mira.expect_refusal(1004, "files/read", json!({ "path": "README.md" }));
         assert!(error["data"]["retry_after_ms"].is_u64(), "{error}");
         mira.get("files/info", json!({ "path": "README.md" }));
     }
@@ -62,8 +62,8 @@ fn s3_17_28_a_caller_without_a_key_is_refused_with_the_contracts_code() {
     let server = MiraServer::with(&workspace, &keys_of(&["ada"]), |launch| launch);
     let read = json!({ "path": "README.md" });
     for mut stranger in [server.root(), server.root_as("wrong"), server.rpc()] {
-        stranger.refused(1002, "files/read", read.clone());
-        stranger.refused(1002, "tools/list", Value::Null);
+        stranger.expect_refusal(1002, "files/read", read.clone());
+        stranger.expect_refusal(1002, "tools/list", Value::Null);
     }
     let mut ada = server.root_as("ada-key");
     assert_eq!(ada.get("files/read", read)["content"], Workspace::README);

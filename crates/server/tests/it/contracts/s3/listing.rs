@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, alone, over_all};
+use super::client::{Mira, MiraServer, dedicated_address, over_all};
 use crate::support::{Connection, Launch, Post, Workspace, binary};
 
 #[track_caller]
@@ -39,15 +39,15 @@ fn walk(mira: &mut Mira, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
 #[test]
 fn s3_09_26_27_74_paging_lists_every_tool_once() {
     over_all(&Workspace::new(), |mira| {
-        let whole = mira.get("tools/list", json!({ "limit": 200 }));
-        assert!(whole["next_cursor"].is_null(), "{}", whole["next_cursor"]);
-        let whole = whole["tools"].as_array().unwrap().clone();
-        let distinct: BTreeSet<_> = whole.iter().map(|tool| tool["name"].to_string()).collect();
-        assert!(whole.len() > 10 && distinct.len() == whole.len(), "{distinct:?}");
+        let full = mira.get("tools/list", json!({ "limit": 200 }));
+        assert!(full["next_cursor"].is_null(), "{}", full["next_cursor"]);
+        let full = full["tools"].as_array().unwrap().clone();
+        let distinct: BTreeSet<_> = full.iter().map(|tool| tool["name"].to_string()).collect();
+        assert!(full.len() > 10 && distinct.len() == full.len(), "{distinct:?}");
         for limit in [1, 7] {
             let (walked, pages) = walk(mira, limit, &json!({}));
-            assert_eq!(walked, whole, "in pages of {limit}");
-            assert_eq!(pages, whole.len().div_ceil(usize::try_from(limit).unwrap()));
+            assert_eq!(walked, full, "in pages of {limit}");
+            assert_eq!(pages, full.len().div_ceil(usize::try_from(limit).unwrap()));
         }
     });
 }
@@ -93,10 +93,10 @@ fn s3_14_24_25_filters_combine_and_out_of_range_values_are_refused() {
             ("cursor", json!({ "cursor": 1 })),
             ("offset", json!({ "offset": 1 })),
         ] {
-            mira.refused_about(-32602, field, "tools/list", params);
+            mira.expect_refusal_of(-32602, field, "tools/list", params);
         }
         for garbage in ["", "files/read", "bm90IG91cnM", "\u{1f600}", "////"] {
-            mira.refused_about(1003, "cursor", "tools/list", json!({ "cursor": garbage }));
+            mira.expect_refusal_of(1003, "cursor", "tools/list", json!({ "cursor": garbage }));
         }
         for fine in [json!({ "limit": 1 }), json!({ "limit": 200, "cursor": null }), json!({})] {
             mira.get("tools/list", fine);
@@ -185,7 +185,7 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     let any = shown.replace(":3001", ":0");
     workspace.put("toolgate.toml", any);
     let served = Launch::over(&workspace).served();
-    let root = alone(&served);
+    let root = dedicated_address(&served);
     assert_ne!(root.port(), served.addr.port());
     let endpoint = format!("http://localhost:{}", root.port());
     assert_eq!(

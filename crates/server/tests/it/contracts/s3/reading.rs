@@ -33,7 +33,7 @@ fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
         assert_eq!(binary["size"], 256);
         assert_eq!(mira.get("files/read", json!({ "path": "empty" }))["content"], "");
         // Bytes that are not UTF-8 are refused, not replaced.
-        mira.refused_about(1003, "encoding", "files/read", json!({ "path": "all.bin" }));
+        mira.expect_refusal_of(1003, "encoding", "files/read", json!({ "path": "all.bin" }));
         for (field, params) in [
             ("encoding", json!({ "path": "text.txt", "encoding": "latin1" })),
             ("encoding", json!({ "path": "text.txt", "encoding": "UTF-8" })),
@@ -43,8 +43,19 @@ fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
             ("start_line", json!({ "path": "text.txt", "start_line": 1 })),
             ("if_none_match", json!({ "path": "text.txt", "if_none_match": "a" })),
         ] {
-            mira.refused_about(-32602, field, "files/read", params);
+            mira.expect_refusal_of(-32602, field, "files/read", params);
         }
+    });
+}
+
+#[test]
+fn a_utf_16_file_is_refused_as_text_and_read_as_base64() {
+    let bytes = b"\xff\xfea\0\n\0";
+    let workspace = Workspace::new().file("utf16.txt", bytes);
+    over_all(&workspace, |mira| {
+        mira.refused_about(1003, "encoding", "files/read", json!({ "path": "utf16.txt" }));
+        let read = mira.get("files/read", json!({ "path": "utf16.txt", "encoding": "base64" }));
+        assert_eq!(read["content_base64"], STANDARD.encode(bytes));
     });
 }
 
@@ -80,15 +91,15 @@ fn s3_34_35_ranges_are_in_bytes_and_too_large_a_read_is_refused_not_cut() {
             assert_eq!(encoded["content_base64"], STANDARD.encode(&bytes[from..to]), "{more}");
         }
         for most in 1..bytes.len() {
-            mira.refused(1007, "files/read", read(json!({ "max_bytes": most })));
+            mira.expect_refusal(1007, "files/read", read(json!({ "max_bytes": most })));
             let slice = json!({ "offset": 0, "length": bytes.len(), "max_bytes": most });
-            mira.refused(1007, "files/read", read(slice));
+            mira.expect_refusal(1007, "files/read", read(slice));
         }
         // Offsets count bytes and may split a character.
         for more in
             [json!({ "offset": 2 }), json!({ "length": 2 }), json!({ "offset": 4, "length": 1 })]
         {
-            mira.refused_about(1003, "encoding", "files/read", read(more));
+            mira.expect_refusal_of(1003, "encoding", "files/read", read(more));
         }
         for (field, more) in [
             ("max_bytes", json!({ "max_bytes": 0 })),
@@ -98,11 +109,11 @@ fn s3_34_35_ranges_are_in_bytes_and_too_large_a_read_is_refused_not_cut() {
             ("length", json!({ "length": 0 })),
             ("length", json!({ "length": "1" })),
         ] {
-            mira.refused_about(-32602, field, "files/read", read(more));
+            mira.expect_refusal_of(-32602, field, "files/read", read(more));
         }
         // A long file is not cut here, unlike in other dialects.
-        let whole = mira.get("files/read", json!({ "path": "long.txt" }));
-        assert_eq!(whole["content"], long);
+        let full = mira.get("files/read", json!({ "path": "long.txt" }));
+        assert_eq!(full["content"], long);
     });
 }
 

@@ -19,17 +19,17 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
         .link("out", "/etc");
     over_all(&workspace, |mira| {
         let read = |path: &str| json!({ "path": path });
-        let missing = mira.refused(1001, "files/read", read("gone.txt"));
+        let missing = mira.expect_refusal(1001, "files/read", read("gone.txt"));
         assert_eq!(missing["data"]["field"], "path", "{missing}");
         for path in ["../x", "/etc/passwd", "out/passwd", "src/../../x"] {
-            let error = mira.refused(1002, "files/read", read(path));
+            let error = mira.expect_refusal(1002, "files/read", read(path));
             // The contract's own example of an error has only a field and a reason.
             let keys: Vec<_> = error["data"].as_object().unwrap().keys().collect();
             assert_eq!(keys, ["field", "reason"], "{path}: {error}");
             assert_eq!(error["data"]["field"], "path", "{path}");
-            mira.refused(1002, "files/write", json!({ "path": path, "content": "x" }));
+            mira.expect_refusal(1002, "files/write", json!({ "path": path, "content": "x" }));
         }
-        let error = mira.refused(
+        let error = mira.expect_refusal(
             1003,
             "files/write",
             json!({
@@ -38,14 +38,14 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
         );
         assert_eq!(error["message"], "Validation failed");
         let base64 = json!({ "path": "w", "content_base64": "#" });
-        mira.refused_about(1003, "content_base64", "files/write", base64);
-        mira.refused(1007, "files/read", json!({ "path": "README.md", "max_bytes": 3 }));
+        mira.expect_refusal_of(1003, "content_base64", "files/write", base64);
+        mira.expect_refusal(1007, "files/read", json!({ "path": "README.md", "max_bytes": 3 }));
         // A file over the server's limit is refused too, but a range of it is returned.
-        mira.refused(1007, "files/read", read("big.txt"));
-        mira.refused(1007, "files/read", json!({ "path": "big.txt", "max_bytes": 1 << 30 }));
+        mira.expect_refusal(1007, "files/read", read("big.txt"));
+        mira.expect_refusal(1007, "files/read", json!({ "path": "big.txt", "max_bytes": 1 << 30 }));
         let part = mira.get("files/read", json!({ "path": "big.txt", "length": 4 << 20 }));
         assert_eq!(part["content"].as_str().unwrap().len(), 4 << 20);
-        mira.refused(-32602, "files/read", json!({}));
+        mira.expect_refusal(-32602, "files/read", json!({}));
     });
     assert!(!workspace.path("w").exists());
 }
@@ -72,10 +72,10 @@ fn s3_17_a_file_system_permission_error_is_permission_denied() {
     mode("shut", 0);
     let mut mira = Mira::stdio(without_overriding(Launch::over(&workspace)));
     for path in ["locked.txt", "shut/in.txt"] {
-        mira.refused_about(1002, "path", "files/read", json!({ "path": path }));
+        mira.expect_refusal_of(1002, "path", "files/read", json!({ "path": path }));
     }
     let write = json!({ "path": "shut/new.txt", "content": "x" });
-    mira.refused(1002, "files/write", write);
+    mira.expect_refusal(1002, "files/write", write);
     mode("shut", 0o755);
 }
 
@@ -83,7 +83,7 @@ fn s3_17_a_file_system_permission_error_is_permission_denied() {
 fn s3_15_a_file_system_fault_is_an_internal_error() {
     // The loopback interface has no speed, so reading this file always fails.
     let mut mira = Mira::stdio(Launch::at(Path::new("/sys/devices/virtual/net/lo")));
-    let error = mira.refused(-32603, "files/read", json!({ "path": "speed" }));
+    let error = mira.expect_refusal(-32603, "files/read", json!({ "path": "speed" }));
     assert_eq!(error["message"], "Internal error");
     assert_eq!(mira.get("files/read", json!({ "path": "mtu" }))["path"], "mtu");
 }
@@ -95,7 +95,7 @@ fn s3_20_a_conflict_has_both_etags() {
         let etag = mira.get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
         let write =
             json!({ "path": "a.txt", "content": "two", "overwrite": true, "etag": "\"x\"" });
-        let error = mira.refused(1005, "files/write", write);
+        let error = mira.expect_refusal(1005, "files/write", write);
         assert_eq!(error["data"]["expected"], "\"x\"", "{error}");
         assert_eq!(error["data"]["actual"], etag, "{error}");
     });
@@ -110,9 +110,9 @@ fn s3_21_a_denied_tool_is_unavailable() {
     };
     let server = MiraServer::with(&workspace, "", deny);
     let mut mira = server.root();
-    mira.refused(1006, "exec/run", json!({ "command": "true" }));
-    mira.refused(1006, "files/write", json!({ "path": "a", "content": "" }));
-    mira.refused(1010, "vector/search", json!({ "query": "a" }));
+    mira.expect_refusal(1006, "exec/run", json!({ "command": "true" }));
+    mira.expect_refusal(1006, "files/write", json!({ "path": "a", "content": "" }));
+    mira.expect_refusal(1010, "vector/search", json!({ "query": "a" }));
     let tools = mira.get("tools/list", json!({ "limit": 200 }));
     let names: Vec<_> =
         tools["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
@@ -168,13 +168,13 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
             assert!(!error.to_string().contains("canary"));
         }
     }
-    mira.refused_about(1003, "path", "files/read", json!({ "path": "a\0b" }));
-    mira.refused_about(1003, "path", "files/read", json!({ "path": "" }));
-    mira.refused_about(1003, "path", "files/read", json!({ "path": "loop" }));
+    mira.expect_refusal_of(1003, "path", "files/read", json!({ "path": "a\0b" }));
+    mira.expect_refusal_of(1003, "path", "files/read", json!({ "path": "" }));
+    mira.expect_refusal_of(1003, "path", "files/read", json!({ "path": "loop" }));
     // Names are literal: no case folding, no decoding.
-    mira.refused(1001, "files/read", json!({ "path": "case.txt" }));
-    mira.refused(1001, "files/read", json!({ "path": "%2e%2e/x" }));
-    mira.refused(1001, "files/read", json!({ "path": "~/x" }));
+    mira.expect_refusal(1001, "files/read", json!({ "path": "case.txt" }));
+    mira.expect_refusal(1001, "files/read", json!({ "path": "%2e%2e/x" }));
+    mira.expect_refusal(1001, "files/read", json!({ "path": "~/x" }));
     for (path, content) in [
         ("a/in.txt", "inside"),
         ("dir-in/in.txt", "inside"),
@@ -186,7 +186,7 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
     // Repository internals and the current settings can be read but not written.
     for path in [".git/config", "toolgate.toml", ".GIT/hooks/pre-commit"] {
         let write = json!({ "path": path, "content": "x", "overwrite": true });
-        mira.refused(1002, "files/write", write);
+        mira.expect_refusal(1002, "files/write", write);
     }
     // A hard link keeps its content: the file is replaced, not written in place.
     fs::hard_link(&secret, workspace.path("hard.txt")).unwrap();

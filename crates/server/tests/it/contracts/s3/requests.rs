@@ -11,7 +11,7 @@ use crate::support::{Connection, Launch, Marker, Post, Workspace, sleeps};
 fn s3_01_02_04_05_08_40_a_request_is_answered_with_its_id_on_every_transport() {
     let workspace = Workspace::new().file("src/main.rs", "fn main() {}\n");
     over_all(&workspace, |mira| {
-        let begun = Instant::now();
+        let started = Instant::now();
         // As Mira writes it, key by key.
         let read =
             br#"{ "jsonrpc": "2.0", "method": "files/read", "params": {"path": "src/main.rs"}, "id": 2 }"#;
@@ -25,7 +25,7 @@ fn s3_01_02_04_05_08_40_a_request_is_answered_with_its_id_on_every_transport() {
         }
         // Parameters are left out where there are none.
         assert!(mira.get("tools/list", Value::Null)["tools"].is_array());
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     });
 }
 
@@ -111,12 +111,12 @@ fn s3_02_notifications_and_responses_get_no_answer() {
         ] {
             match &mut mira.wire {
                 Wire::Http { .. } => assert_eq!(mira.raw(message.as_bytes()), None, "{message}"),
-                Wire::Socket(socket) => socket.say(message),
+                Wire::Socket(socket) => socket.send_text(message),
                 Wire::Stdio(stdio) => stdio.write(format!("{message}\n").as_bytes()),
             }
         }
         // The next answer belongs to the next request.
-        mira.refused(1001, "files/read", json!({ "path": "n" }));
+        mira.expect_refusal(1001, "files/read", json!({ "path": "n" }));
     });
 }
 
@@ -176,9 +176,9 @@ fn s3_08_a_client_that_disconnects_leaves_nothing_running() {
     let request = server.root().request("exec/run", sleeps(&marker));
     let mut connection = Connection::to(server.root);
     connection.post(&Post::bytes(request.to_string().as_bytes()).to("/"));
-    marker.started();
+    marker.wait_until_running();
     connection.close();
-    marker.gone();
+    marker.wait_until_gone();
     assert_eq!(server.outcomes(1), ["canceled"]);
 }
 
@@ -186,7 +186,7 @@ fn s3_08_a_client_that_disconnects_leaves_nothing_running() {
 fn s3_75_versioned_method_names_are_unknown() {
     over_all(&Workspace::new(), |mira| {
         for method in ["files/read.v2", "files/read.v1", "tools/list.v2", "capabilities"] {
-            mira.refused(-32601, method, json!({ "path": "README.md" }));
+            mira.expect_refusal(-32601, method, json!({ "path": "README.md" }));
         }
     });
 }

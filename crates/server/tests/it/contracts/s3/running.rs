@@ -54,7 +54,7 @@ fn s3_51_52_56_57_59_a_program_gets_its_arguments_unchanged() {
             ("stream", json!({ "command": "a", "stream": null })),
             ("max_output_bytes", json!({ "command": "a", "max_output_bytes": 1 })),
         ] {
-            mira.refused_about(-32602, field, "exec/run", params);
+            mira.expect_refusal_of(-32602, field, "exec/run", params);
         }
     });
 }
@@ -75,9 +75,9 @@ fn s3_53_54_77_a_program_runs_in_the_given_folder_with_only_the_given_environmen
     assert_eq!(pwd(&mut mira, json!("sub")), root.join("sub").to_str().unwrap());
     assert_eq!(pwd(&mut mira, json!("in")), root.join("sub").to_str().unwrap());
     for cwd in ["..", "/etc", "out", "sub/../.."] {
-        mira.refused(1002, "exec/run", json!({ "command": "pwd", "cwd": cwd }));
+        mira.expect_refusal(1002, "exec/run", json!({ "command": "pwd", "cwd": cwd }));
     }
-    mira.refused(1001, "exec/run", json!({ "command": "pwd", "cwd": "none" }));
+    mira.expect_refusal(1001, "exec/run", json!({ "command": "pwd", "cwd": "none" }));
     // Its environment is that of the call and little else.
     let env = run(&mut mira, "env", json!({ "env": { "GREETING": "hi there", "EMPTY": "" } }));
     let env = env["stdout"].as_str().unwrap();
@@ -85,11 +85,11 @@ fn s3_53_54_77_a_program_runs_in_the_given_folder_with_only_the_given_environmen
     assert!(!env.contains("canary") && !env.contains("TOOLGATE_"), "{env}");
     for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH", "A=B", ""] {
         let params = json!({ "command": "env", "env": { name: "/tmp/x" } });
-        let error = mira.refused(1003, "exec/run", params);
+        let error = mira.expect_refusal(1003, "exec/run", params);
         let field = format!("env.{name}");
         assert_eq!(error["data"]["field"], field, "{error}");
     }
-    mira.refused(1003, "exec/run", json!({ "command": "env", "env": { "A": "b\0c" } }));
+    mira.expect_refusal(1003, "exec/run", json!({ "command": "env", "env": { "A": "b\0c" } }));
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn s3_11_17_60_61_77_only_allowed_programs_run() {
     assert_eq!(run(&mut mira, "echo", json!({ "args": ["a"] }))["stdout"], "a\n");
     workspace.put("echo", "#!/bin/sh\necho mine\n");
     for command in ["ls", "sh", "/bin/ls", "./echo", "/bin/sh"] {
-        mira.refused(1002, "exec/run", json!({ "command": command }));
+        mira.expect_refusal(1002, "exec/run", json!({ "command": command }));
     }
-    mira.refused(1002, "exec/run", json!({ "command": "echo a; ls", "shell": true }));
+    mira.expect_refusal(1002, "exec/run", json!({ "command": "echo a; ls", "shell": true }));
     assert_eq!(run(&mut mira, "echo", json!({ "args": ["; ls"] }))["stdout"], "; ls\n");
 }
 
@@ -125,11 +125,16 @@ fn s3_60_a_command_that_cannot_run_is_refused_by_parameter() {
     let workspace = Workspace::new().file("data.txt", "no program");
     over_all(&workspace, |mira| {
         for command in ["", "  ", "no-such-program-at-all", "./data.txt", "a\0b", "./none/x"] {
-            mira.refused_about(1003, "command", "exec/run", json!({ "command": command }));
+            mira.expect_refusal_of(1003, "command", "exec/run", json!({ "command": command }));
         }
         let args = json!({ "command": "echo", "args": ["a", "b\0c"] });
-        mira.refused_about(1003, "args.1", "exec/run", args);
-        mira.refused_about(1003, "command", "exec/run", json!({ "command": " ", "shell": true }));
+        mira.expect_refusal_of(1003, "args.1", "exec/run", args);
+        mira.expect_refusal_of(
+            1003,
+            "command",
+            "exec/run",
+            json!({ "command": " ", "shell": true }),
+        );
     });
 }
 
@@ -164,20 +169,20 @@ fn s3_55_a_program_times_out_as_given_and_its_children_are_killed() {
     for timeout_ms in [json!(999), json!(600_001), json!(0), json!(-1), json!(null), json!("1000")]
     {
         let params = json!({ "command": "true", "timeout_ms": timeout_ms });
-        mira.refused_about(-32602, "timeout_ms", "exec/run", params);
+        mira.expect_refusal_of(-32602, "timeout_ms", "exec/run", params);
     }
     for timeout_ms in [1000, 600_000] {
         assert_eq!(run(&mut mira, "true", json!({ "timeout_ms": timeout_ms }))["exit_code"], 0);
     }
     let marker = Marker::new();
     let script = format!("echo begun; sleep {0} & sleep {0}", marker.0);
-    let begun = Instant::now();
+    let started = Instant::now();
     let over = run(&mut mira, &script, json!({ "shell": true, "timeout_ms": 1000 }));
     assert_eq!((&over["timed_out"], &over["exit_code"]), (&json!(true), &json!(-1)), "{over}");
     assert_eq!(over["stdout"], "begun\n");
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(took > Duration::from_millis(900) && took < Duration::from_secs(5), "{took:?}");
-    marker.gone();
+    marker.wait_until_gone();
 }
 
 #[test]
@@ -233,6 +238,6 @@ fn s3_59_too_long_output_is_cut_with_a_line_that_says_how_to_read_the_rest() {
     });
     let rest = mira.get("exec/output", params);
     let head = &stdout[..usize::try_from(offset).unwrap()];
-    let whole: String = (1..=400_000).map(|n| format!("{n}\n")).collect();
-    assert!(whole.starts_with(&format!("{head}{}", rest["text"].as_str().unwrap())));
+    let full: String = (1..=400_000).map(|n| format!("{n}\n")).collect();
+    assert!(full.starts_with(&format!("{head}{}", rest["text"].as_str().unwrap())));
 }

@@ -141,7 +141,7 @@ fn s3_14_18_62_63_66_67_68_71_72_search_parameters_are_as_the_contract_specifies
         ] {
             let mut params = json!({ "query": query });
             params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            mira.refused_about(-32602, field, "vector/search", params);
+            mira.expect_refusal_of(-32602, field, "vector/search", params);
         }
         for (field, params) in [
             ("query", json!({})),
@@ -153,7 +153,7 @@ fn s3_14_18_62_63_66_67_68_71_72_search_parameters_are_as_the_contract_specifies
             ("filter.path_prefix", json!({ "query": query, "filter": { "path_prefix": "../x" } })),
             ("filter.path_prefix", json!({ "query": query, "filter": { "path_prefix": "/else" } })),
         ] {
-            mira.refused_about(1003, field, "vector/search", params);
+            mira.expect_refusal_of(1003, field, "vector/search", params);
         }
     });
 }
@@ -200,17 +200,21 @@ fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
 fn s3_21_72_search_is_unavailable_if_it_is_off_or_its_folder_is_missing() {
     let workspace = project();
     let mut off = Mira::stdio(Launch::over(&workspace).set("search_enabled", "false"));
-    off.refused(1010, "vector/search", json!({ "query": "authentication" }));
+    off.expect_refusal(1010, "vector/search", json!({ "query": "authentication" }));
     let server =
         MiraServer::with(&workspace, "", |launch| launch.set("search_namespaces", "gone=gone"));
     for mut mira in [server.root(), server.rpc(), server.socket()] {
-        mira.refused(
+        mira.expect_refusal(
             1010,
             "vector/search",
             json!({ "query": "authentication", "namespace": "gone" }),
         );
         assert!(!matches(&mut mira, json!({ "query": "authentication" })).is_empty());
         // Invalid parameters are reported first.
-        mira.refused(-32602, "vector/search", json!({ "query": "authentication", "more": 1 }));
+        mira.expect_refusal(
+            -32602,
+            "vector/search",
+            json!({ "query": "authentication", "more": 1 }),
+        );
     }
 }

@@ -10,7 +10,7 @@ use super::client::{MiraServer, over_all};
 use crate::support::Workspace;
 
 /// The parameters that write `content` to `path`, and `more`.
-fn to(path: &str, content: &str, more: Value) -> Value {
+fn write_params(path: &str, content: &str, more: Value) -> Value {
     let mut params = json!({ "path": path, "content": content });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     params
@@ -56,19 +56,19 @@ fn s3_41_42_48_50_a_file_is_written_whole_from_text_or_base64() {
             ("mode", json!({ "mode": "0600" })),
             ("if_match", json!({ "if_match": "a" })),
         ] {
-            mira.refused_about(-32602, field, "files/write", to("never", "x", more));
+            mira.expect_refusal_of(-32602, field, "files/write", write_params("never", "x", more));
         }
-        mira.refused_about(-32602, "path", "files/write", json!({ "content": "x" }));
+        mira.expect_refusal_of(-32602, "path", "files/write", json!({ "content": "x" }));
         for (field, params) in [
             ("content", json!({ "path": "never" })),
             ("content", json!({ "path": "never", "content": null, "content_base64": null })),
             ("content", json!({ "path": "never", "content": "a", "content_base64": "YQ==" })),
             ("content_base64", json!({ "path": "never", "content_base64": "YQ" })),
             ("content", json!({ "path": "never", "content": "no!", "encoding": "base64" })),
-            ("mode", to("never", "x", json!({ "mode": 0o7777 }))),
-            ("mode", to("never", "x", json!({ "mode": -1 }))),
+            ("mode", write_params("never", "x", json!({ "mode": 0o7777 }))),
+            ("mode", write_params("never", "x", json!({ "mode": -1 }))),
         ] {
-            mira.refused_about(1003, field, "files/write", params);
+            mira.expect_refusal_of(1003, field, "files/write", params);
         }
         assert!(!workspace.join("never").exists());
         fs::remove_dir_all(workspace.join("src")).unwrap();
@@ -87,31 +87,41 @@ fn s3_43_44_45_49_create_overwrite_and_mkdirs_are_applied_as_given() {
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
         // A file that must exist and does not.
-        mira.refused(1001, "files/write", to("new.txt", "x", json!({ "create": false })));
-        mira.refused(1001, "files/write", to("no/new.txt", "x", json!({ "create": false })));
+        mira.expect_refusal(
+            1001,
+            "files/write",
+            write_params("new.txt", "x", json!({ "create": false })),
+        );
+        mira.expect_refusal(
+            1001,
+            "files/write",
+            write_params("no/new.txt", "x", json!({ "create": false })),
+        );
         assert!(!workspace.path("new.txt").exists() && !workspace.path("no").exists());
         // A file that must not exist and does.
         for more in [json!({}), json!({ "overwrite": false }), json!({ "create": false })] {
-            let error = mira.refused(1005, "files/write", to("a.txt", "two", more));
+            let error =
+                mira.expect_refusal(1005, "files/write", write_params("a.txt", "two", more));
             assert!(!error.to_string().contains("if_match"), "{error}");
             assert_eq!(workspace.read("a.txt"), "one");
         }
-        let replaced = mira.get("files/write", to("a.txt", "two", json!({ "overwrite": true })));
+        let replaced =
+            mira.get("files/write", write_params("a.txt", "two", json!({ "overwrite": true })));
         assert_eq!((&replaced["created"], &replaced["overwritten"]), (&json!(false), &json!(true)));
         let there = json!({ "overwrite": true, "create": false });
-        mira.get("files/write", to("a.txt", "three", there));
+        mira.get("files/write", write_params("a.txt", "three", there));
         assert_eq!(workspace.read("a.txt"), "three");
         // Missing parent folders.
-        let flat = to("deep/er/b.txt", "x", json!({ "mkdirs": false }));
-        mira.refused_about(1003, "path", "files/write", flat.clone());
+        let flat = write_params("deep/er/b.txt", "x", json!({ "mkdirs": false }));
+        mira.expect_refusal_of(1003, "path", "files/write", flat.clone());
         assert!(!workspace.path("deep").exists());
-        mira.get("files/write", to("deep/er/b.txt", "x", json!({})));
+        mira.get("files/write", write_params("deep/er/b.txt", "x", json!({})));
         assert_eq!(workspace.read("deep/er/b.txt"), "x");
         fs::remove_file(workspace.path("deep/er/b.txt")).unwrap();
         mira.get("files/write", flat);
         fs::remove_dir_all(workspace.path("deep")).unwrap();
-        mira.refused(1002, "files/write", to("../x", "x", json!({})));
-        mira.refused(1003, "files/write", json!({ "path": "x" }));
+        mira.expect_refusal(1002, "files/write", write_params("../x", "x", json!({})));
+        mira.expect_refusal(1003, "files/write", json!({ "path": "x" }));
     });
 }
 
@@ -125,23 +135,27 @@ fn s3_10_46_an_etag_prevents_lost_updates() {
         for overwrite in [json!({ "overwrite": true }), json!({})] {
             let mut more = overwrite;
             more["etag"] = stale.clone();
-            mira.refused(1005, "files/write", to("a.txt", "three", more));
+            mira.expect_refusal(1005, "files/write", write_params("a.txt", "three", more));
             assert_eq!(workspace.read("a.txt"), "two");
         }
         let etag = mira.get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
         let current = json!({ "etag": etag, "overwrite": true });
-        let written = mira.get("files/write", to("a.txt", "three", current));
+        let written = mira.get("files/write", write_params("a.txt", "three", current));
         assert_eq!(workspace.read("a.txt"), "three");
         // The current etag allows replacing, unless `overwrite` is false.
         let known = json!({ "etag": written["etag"], "overwrite": false });
-        mira.refused(1005, "files/write", to("a.txt", "four", known));
-        mira.get("files/write", to("a.txt", "four", json!({ "etag": written["etag"] })));
+        mira.expect_refusal(1005, "files/write", write_params("a.txt", "four", known));
+        mira.get("files/write", write_params("a.txt", "four", json!({ "etag": written["etag"] })));
         assert_eq!(workspace.read("a.txt"), "four");
         // A deleted file does not match an etag.
         fs::remove_file(workspace.path("a.txt")).unwrap();
-        mira.refused(1005, "files/write", to("a.txt", "x", json!({ "etag": stale })));
+        mira.expect_refusal(
+            1005,
+            "files/write",
+            write_params("a.txt", "x", json!({ "etag": stale })),
+        );
         assert!(!workspace.path("a.txt").exists());
-        mira.get("files/write", to("a.txt", "x", json!({ "etag": null })));
+        mira.get("files/write", write_params("a.txt", "x", json!({ "etag": null })));
     });
 }
 
@@ -158,7 +172,10 @@ fn s3_46_exactly_one_of_several_writers_with_the_same_etag_wins() {
                 let etag = etag.clone();
                 scope.spawn(move || {
                     let more = json!({ "etag": etag, "overwrite": true });
-                    server.root().ask("files/write", to("a.txt", &format!("writer {writer}"), more))
+                    server.root().ask(
+                        "files/write",
+                        write_params("a.txt", &format!("writer {writer}"), more),
+                    )
                 })
             };
             let writers: Vec<_> = (0..6).map(write).collect();
@@ -179,13 +196,13 @@ fn s3_47_a_mode_sets_the_nine_permission_bits() {
         let bits =
             |name: &str| fs::metadata(workspace.path(name)).unwrap().permissions().mode() & 0o7777;
         for mode in [0o600, 0o755, 0o444] {
-            mira.get("files/write", to("m", "x", json!({ "mode": mode })));
+            mira.get("files/write", write_params("m", "x", json!({ "mode": mode })));
             assert_eq!(bits("m"), mode);
             fs::remove_file(workspace.path("m")).unwrap();
         }
         fs::write(workspace.path("ours"), "").unwrap();
         for default in [json!({ "mode": null }), json!({})] {
-            mira.get("files/write", to("m", "x", default));
+            mira.get("files/write", write_params("m", "x", default));
             assert_eq!(bits("m"), bits("ours"), "the mode is not that of the umask");
             fs::remove_file(workspace.path("m")).unwrap();
         }

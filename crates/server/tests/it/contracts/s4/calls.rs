@@ -11,7 +11,7 @@ fn served() -> (Workspace, Served) {
 }
 
 /// Sends a request without an `accept` header.
-fn bare(served: &Served, message: &Value) -> Response {
+fn send_bare(served: &Served, message: &Value) -> Response {
     let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
     served.send(&post.without("accept"))
 }
@@ -63,7 +63,7 @@ fn s4_05_08_13_52_tools_are_discovered_and_listed_alike_with_valid_schemas() {
 fn s4_06_07_20_initialize_and_lists_need_no_parameters() {
     let (_workspace, served) = served();
     let initialize = json!({ "jsonrpc": "2.0", "method": "initialize", "id": 2 });
-    let answer = bare(&served, &initialize).json();
+    let answer = send_bare(&served, &initialize).json();
     assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(2)));
     let result = &answer["result"];
     assert_eq!(result["protocolVersion"], "2025-06-18");
@@ -72,7 +72,7 @@ fn s4_06_07_20_initialize_and_lists_need_no_parameters() {
     // An object: the SDKs of MCP refuse `true`.
     assert!(result["capabilities"]["tools"].is_object(), "{answer}");
     let list = json!({ "jsonrpc": "2.0", "method": "tools/list", "id": "l" });
-    let answer = bare(&served, &list).json();
+    let answer = send_bare(&served, &list).json();
     assert_eq!(answer["id"], "l");
     assert!(answer["result"]["tools"].is_array(), "{answer}");
 }
@@ -131,8 +131,8 @@ fn a_declared_command_replaces_a_built_in_tool_only_if_it_says_so() {
     let ours =
         "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\nargv = [\"ours\"]\n";
     let workspace = Workspace::new().file("toolgate.toml", ours);
-    let refused = Launch::over(&workspace).serving(&[]);
-    assert_eq!(refused.ended().code(), Some(2));
+    let refused = Launch::over(&workspace).serve_with_flags(&[]);
+    assert_eq!(refused.wait_for_exit().code(), Some(2));
     let log = refused.log();
     assert!(log.contains("toolgate.toml:1:") && log.contains("`replaces = true`"), "{log}");
     workspace.put("toolgate.toml", format!("{ours}replaces = true\n"));

@@ -14,8 +14,8 @@ use crate::support::{
 /// The exit code and the log of a server that does not start.
 #[track_caller]
 pub(crate) fn startup_failure(launch: Launch) -> (Option<i32>, String) {
-    let server = launch.serving(&["--listen", "127.0.0.1:0"]);
-    let code = server.ended().code();
+    let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
+    let code = server.wait_for_exit().code();
     (code, wait_for("it says why", || Some(server.log()).filter(|log| !log.is_empty())))
 }
 
@@ -102,7 +102,7 @@ fn s4_49_every_endpoint_is_served_without_a_version_too() {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
     assert_eq!(socket.ask(&message)["result"]["status"], "ok");
     socket.close();
-    let id = served.begin("draw-one", json!({}));
+    let id = served.start_job("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for what in [format!("/jobs/{id}"), format!("/jobs/{id}/manifest"), "/health".to_owned()] {
         let bare = served.get(&what);
@@ -110,7 +110,7 @@ fn s4_49_every_endpoint_is_served_without_a_version_too() {
         assert_eq!((bare.status, bare.json()), (200, versioned.json()), "{what}");
     }
     assert_eq!(served.get(&format!("/jobs/{id}/download")).body, b"drawn");
-    let (messages, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
+    let (messages, _) = served.socket(&format!("/ws/jobs/{id}")).read_rest();
     assert_eq!(messages.last().unwrap()["status"], "succeeded");
     let events = served.get(&format!("/mcp/progress/{id}")).events();
     assert_eq!(events.last().unwrap()["status"], "succeeded");
@@ -131,7 +131,7 @@ fn s4_50_the_server_listens_on_port_8000_by_default() {
     let workspace = Workspace::new();
     // Another program may have the port for a while; the server then says so.
     let server = wait_long_for(Duration::from_secs(25), "port 8000 is free", || {
-        let server = Launch::over(&workspace).serving(&[]);
+        let server = Launch::over(&workspace).serve_with_flags(&[]);
         let log = wait_for("the server starts or says why not", || {
             Some(server.log()).filter(|log| log.contains('\n'))
         });
@@ -139,7 +139,7 @@ fn s4_50_the_server_listens_on_port_8000_by_default() {
             return Some(server);
         }
         assert!(log.contains("the address 127.0.0.1:8000 is in use"), "{log}");
-        assert_eq!(server.ended().code(), Some(2));
+        assert_eq!(server.wait_for_exit().code(), Some(2));
         None
     });
     assert_eq!(address(&server), "127.0.0.1:8000");
@@ -151,7 +151,7 @@ fn s4_50_the_server_listens_on_port_8000_by_default() {
 fn s4_29_the_listen_address_is_set_by_a_flag_a_variable_or_the_file() {
     let workspace = Workspace::new();
     let at = |launch: Launch, flags: &[&str]| {
-        let server = launch.serving(flags);
+        let server = launch.serve_with_flags(flags);
         let addr = address(&server).parse().unwrap();
         let served = Served { addr, server };
         assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
@@ -163,8 +163,8 @@ fn s4_29_the_listen_address_is_set_by_a_flag_a_variable_or_the_file() {
     workspace.put("toolgate.toml", "[server]\nlisten = \"[::1]:0\"\n");
     assert_eq!(at(over(), &[]), "::1");
     // A public address needs a credential.
-    let server = over().serving(&["--listen", "0.0.0.0:8000"]);
-    assert_eq!(server.ended().code(), Some(2));
+    let server = over().serve_with_flags(&["--listen", "0.0.0.0:8000"]);
+    assert_eq!(server.wait_for_exit().code(), Some(2));
     wait_for("it says why", || server.log().contains("no credential is").then_some(()));
 }
 

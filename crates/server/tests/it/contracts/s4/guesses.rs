@@ -11,7 +11,7 @@ const KEY: &str = "devkey";
 /// Bytes that are sent of a body that never completes.
 const PARTIAL_BODY_BYTES: usize = 100;
 
-fn keyed() -> Served {
+fn start_with_key() -> Served {
     Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).served()
 }
 
@@ -22,7 +22,7 @@ fn status_request() -> Post {
 
 /// Sends ten wrong keys.
 #[track_caller]
-fn guess(served: &Served) {
+fn send_wrong_keys(served: &Served) {
     at_once(0..10, |nth| {
         served.send(&status_request().with("X-API-Key", &format!("wrong{nth}")));
     });
@@ -32,18 +32,20 @@ fn guess(served: &Served) {
 
 #[test]
 fn a_request_counts_as_one_guess_however_many_keys_it_sends() {
-    let served = keyed();
+    let served = start_with_key();
     for name in ["X-API-Key", "Authorization"] {
         let value = |key: &str| match name {
             "Authorization" => format!("Bearer {key}"),
             _ => key.to_owned(),
         };
-        let many =
-            (0..45).fold(status_request(), |post, nth| post.and(name, &value(&format!("no{nth}"))));
-        let many = many.and(name, &value(KEY));
+        let many = (0..45).fold(status_request(), |post, nth| {
+            post.with_additional(name, &value(&format!("no{nth}")))
+        });
+        let many = many.with_additional(name, &value(KEY));
         assert_eq!(served.send(&many).status, 401, "{name}");
         // A correct key first makes no difference.
-        let first = status_request().and(name, &value(KEY)).and(name, &value("no"));
+        let first =
+            status_request().with_additional(name, &value(KEY)).with_additional(name, &value("no"));
         assert_eq!(served.send(&first).status, 401, "{name}");
     }
     assert!(
@@ -63,8 +65,8 @@ fn a_request_counts_as_one_guess_however_many_keys_it_sends() {
 
 #[test]
 fn a_valid_key_is_always_accepted_from_an_address_that_guesses_without_pause() {
-    let served = keyed();
-    guess(&served);
+    let served = start_with_key();
+    send_wrong_keys(&served);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let guessing = scope.spawn(|| {
@@ -77,13 +79,13 @@ fn a_valid_key_is_always_accepted_from_an_address_that_guesses_without_pause() {
             }
             refused
         });
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut calls = 0;
-        while begun.elapsed() < Duration::from_secs(1) {
-            let begun = Instant::now();
+        while started.elapsed() < Duration::from_secs(1) {
+            let started = Instant::now();
             let status = served.send(&status_request().with("X-API-Key", KEY)).status;
             assert_eq!(status, 200, "call {calls}");
-            assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+            assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
             calls += 1;
         }
         is_over.store(true, Ordering::Relaxed);
@@ -123,7 +125,7 @@ fn envelope_requests() -> [Post; 3] {
 }
 
 #[track_caller]
-fn refused(response: &Response, status: u16, code: &str) {
+fn check_refused(response: &Response, status: u16, code: &str) {
     assert_eq!(response.status, status, "{response:?}");
     let envelope = response.json();
     assert_eq!((&envelope["ok"], &envelope["error"]["code"]), (&json!(false), &json!(code)));
@@ -136,15 +138,15 @@ fn unauthenticated_requests_leave_no_record_and_no_logged_envelope() {
     let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
     let served = launch.set("envelope_log_dir", workspace.path("runs").display()).served();
     for post in envelope_requests() {
-        refused(&served.send(&post), 401, "UNAUTHORIZED");
-        refused(&served.send(&post.clone().with("X-API-Key", "wrong")), 401, "UNAUTHORIZED");
+        check_refused(&served.send(&post), 401, "UNAUTHORIZED");
+        check_refused(&served.send(&post.clone().with("X-API-Key", "wrong")), 401, "UNAUTHORIZED");
         // The same for a body that is not read.
         let unfit = post.with("content-type", "text/plain");
-        refused(&served.send(&unfit), 401, "UNAUTHORIZED");
+        check_refused(&served.send(&unfit), 401, "UNAUTHORIZED");
     }
-    guess(&served);
+    send_wrong_keys(&served);
     let throttled = envelope_requests()[0].clone().with("X-API-Key", "wrong");
-    refused(&served.send(&throttled), 500, "INTERNAL_ERROR");
+    check_refused(&served.send(&throttled), 500, "INTERNAL_ERROR");
     let called = served.send(&envelope_requests()[0].clone().with("X-API-Key", KEY));
     assert_eq!(called.status, 200, "{called:?}");
     // Records are written in order, so one of an earlier request would come first.
@@ -168,9 +170,9 @@ fn an_unreadable_body_without_a_key_is_refused_as_unauthorized() {
     let unfit = Post::bytes(b"{}").with("content-type", "text/plain");
     let large = Post::bytes(&[b' '; 5000]);
     for (post, status) in [(unfit, 415), (large, 413)] {
-        let begun = Instant::now();
+        let started = Instant::now();
         assert_eq!(served.send(&post).status, 401, "{post:?}");
-        assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
+        assert!(started.elapsed() >= Duration::from_millis(100), "{:?}", started.elapsed());
         assert_eq!(served.send(&post.with("X-API-Key", KEY)).status, status);
     }
 }
@@ -185,7 +187,7 @@ fn unauthenticated_bodies_take_no_room_from_authenticated_ones() {
         let head =
             status_request().with("content-length", &length.to_string()).with("X-API-Key", key);
         let mut connection = served.connect();
-        let bytes = head.written(served.addr);
+        let bytes = head.to_bytes(served.addr);
         let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
         connection.write(&bytes[..body]);
         connection.write(&[b' '; PARTIAL_BODY_BYTES]);
@@ -198,8 +200,8 @@ fn unauthenticated_bodies_take_no_room_from_authenticated_ones() {
         assert_eq!(connection.head().status, 401);
     }
     let known: Vec<_> = (0..7).map(|_| start(mib, KEY)).collect();
-    let asked = Instant::now();
+    let started = Instant::now();
     assert_eq!(served.send(&status_request().with("X-API-Key", KEY)).status, 200);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     drop((waiting, known));
 }

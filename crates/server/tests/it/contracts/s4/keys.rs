@@ -13,7 +13,7 @@ use crate::support::{
 const KEY: &str = "devkey";
 
 /// A server that knows the key [`KEY`].
-fn keyed(workspace: &Workspace) -> Served {
+fn start_with_key(workspace: &Workspace) -> Served {
     Launch::over(workspace).env("ZYRA_API_KEY", KEY).served()
 }
 
@@ -42,7 +42,7 @@ fn assert_unauthorized(response: &Response) {
 #[test]
 fn s4_15_51_every_endpoint_needs_the_key_except_health() {
     let workspace = Workspace::with_commands();
-    let served = keyed(&workspace);
+    let served = start_with_key(&workspace);
     let params = json!({ "name": "draw-one", "mode": "async" });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let start = Post::bytes(body.to_string().as_bytes()).to("/v1/mcp");
@@ -72,7 +72,7 @@ fn s4_15_51_every_endpoint_needs_the_key_except_health() {
 fn s4_15_every_endpoint_is_open_without_a_configured_key() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).env("ZYRA_API_KEY", "").served();
-    let id = served.begin("draw-one", json!({}));
+    let id = served.start_job("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for endpoint in endpoints(&id) {
         assert_eq!(served.send(&endpoint).status, 200, "{endpoint:?}");
@@ -99,7 +99,7 @@ fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
         assert_unauthorized(&served.send(&rpc("statusReport").with("X-Custom", "wrong")));
         assert_unauthorized(&served.send(&rpc("statusReport").with("X-Other", KEY)));
     }
-    let unnamed = keyed(&Workspace::new());
+    let unnamed = start_with_key(&Workspace::new());
     assert_unauthorized(&unnamed.send(&rpc("statusReport").with("X-Custom", KEY)));
     // The older variable is ignored if the newer one is set.
     let both = Launch::over(&Workspace::new()).env("DATAVIZHUB_API_KEY", "old");
@@ -110,13 +110,13 @@ fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
 
 /// Opens a socket at `target` and returns its messages and how it ends.
 fn socket_messages(served: &Served, target: &str) -> (Vec<Value>, Ended) {
-    served.socket(target).rest()
+    served.socket(target).read_rest()
 }
 
 #[test]
 fn s4_33_a_socket_needs_the_key_in_its_query() {
     let workspace = Workspace::with_commands();
-    let served = keyed(&workspace);
+    let served = start_with_key(&workspace);
     for target in ["/v1/ws/mcp", "/ws/mcp", "/ws/jobs/abc", "/v1/ws/jobs/abc?stream=stdout"] {
         assert_eq!(served.refused_socket(target), 403, "{target}");
         let with = if target.contains('?') { "&" } else { "?" };
@@ -139,12 +139,12 @@ fn s4_33_a_socket_needs_the_key_in_its_query() {
 
 #[test]
 fn a_wrong_key_is_answered_late_and_repeated_guesses_get_429() {
-    let served = keyed(&Workspace::new());
+    let served = start_with_key(&Workspace::new());
     let guess = rpc("statusReport").with("X-API-Key", "wrong");
     for nth in 1..=12 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let refused = served.send(&guess);
-        assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
+        assert!(started.elapsed() >= Duration::from_millis(100), "{:?}", started.elapsed());
         if nth < 10 {
             assert_unauthorized(&refused);
         } else {
@@ -153,9 +153,9 @@ fn a_wrong_key_is_answered_late_and_repeated_guesses_get_429() {
         }
     }
     // A correct key from the same address is still accepted.
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
-    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
     // A request without a key is not a guess.
     assert_unauthorized(&served.send(&rpc("statusReport")));
     let log = served.log();
@@ -244,7 +244,7 @@ fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
 #[test]
 fn the_call_command_reads_its_key_from_the_environment() {
     let workspace = Workspace::new();
-    let served = keyed(&workspace);
+    let served = start_with_key(&workspace);
     let call = |variables: &[(&str, &str)], more: &[&str]| {
         let url = served.url();
         let args = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url, "--json"];
@@ -282,7 +282,7 @@ fn a_generated_key_works_once_its_lines_are_in_the_settings() {
 
 #[test]
 fn each_dialect_refuses_a_missing_key_in_its_own_form() {
-    let served = keyed(&Workspace::new());
+    let served = start_with_key(&Workspace::new());
     for (path, status, pointer, expected) in [
         ("/mcp", 401, "/error/code", json!(-32600)),
         ("/v1/mcp", 401, "/detail", json!("Unauthorized: invalid API key")),

@@ -44,13 +44,13 @@ fn s4_22_an_invalid_call_is_refused_as_invalid_params_with_the_reason() {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(fragment), "{params}: {message}");
     }
-    assert!(crate::support::ran(&workspace).is_empty(), "a command ran");
+    assert!(crate::support::started_commands(&workspace).is_empty(), "a command ran");
 }
 
 #[test]
 fn s4_23_a_failed_program_is_reported_with_its_exit_code_and_output() {
     let workspace = Workspace::with_commands();
-    crate::support::go(&workspace);
+    crate::support::let_continue(&workspace);
     let served = Launch::over(&workspace).served();
     let arguments = json!({ "name": "a", "code": "7" });
     for (method, params) in [
@@ -122,7 +122,7 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
     let params = json!({ "pad": pad });
     let message = json!({ "jsonrpc": "2.0", "id": 41, "method": "statusReport", "params": params });
     let body = message.to_string();
-    let whole = Post::bytes(body.as_bytes()).to("/v1/mcp");
+    let full = Post::bytes(body.as_bytes()).to("/v1/mcp");
     // In two chunks, without a length.
     let half = body.len() / 2;
     let (first, second) = body.split_at(half);
@@ -131,7 +131,7 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
     let chunked = chunked.with("transfer-encoding", "chunked");
     let too_large = format!("Request too large: {} bytes (limit 100)", body.len());
     for served in [&bounded, &with_old_name] {
-        for post in [&whole, &chunked] {
+        for post in [&full, &chunked] {
             let answer = served.send(post);
             assert_eq!(answer.status, 200, "{answer:?}");
             let error = json!({ "code": -32001, "message": too_large });
@@ -143,7 +143,7 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
         let mcp = Post::mcp(&crate::support::initialize(0, "2025-06-18"));
         assert_eq!(served.send(&mcp).status, 200);
     }
-    for post in [&whole, &chunked] {
+    for post in [&full, &chunked] {
         assert_eq!(free.send(post).json()["result"]["status"], "ok");
     }
     let refused = Launch::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "many");

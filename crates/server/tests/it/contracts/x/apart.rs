@@ -1,4 +1,4 @@
-//! No part of one contract in another: each one's check refuses every other's answers.
+//! Separation of the contracts: the check of each contract refuses the answers of all others.
 
 use serde_json::{Value, json};
 
@@ -10,25 +10,25 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
-/// Whether `value` has all keys of `must` and no others than those of `may`.
+/// Returns true if `value` has all keys of `must`, and no others except those of `may`.
 fn has(value: &Value, must: &[&str], may: &[&str]) -> bool {
     let keys = keys(value);
     must.iter().all(|key| keys.contains(key))
         && keys.iter().all(|key| must.contains(key) || may.contains(key))
 }
 
-/// Whether `is_valid` accepts every tool of a list, and there are more than ten.
-fn each(tools: &Value, is_valid: impl Fn(&Value) -> bool) -> bool {
+/// Returns true if a list has more than ten tools and `is_valid` accepts each.
+fn all_tools(tools: &Value, is_valid: impl Fn(&Value) -> bool) -> bool {
     tools.as_array().is_some_and(|tools| tools.len() > 10 && tools.iter().all(is_valid))
 }
 
-/// Whether a name has only lower-case letters, digits and `others`.
-fn spelled(name: &Value, others: &str) -> bool {
+/// Returns true if a name has only lower-case letters, digits and `others`.
+fn is_spelled(name: &Value, others: &str) -> bool {
     let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     name.as_str().is_some_and(|name| !name.is_empty() && name.chars().all(is_valid))
 }
 
-/// Whether `answer` is a tool list of `dialect`: its keys and names, and no others.
+/// Returns true if `answer` is a tool list with exactly the keys and names of `dialect`.
 fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
     let result = &answer["result"];
     let tools = &result["tools"];
@@ -37,23 +37,23 @@ fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
         Dialect::Mcp => {
             let more = ["title", "description", "outputSchema", "icons", "execution", "_meta"];
             rpc && result.get("resultType").is_some()
-                && each(tools, |tool| {
+                && all_tools(tools, |tool| {
                     has(tool, &["name", "inputSchema", "annotations"], &more)
-                        && spelled(&tool["name"], "_")
+                        && is_spelled(&tool["name"], "_")
                 })
         }
         Dialect::Zyra => {
             let must = ["name", "description", "inputSchema"];
             rpc && has(result, &["tools"], &[])
-                && each(tools, |tool| has(tool, &must, &[]) && spelled(&tool["name"], "-"))
+                && all_tools(tools, |tool| has(tool, &must, &[]) && is_spelled(&tool["name"], "-"))
         }
         Dialect::Workstation => {
             let must = ["name", "description", "inputSchema"];
             rpc && has(result, &["tools"], &[])
-                && each(tools, |tool| {
+                && all_tools(tools, |tool| {
                     let schema = &tool["inputSchema"];
                     has(tool, &must, &[])
-                        && spelled(&tool["name"], "/_")
+                        && is_spelled(&tool["name"], "/_")
                         && schema["type"] == "object"
                         && schema["properties"].is_object()
                         && schema["required"].is_array()
@@ -65,19 +65,21 @@ fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
                 ["name", "description", "input_schema", "auth_required", "server", "enabled"];
             let may = ["title", "version", "output_schema", "tags", "rate_limit"];
             rpc && has(result, &["tools"], &["next_cursor"])
-                && each(tools, |tool| has(tool, &must, &may) && spelled(&tool["name"], "/_"))
+                && all_tools(tools, |tool| {
+                    has(tool, &must, &may) && is_spelled(&tool["name"], "/_")
+                })
         }
         Dialect::Envelope => {
             has(answer, &["ok", "data", "error", "meta"], &[])
                 && answer["ok"] == true
-                && each(&answer["data"]["tools"], |tool| {
+                && all_tools(&answer["data"]["tools"], |tool| {
                     tool["id"].as_str().is_some_and(|id| id.starts_with("mcp.tool:"))
                 })
         }
     }
 }
 
-/// Whether `answer` is the error of `dialect` for a missing file.
+/// Returns true if `answer` is the error of `dialect` for a missing file.
 fn is_missing_file_error(dialect: Dialect, answer: &Value) -> bool {
     let error = &answer["error"];
     let rpc = has(answer, &["jsonrpc", "id", "error"], &[])

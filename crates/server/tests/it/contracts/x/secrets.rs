@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::setup::{Dialect, Setup};
 use crate::support::{Launch, Stdio, Workspace, wait_until};
 
-/// Secrets: one recognized by its shape, one in a URL, one in a variable, one in an argument, and the
-/// server's own.
+/// Secrets: one recognized by its shape, one in a URL, one in a variable, one in an argument, and
+/// the server's own.
 const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
 const IN_URL: &str = "hunter2-in-a-url";
 const IN_ENV: &str = "hunter2-in-the-environment";
@@ -114,7 +114,7 @@ fn s3_78_x_04_answers_and_records_over_stdio_have_no_secrets() {
         let answer = stdio.receive().to_string();
         assert_no_secrets(dialect, &answer);
         stdio.close_input();
-        stdio.ended();
+        stdio.wait_for_exit();
         assert_no_secrets(dialect, &stdio.log());
     }
 }

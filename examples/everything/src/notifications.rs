@@ -1,0 +1,130 @@
+//! Tools that send log messages, progress and notifications of changes.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use toolgate::ServerBuilder;
+use toolgate_contract::{
+    ChangeFeed, ContentOnly, Effects, LogLevel, NoInput, ServerChange, Tool, ToolContext, ToolError,
+};
+
+/// A pause after which clients receive messages separately.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder, changes: &ChangeFeed) -> ServerBuilder {
+    builder
+        .tool(Logging)
+        .tool(LogsOnce)
+        .tool(Progress)
+        .tool(Reconnection)
+        .tool(ToolChange(changes.clone()))
+        .tool(PromptChange(changes.clone()))
+}
+
+struct Logging;
+
+impl Tool for Logging {
+    const NAME: &'static str = "test_tool_with_logging";
+    const TITLE: &'static str = "Logging";
+    const DESCRIPTION: &'static str = "Logs three messages while it runs.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.log(LogLevel::Info, "Tool execution started");
+        sleep(PAUSE).await;
+        ctx.log(LogLevel::Info, "Tool processing data");
+        sleep(PAUSE).await;
+        ctx.log(LogLevel::Info, "Tool execution completed");
+        Ok(ContentOnly::text("Tool with logging executed successfully"))
+    }
+}
+
+struct LogsOnce;
+
+impl Tool for LogsOnce {
+    const NAME: &'static str = "test_logging_tool";
+    const TITLE: &'static str = "Logging on request";
+    const DESCRIPTION: &'static str = "Logs one message, for clients that request the log.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.log(LogLevel::Info, "The logging tool was called");
+        Ok(ContentOnly::text("Logged for clients that request the log"))
+    }
+}
+
+struct Progress;
+
+impl Tool for Progress {
+    const NAME: &'static str = "test_tool_with_progress";
+    const TITLE: &'static str = "Progress";
+    const DESCRIPTION: &'static str = "Reports its progress.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.report_progress(0.0, Some(100.0), None);
+        sleep(PAUSE).await;
+        ctx.report_progress(50.0, Some(100.0), None);
+        sleep(PAUSE).await;
+        ctx.report_progress(100.0, Some(100.0), None);
+        Ok(ContentOnly::text("Tool with progress executed successfully"))
+    }
+}
+
+/// A tool that closes its connection. Clients must reconnect for the answer.
+struct Reconnection;
+
+impl Tool for Reconnection {
+    const NAME: &'static str = "test_reconnection";
+    const TITLE: &'static str = "Reconnection";
+    const DESCRIPTION: &'static str =
+        "Closes the connection. The client reconnects for the answer.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.release_connection();
+        sleep(2 * PAUSE).await;
+        Ok(ContentOnly::text("The client came back for this"))
+    }
+}
+
+struct ToolChange(ChangeFeed);
+
+impl Tool for ToolChange {
+    const NAME: &'static str = "test_trigger_tool_change";
+    const TITLE: &'static str = "Tools changed";
+    const DESCRIPTION: &'static str = "Notifies clients that tools changed.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        self.0.publish(&ServerChange::Tools);
+        Ok(ContentOnly::text("Notified clients that tools changed"))
+    }
+}
+
+struct PromptChange(ChangeFeed);
+
+impl Tool for PromptChange {
+    const NAME: &'static str = "test_trigger_prompt_change";
+    const TITLE: &'static str = "Prompts changed";
+    const DESCRIPTION: &'static str = "Notifies clients that prompts changed.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        self.0.publish(&ServerChange::Prompts);
+        Ok(ContentOnly::text("Notified clients that prompts changed"))
+    }
+}

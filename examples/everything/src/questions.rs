@@ -1,0 +1,224 @@
+//! Tools that send questions to the client, and return the answers.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolgate::ServerBuilder;
+use toolgate_contract::{
+    ContentOnly, Effects, NoInput, PersonChoice, SamplingRequest, Tool, ToolContext, ToolError,
+};
+
+/// Adds the examples of this module to `builder`.
+pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
+    builder
+        .tool(Samples)
+        .tool(NeedsModel)
+        .tool(Elicits)
+        .tool(ElicitsOnStream)
+        .tool(Defaults)
+        .tool(Enums)
+}
+
+/// Returns the name of a choice in the protocol, and the content of the form.
+fn action_and_content(choice: PersonChoice) -> (&'static str, Value) {
+    match choice {
+        PersonChoice::Accepted(content) => ("accept", Value::Object(content)),
+        PersonChoice::Declined => ("decline", json!({})),
+        PersonChoice::Canceled => ("cancel", json!({})),
+    }
+}
+
+struct Samples;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SampleInput {
+    /// Prompt for the model.
+    prompt: String,
+}
+
+impl Tool for Samples {
+    const NAME: &'static str = "test_sampling";
+    const TITLE: &'static str = "Sampling";
+    const DESCRIPTION: &'static str = "Sends a prompt to the client's model.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = SampleInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, input: SampleInput) -> Result<ContentOnly, ToolError> {
+        let sampled =
+            ctx.ask_model("answer", SamplingRequest::from_text(input.prompt, 100)).await?;
+        Ok(ContentOnly::text(format!("LLM response: {}", sampled.text)))
+    }
+}
+
+struct NeedsModel;
+
+impl Tool for NeedsModel {
+    const NAME: &'static str = "test_missing_capability";
+    const TITLE: &'static str = "Missing capability";
+    const DESCRIPTION: &'static str = "Only works for clients that support sampling.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let sampled = ctx.ask_model("hello", SamplingRequest::from_text("Say hello.", 100)).await?;
+        Ok(ContentOnly::text(sampled.text))
+    }
+}
+
+struct Elicits;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ElicitInput {
+    /// Question for the person.
+    message: String,
+}
+
+impl Tool for Elicits {
+    const NAME: &'static str = "test_elicitation";
+    const TITLE: &'static str = "Elicitation";
+    const DESCRIPTION: &'static str = "Asks a person to fill in a form.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = ElicitInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, input: ElicitInput) -> Result<ContentOnly, ToolError> {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "username": { "type": "string", "description": "User's response" },
+                "email": { "type": "string", "description": "User's email address" },
+            },
+            "required": ["username", "email"],
+        });
+        let (action, content) =
+            action_and_content(ctx.ask_form("user", input.message, schema).await?);
+        Ok(ContentOnly::text(format!("User response: action={action}, content={content}")))
+    }
+}
+
+struct ElicitsOnStream;
+
+impl Tool for ElicitsOnStream {
+    const NAME: &'static str = "test_streaming_elicitation";
+    const TITLE: &'static str = "Streaming elicitation";
+    const DESCRIPTION: &'static str = "Asks a person for a confirmation.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let schema = json!({
+            "type": "object",
+            "properties": { "ok": { "type": "boolean" } },
+            "required": ["ok"],
+        });
+        let (action, _) = action_and_content(ctx.ask_form("ok", "Continue?", schema).await?);
+        Ok(ContentOnly::text(format!("The person chose to {action}")))
+    }
+}
+
+struct Defaults;
+
+impl Tool for Defaults {
+    const NAME: &'static str = "test_elicitation_sep1034_defaults";
+    const TITLE: &'static str = "Form with defaults";
+    const DESCRIPTION: &'static str = "Asks a person to fill in a form with default values.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "description": "A name", "default": "John Doe" },
+                "age": { "type": "integer", "description": "An age", "default": 30 },
+                "score": { "type": "number", "description": "A score", "default": 95.5 },
+                "status": {
+                    "type": "string",
+                    "description": "A status",
+                    "enum": ["active", "inactive", "pending"],
+                    "default": "active",
+                },
+                "verified": { "type": "boolean", "description": "Verified", "default": true },
+            },
+            "required": [],
+        });
+        ask_and_report(ctx, "Please review the default values of this form", schema).await
+    }
+}
+
+struct Enums;
+
+impl Tool for Enums {
+    const NAME: &'static str = "test_elicitation_sep1330_enums";
+    const TITLE: &'static str = "Form with choices";
+    const DESCRIPTION: &'static str = "Asks a person to choose, with every kind of choice.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "untitledSingle": {
+                    "type": "string",
+                    "description": "One choice",
+                    "enum": ["option1", "option2", "option3"],
+                },
+                "titledSingle": {
+                    "type": "string",
+                    "description": "One choice with titles",
+                    "oneOf": [
+                        { "const": "value1", "title": "First Option" },
+                        { "const": "value2", "title": "Second Option" },
+                        { "const": "value3", "title": "Third Option" },
+                    ],
+                },
+                "legacyEnum": {
+                    "type": "string",
+                    "description": "One choice with titles, in the older form",
+                    "enum": ["opt1", "opt2", "opt3"],
+                    "enumNames": ["Option One", "Option Two", "Option Three"],
+                },
+                "untitledMulti": {
+                    "type": "array",
+                    "description": "Several choices",
+                    "minItems": 1,
+                    "maxItems": 3,
+                    "items": { "type": "string", "enum": ["option1", "option2", "option3"] },
+                },
+                "titledMulti": {
+                    "type": "array",
+                    "description": "Several choices with titles",
+                    "minItems": 1,
+                    "maxItems": 3,
+                    "items": {
+                        "anyOf": [
+                            { "const": "value1", "title": "First Choice" },
+                            { "const": "value2", "title": "Second Choice" },
+                            { "const": "value3", "title": "Third Choice" },
+                        ],
+                    },
+                },
+            },
+            "required": [],
+        });
+        ask_and_report(ctx, "Please choose", schema).await
+    }
+}
+
+/// Shows a form and returns the person's choice as text.
+async fn ask_and_report(
+    ctx: &ToolContext,
+    message: &str,
+    schema: Value,
+) -> Result<ContentOnly, ToolError> {
+    let (action, content) = action_and_content(ctx.ask_form("form", message, schema).await?);
+    Ok(ContentOnly::text(format!("Elicitation completed: action={action}, content={content}")))
+}
