@@ -15,10 +15,14 @@ use toolgate_contract::{
 
 use crate::json::parse;
 use crate::rpc::{INTERNAL_ERROR, RpcFailure, invalid_id_reason, is_id_too_long, to_json};
+use crate::tool_mentions::rename_tools_in_error;
 use crate::{
     AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect,
     PendingRequest, QuestionMode, RequestKey,
 };
+
+/// The prefix of the methods' tool ids.
+const TOOLSET: &str = "assets.";
 
 /// The methods with their parameters. They are the tools of the toolset `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
@@ -197,7 +201,7 @@ fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) 
     FrameReading::Request(PendingRequest {
         key: RequestKey(id.0.get().to_owned()),
         request: HostRequest::CallTool {
-            tool: format!("assets.{method}"),
+            tool: format!("{TOOLSET}{method}"),
             input: Value::Object(params),
         },
         encoder: Arc::new(SynestheticEncoder { id, method }),
@@ -237,7 +241,7 @@ impl AnswerEncoder for SynestheticEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let result = match outcome {
             Ok(HostAnswer::Output(output)) => output.value,
-            Err(error) => error_value(self.method, &error),
+            Err(error) => error_value(self.method, &in_own_names(self.method, &error)),
             Ok(_) => {
                 let why = "the server's answer does not match the request; this is a bug in \
                            toolgate";
@@ -255,6 +259,12 @@ impl AnswerEncoder for SynestheticEncoder {
     fn encodes_events(&self) -> bool {
         false
     }
+}
+
+/// Returns the error of a call of `method` with the contract's names of tools.
+fn in_own_names(method: &str, error: &CallError) -> CallError {
+    let called = format!("{TOOLSET}{method}");
+    rename_tools_in_error(error, Some(&called), |id| id.strip_prefix(TOOLSET).map(str::to_owned))
 }
 
 /// Converts an error to one of the contract's reasons.

@@ -1,5 +1,4 @@
-//! All settings with their defaults, environment variables and meaning. They are read once, at
-//! start.
+//! All settings with their defaults, environment variables and meaning.
 mod audit;
 mod load;
 mod contracts;
@@ -7,6 +6,8 @@ mod keys;
 pub mod key_file;
 pub mod oauth;
 mod policy;
+pub(crate) mod proxies;
+pub(crate) mod restart;
 pub(crate) mod secrets;
 mod setting;
 mod telemetry;
@@ -25,7 +26,7 @@ use toolgate_world::sandbox;
 pub use audit::AuditSection;
 pub use contracts::ContractEnvironment;
 pub use keys::{ApiKey, check as check_keys};
-pub(crate) use keys::{KeyDigest, digest};
+pub(crate) use keys::{KeyDigest, digest, parse_digest};
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check_text as fuzz_settings;
 pub use load::{LoadedConfig, check_listen, check_reach, environment, load};
@@ -171,6 +172,12 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set it only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
+    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed authentication
+    /// attempts of their clients count for the address that `forwarded_header` names.
+    pub trusted_proxies: Vec<String>,
+    /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
+    /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
+    pub forwarded_header: String,
     /// Restricts the server process to the files it needs, if the kernel supports Landlock.
     pub confined: bool,
     /// Origins of web pages that may call this server, such as `https://app.example`.
@@ -222,6 +229,8 @@ impl Default for ServerSection {
             tls_key: None,
             session_key: None,
             plaintext: false,
+            trusted_proxies: Vec::new(),
+            forwarded_header: "X-Forwarded-For".to_owned(),
             confined: true,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -440,8 +449,8 @@ pub struct EnvelopeSection {
     pub deterministic_ids: bool,
     /// Folder for a log of the envelopes of all calls, or `off`.
     pub log_dir: String,
-    /// Workspace folders whose `*.schema.json` files are read at start. Schemas of envelopes and
-    /// tool IO replace the built-in ones. Schemas of tools apply in addition to the tools' own.
+    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to the
+    /// built-in schemas of envelopes and tool IO, and to the tools' own schemas.
     pub schemas: Vec<String>,
 }
 

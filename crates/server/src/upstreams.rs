@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::task::{Context as Polls, Poll};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost,
-    UpstreamTables, UpstreamWorld, Upstreams,
+    UpstreamSettings, UpstreamWorld, Upstreams,
 };
 use toolgate_world::Root;
 use toolgate_world::dial::{self, CertificateTrust, TlsClient};
@@ -58,8 +58,8 @@ pub(crate) fn open_upstreams(
     processes: &ProcessRunner,
     config: &Config,
     changes: &toolgate_contract::ChangeFeed,
-) -> anyhow::Result<(Upstreams, Arc<UpstreamCache>)> {
-    let world = upstream_world(root, processes, config);
+) -> anyhow::Result<OpenedUpstreams> {
+    let machine = Arc::new(MachineAccess::new(root, processes, config));
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
         let hash = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
@@ -68,8 +68,15 @@ pub(crate) fn open_upstreams(
     let pins = (pins_file(root), config.pins.on_change);
     let cache = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
     let host: Arc<dyn UpstreamHost> = cache.clone();
-    let upstreams = Upstreams::new(&config.upstream, world, host, changes.clone());
-    Ok((upstreams.map_err(|why| anyhow!(why))?, cache))
+    let upstreams = Upstreams::new(&config.upstream, machine.clone(), host, changes.clone());
+    Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache, machine })
+}
+
+/// Upstreams and what they were opened with.
+pub(crate) struct OpenedUpstreams {
+    pub(crate) upstreams: Upstreams,
+    pub(crate) cache: Arc<UpstreamCache>,
+    machine: Arc<MachineAccess>,
 }
 
 /// Returns the [`UpstreamWorld`] of upstreams of a server of `root`.
@@ -78,13 +85,7 @@ pub(crate) fn upstream_world(
     processes: &ProcessRunner,
     config: &Config,
 ) -> Arc<dyn UpstreamWorld> {
-    Arc::new(MachineAccess {
-        root: root.clone(),
-        processes: processes.clone(),
-        search_path: processes.search_path(config.exec.path.as_deref()),
-        tls: OnceLock::new(),
-        credentials: CredentialStore::new(),
-    })
+    Arc::new(MachineAccess::new(root, processes, config))
 }
 
 /// Returns the path of the lock file in the workspace `root`.
@@ -92,16 +93,13 @@ fn pins_file(root: &Root) -> PathBuf {
     root.path().join(pins::LOCK_FILE_NAME)
 }
 
-/// Adds the tools of `upstreams` to `host`.
-pub(crate) fn offer_tools(
-    upstreams: &Upstreams,
-    cache: &UpstreamCache,
-    host: &Arc<Host>,
-) -> UpstreamCatalog {
+/// Adds the tools of the `opened` upstreams to `host`.
+pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> UpstreamCatalog {
+    let OpenedUpstreams { upstreams, cache, machine } = opened;
     cache.set_host(host);
     host.set_readiness(Arc::new(UpstreamListings(upstreams.clone())));
     upstreams.offer();
-    let catalog = UpstreamCatalog { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
+    let catalog = UpstreamCatalog { upstreams, cache, machine, host: Arc::downgrade(host) };
     catalog.offer_results();
     catalog
 }
@@ -110,20 +108,32 @@ pub(crate) fn offer_tools(
 #[derive(Clone)]
 pub(crate) struct UpstreamCatalog {
     pub(crate) upstreams: Upstreams,
+    cache: Arc<UpstreamCache>,
+    machine: Arc<MachineAccess>,
     host: Weak<Host>,
 }
 
 impl UpstreamCatalog {
-    /// Replaces the upstreams by those of `tables`. Returns each changed upstream's name and its
-    /// change.
+    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool of a removed or
+    /// changed upstream is served, so that no call passes a gate that was not meant for it. Returns
+    /// each changed upstream's name and its change.
     ///
     /// # Errors
     /// When settings are invalid. Then nothing has changed.
     pub(crate) fn change_upstreams(
         &self,
-        tables: &UpstreamTables,
+        config: &Config,
+        restarts_programs: bool,
+        replace_gate: impl FnOnce(),
     ) -> Result<Vec<(String, &'static str)>, String> {
-        let changes = self.upstreams.change(tables)?;
+        let mut changes = self.upstreams.begin_change(&config.upstream)?;
+        self.cache.set_pin_reaction(config.pins.on_change);
+        self.machine.set_search_path(config);
+        replace_gate();
+        let served: Vec<_> = self.upstreams.states().into_iter().map(|(name, _)| name).collect();
+        self.cache.expect_listings(&config.upstream, &served);
+        let restarts = |settings: &UpstreamSettings| restarts_programs && settings.url.is_none();
+        changes.extend(self.upstreams.change(&config.upstream, restarts)?);
         if !changes.is_empty() {
             self.offer_results();
         }
@@ -196,7 +206,7 @@ impl CatalogReadiness for UpstreamListings {
 struct MachineAccess {
     root: Root,
     processes: ProcessRunner,
-    search_path: String,
+    search_path: RwLock<String>,
     tls: OnceLock<Result<TlsClient, String>>,
     credentials: CredentialStore,
 }
@@ -242,7 +252,7 @@ impl UpstreamWorld for MachineAccess {
                 }
             };
             // A relative path to a program is resolved in the workspace.
-            let path = self.processes.unwritable_path(&self.search_path, &self.root);
+            let path = self.processes.unwritable_path(&self.search_path(), &self.root);
             let found = programs::ResolvedProgram::find(name, workspace.as_fd(), &path);
             let mut found = found.map_err(|why| self.missing_program(name, why))?;
             // The path must be absolute, because the working directory may differ.
@@ -350,6 +360,26 @@ fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 impl MachineAccess {
+    fn new(root: &Root, processes: &ProcessRunner, config: &Config) -> Self {
+        Self {
+            root: root.clone(),
+            processes: processes.clone(),
+            search_path: RwLock::new(processes.search_path(config.exec.path.as_deref())),
+            tls: OnceLock::new(),
+            credentials: CredentialStore::new(),
+        }
+    }
+
+    /// Uses the search path of `config` for programs that start from now on.
+    fn set_search_path(&self, config: &Config) {
+        let next = self.processes.search_path(config.exec.path.as_deref());
+        *self.search_path.write().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    fn search_path(&self) -> String {
+        self.search_path.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn missing_program(&self, name: &str, why: ProgramLookupError) -> String {
         if name.contains('/') {
             let at = self.root.path().join(name);
@@ -362,9 +392,10 @@ impl MachineAccess {
                 }
             };
         }
-        match programs::nearest_program(name, &self.search_path) {
+        let search_path = self.search_path();
+        match programs::nearest_program(name, &search_path) {
             Some(nearest) => format!("there is no program `{name}`; did you mean `{nearest}`?"),
-            None => format!("there is no program `{name}` in {}", self.search_path),
+            None => format!("there is no program `{name}` in {search_path}"),
         }
     }
 
@@ -496,7 +527,7 @@ pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
         let checked = settings.check().and_then(|()| sandbox_profile(&settings.sandbox).map(drop));
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
-    Ok(())
+    toolgate_upstream::check(&config.upstream).map_err(|why| anyhow!(why))
 }
 
 #[cfg(test)]

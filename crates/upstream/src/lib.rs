@@ -127,9 +127,34 @@ impl Upstreams {
         std::mem::replace(&mut *now, all.into())
     }
 
-    /// Replaces the upstreams by those of `tables`.
+    /// Removes the upstreams that are not in `tables`, and withdraws the tools of those that `tables`
+    /// change, until [`Upstreams::change`].
     ///
-    /// Upstreams with unchanged settings stay. Upstreams that are removed are closed once their
+    /// In between, the rules about the tools of the upstreams can be replaced.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names an upstream with invalid settings, and the reason. Nothing has
+    /// changed then.
+    pub fn begin_change(
+        &self,
+        tables: &UpstreamTables,
+    ) -> Result<Vec<(String, &'static str)>, String> {
+        check(tables)?;
+        let removed = self.change(&self.settings_in_use(tables), |_| false)?;
+        for served in self.current().iter() {
+            let name = &served.upstream.name;
+            if tables.get(name).is_some_and(|settings| !served.upstream.has_settings(settings)) {
+                self.0.host.set_tools(name, Vec::new());
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Replaces the upstreams by those of `tables`, and those with unchanged settings that `restarts`
+    /// selects by new connections.
+    ///
+    /// Other upstreams with unchanged settings stay. Upstreams that are removed are closed once their
     /// calls have ended. Returns the names of the upstreams that changed, each with a short text on
     /// the change.
     ///
@@ -137,7 +162,11 @@ impl Upstreams {
     ///
     /// Returns an error that names an upstream with invalid settings, and the reason. Nothing has
     /// changed then.
-    pub fn change(&self, tables: &UpstreamTables) -> Result<Vec<(String, &'static str)>, String> {
+    pub fn change(
+        &self,
+        tables: &UpstreamTables,
+        restarts: impl Fn(&UpstreamSettings) -> bool,
+    ) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
         let before = self.current();
         let mut changed = Vec::new();
@@ -145,10 +174,14 @@ impl Upstreams {
         let mut fresh = Vec::new();
         let all = enabled(tables).map(|(name, settings)| {
             let known = find(name);
-            if let Some(same) = known.filter(|one| one.upstream.has_settings(settings)) {
-                return same.clone();
-            }
-            changed.push((name.clone(), known.map_or("is new", |_| "has new settings")));
+            let same = known.filter(|one| one.upstream.has_settings(settings));
+            let change = match (known, same) {
+                (Some(_), Some(same)) if !restarts(settings) => return same.clone(),
+                (Some(_), Some(_)) => "starts again",
+                (Some(_), None) => "has new settings",
+                (None, _) => "is new",
+            };
+            changed.push((name.clone(), change));
             if let Some(known) = known {
                 known.upstream.retire();
             }
@@ -177,7 +210,7 @@ impl Upstreams {
     }
 
     /// Returns `tables` without new upstreams, and with the settings in use for changed ones.
-    pub fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
+    fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
         let now = self.current();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
         let same = enabled(tables)
@@ -291,7 +324,11 @@ fn enabled(tables: &UpstreamTables) -> impl Iterator<Item = (&String, &UpstreamS
 }
 
 /// Checks the names and settings of `tables`.
-fn check(tables: &UpstreamTables) -> Result<(), String> {
+///
+/// # Errors
+///
+/// Returns an error that names an upstream with invalid settings, and the reason.
+pub fn check(tables: &UpstreamTables) -> Result<(), String> {
     for (name, settings) in enabled(tables) {
         let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         if name.is_empty() || !name.bytes().all(is_allowed) {

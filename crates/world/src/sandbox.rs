@@ -70,7 +70,7 @@ struct SandboxState {
     reserved: ReservedNames,
     idle: IdleHelpers,
     /// A thread that tests this system. `None` if no program is confined.
-    unconfined_thread: Option<UnconfinedThread>,
+    unconfined_thread: Option<Arc<UnconfinedThread>>,
     /// The capabilities of this system, tested before the first confined program.
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
@@ -99,7 +99,7 @@ impl Confinement {
 }
 
 /// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPaths {
     /// Values of `PATH` in which programs are looked up.
     pub search_paths: Vec<String>,
@@ -115,7 +115,8 @@ impl Sandbox {
     pub fn disabled() -> Self {
         let settings =
             SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
-        Self::from_parts(settings, SandboxPaths::default(), Vec::new(), None)
+        let paths = SandboxPaths::default();
+        Self::from_parts(settings, paths, Vec::new(), None, ReservedNames::default())
     }
 
     /// Creates the sandbox that `settings` describe. The executable must call
@@ -124,20 +125,29 @@ impl Sandbox {
     /// # Errors
     /// If the settings are invalid, or no thread can be started.
     pub fn new(settings: &SandboxSettings, paths: SandboxPaths) -> Result<Self, String> {
-        settings.check()?;
-        let rules = settings.rules.iter().map(|rule| {
-            let odd = |why: String| {
-                format!("`{}` in sandbox.for is not a valid tool pattern: {why}", rule.tools)
-            };
-            if let Some(why) = glob_problem(&rule.tools) {
-                return Err(odd(why));
-            }
-            let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
-            Ok((pattern.compile_matcher(), rule.profile))
-        });
-        let rules = rules.collect::<Result<_, String>>()?;
+        let rules = compile_rules(settings)?;
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
-        Ok(Self::from_parts(settings.clone(), paths, rules, Some(outside)))
+        let outside = Some(Arc::new(outside));
+        Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedNames::default()))
+    }
+
+    /// Returns this sandbox with other `settings` and `paths`. Nothing else of it changes.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn with_settings(
+        &self,
+        settings: &SandboxSettings,
+        paths: SandboxPaths,
+    ) -> Result<Self, String> {
+        let rules = compile_rules(settings)?;
+        let outside = self.0.unconfined_thread.clone();
+        Ok(Self::from_parts(settings.clone(), paths, rules, outside, self.0.reserved.clone()))
+    }
+
+    /// Returns true if it was created with `settings` and `paths`.
+    pub fn has_settings(&self, settings: &SandboxSettings, paths: &SandboxPaths) -> bool {
+        self.0.settings == *settings && self.0.paths == *paths
     }
 
     /// Returns the confinement of a program of `tool` in `workspace`. `None` if it is unconfined.
@@ -231,9 +241,9 @@ impl Sandbox {
         settings: SandboxSettings,
         paths: SandboxPaths,
         rules: Vec<(GlobMatcher, SandboxProfile)>,
-        outside: Option<UnconfinedThread>,
+        outside: Option<Arc<UnconfinedThread>>,
+        reserved: ReservedNames,
     ) -> Self {
-        let reserved = ReservedNames::default();
         let idle = IdleHelpers::default();
         let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
@@ -246,6 +256,22 @@ impl Sandbox {
             capabilities,
         }))
     }
+}
+
+/// Checks `settings` and returns their rules.
+fn compile_rules(settings: &SandboxSettings) -> Result<Vec<(GlobMatcher, SandboxProfile)>, String> {
+    settings.check()?;
+    let rules = settings.rules.iter().map(|rule| {
+        let odd = |why: String| {
+            format!("`{}` in sandbox.for is not a valid tool pattern: {why}", rule.tools)
+        };
+        if let Some(why) = glob_problem(&rule.tools) {
+            return Err(odd(why));
+        }
+        let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
+        Ok((pattern.compile_matcher(), rule.profile))
+    });
+    rules.collect()
 }
 
 /// Runs the sandbox helper if this process was started as one, and never returns in that case. Call

@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput,
+    ValidationProblem,
 };
 
-use super::contract_tools::{ContractTool, find_tool};
+use super::contract_tools::{ContractTool, find_tool, job_arguments};
 use super::encoding::{
     contract_failure, failure, output_text, parse_tool_name, probable_tool, program_failed,
     refusal, tool_list, tool_summaries,
@@ -29,6 +30,8 @@ const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 /// The contract's time limit of a call.
 const CALL_TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// The id of the tool that starts a job.
+const START_JOB: &str = "jobs.start";
 /// The most characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
@@ -140,10 +143,11 @@ fn read_request(
                 content_form,
                 name: String::new(),
                 contract_tool: None,
+                has_jobs: facts.jobs,
             };
             Ok(request_reading(HostRequest::Discover, encoder, None))
         }
-        "tools/call" => read_call(content_form, id, params),
+        "tools/call" => read_call(facts, content_form, id, params),
         _ => {
             let method: String = method.chars().take(100).collect();
             let why = format!(
@@ -177,6 +181,7 @@ fn initialize(
 }
 
 fn read_call(
+    facts: &ServerInfo,
     content_form: ContentForm,
     id: &RequestId,
     mut params: Map<String, Value>,
@@ -206,7 +211,13 @@ fn read_call(
             }
         },
         None => match parse_tool_name(&name) {
-            Some(tool) => (None, HostRequest::CallTool { tool, input: Value::Object(arguments) }),
+            Some(tool) => match job_arguments_of(&tool, arguments) {
+                Ok(input) => (None, HostRequest::CallTool { tool, input: Value::Object(input) }),
+                Err(problems) => {
+                    let why = CallError::InvalidInput { problems };
+                    (None, HostRequest::RefuseCall { tool, why })
+                }
+            },
             None => {
                 let name: String = name.chars().take(NAME_CHARS_MAX).collect();
                 let nearest = probable_tool(&name);
@@ -217,9 +228,23 @@ fn read_call(
     };
     Ok(request_reading(
         request,
-        WorkstationEncoder { id: id.clone(), content_form, name, contract_tool },
+        WorkstationEncoder {
+            id: id.clone(),
+            content_form,
+            name,
+            contract_tool,
+            has_jobs: facts.jobs,
+        },
         Some(CALL_TIME_LIMIT),
     ))
+}
+
+/// Converts the `arguments` of a call of `tool`, if it starts a job.
+fn job_arguments_of(
+    tool: &str,
+    arguments: Map<String, Value>,
+) -> Result<Map<String, Value>, Vec<ValidationProblem>> {
+    if tool == START_JOB { job_arguments(arguments) } else { Ok(arguments) }
 }
 
 /// Checks that `params` has no members but `known`.
@@ -275,6 +300,8 @@ struct WorkstationEncoder {
     name: String,
     /// The contract's tool, if the call uses its name and parameters.
     contract_tool: Option<&'static ContractTool>,
+    /// True if the server has jobs.
+    has_jobs: bool,
 }
 
 impl AnswerEncoder for WorkstationEncoder {
@@ -323,7 +350,7 @@ impl WorkstationEncoder {
             Some(tool) => tool.rename_parameters(error),
             None => error,
         };
-        let reply = self.failure(&refusal(&self.name, &error));
+        let reply = self.failure(&refusal(&self.name, &error, self.has_jobs));
         if let CallError::Limited { retry_after, .. } = &error {
             return reply.with_header("retry-after", retry_seconds(*retry_after));
         }

@@ -11,7 +11,8 @@ use toolgate_contract::{
 };
 
 use super::encoding::{
-    CommandResult, download_path, error_message, input_schema, split_tool_name, tool_name,
+    CommandResult, download_path, in_own_names, input_schema, note_in_own_names, split_tool_name,
+    tool_name,
 };
 use super::rest::{retry_seconds, status_report};
 use super::watch::FollowEncoder;
@@ -21,6 +22,7 @@ use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestId, RpcFailure, invalid_id_reason,
     notification, success,
 };
+use crate::tool_mentions::own_tool_id;
 use crate::{
     AnswerEncoder, AnswerForm, FrameReading, JobEventEncoder, OnDisconnect, PendingRequest,
     QuestionMode, ServerInfo,
@@ -315,7 +317,7 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(HostAnswer::Tools(page)) => self.tools(&page),
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Ok(HostAnswer::Job(job)) => self.accepted(&job),
-            Err(error) => self.refusal(&error),
+            Err(error) => self.refusal(&in_own_names(&error, self.called().as_deref())),
             Ok(_) => {
                 let why = "the server's answer does not match the request; this is a bug in \
                            toolgate";
@@ -343,6 +345,14 @@ impl AnswerEncoder for ZyraEncoder {
 }
 
 impl ZyraEncoder {
+    /// Returns the id of the called tool, if it is one of the server's own or has one word each for
+    /// its stage and command.
+    fn called(&self) -> Option<String> {
+        let StageCommand { stage, command } = self.tool.as_ref()?;
+        let name = format!("{stage}-{command}");
+        Some(own_tool_id(&name).map_or_else(|| format!("{stage}.{command}"), str::to_owned))
+    }
+
     fn tools(&self, page: &ToolPage) -> Reply {
         let listed = |tool: &Arc<dyn AnyTool>| {
             let spec = tool.spec();
@@ -368,7 +378,9 @@ impl ZyraEncoder {
                     result["exit_code"] = json!(exit_code);
                 }
                 let body = Some(output.text.body.as_str()).filter(|body| !body.is_empty());
-                let content = body.into_iter().chain(output.text.note.as_deref()).map(text_block);
+                let note = output.text.note.as_deref();
+                let note = note.map(|note| note_in_own_names(note, self.called().as_deref()));
+                let content = body.into_iter().chain(note.as_deref()).map(text_block);
                 result["content"] = content.collect();
                 self.success(&result)
             }
@@ -401,7 +413,7 @@ impl ZyraEncoder {
     }
 
     fn refusal(&self, error: &CallError) -> Reply {
-        let message = error_message(error);
+        let message = error.to_string();
         match error {
             CallError::UnknownTool { .. } => {
                 self.failure(&RpcFailure::new(INVALID_PARAMS, message))

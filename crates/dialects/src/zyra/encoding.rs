@@ -8,6 +8,7 @@ use toolgate_contract::{
 };
 
 use crate::sandbox_warning::with_sandbox_warning;
+use crate::tool_mentions::{rename_tools, rename_tools_in_error};
 
 /// Converts a tool id to Zyra's form: `process.decode_grib2` becomes `process-decode-grib2`.
 pub(crate) fn tool_name(id: &str) -> String {
@@ -34,14 +35,15 @@ pub(crate) fn input_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// Returns the message of an error, with tool names in Zyra's form.
-pub(crate) fn error_message(error: &CallError) -> String {
-    match error {
-        CallError::UnknownTool { name, nearest: Some(nearest), unavailable: None } => {
-            format!("no tool is named `{name}`; did you mean `{}`?", tool_name(nearest))
-        }
-        other => other.to_string(),
-    }
+/// Returns `error` with tool names in Zyra's form. `called` is the id of the called tool, if it is
+/// known.
+pub(crate) fn in_own_names(error: &CallError, called: Option<&str>) -> CallError {
+    rename_tools_in_error(error, called, |id| Some(tool_name(id)))
+}
+
+/// Returns a tool's `note` with tool names in Zyra's form.
+pub(crate) fn note_in_own_names(note: &str, called: Option<&str>) -> String {
+    rename_tools(note, called, |id| Some(tool_name(id)))
 }
 
 /// A result in the form of a command line.
@@ -76,7 +78,10 @@ impl<'a> CommandResult<'a> {
         match &job.outcome {
             None => Self::default(),
             Some(Ok(output)) => Self::from_output(output),
-            Some(Err(error)) => Self { stderr: error_message(error).into(), ..Self::default() },
+            Some(Err(error)) => {
+                let error = in_own_names(error, Some(job.tool.as_str()));
+                Self { stderr: error.to_string().into(), ..Self::default() }
+            }
         }
     }
 }

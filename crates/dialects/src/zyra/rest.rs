@@ -12,7 +12,7 @@ use toolgate_contract::{
 };
 
 use super::NAME;
-use super::encoding::{CommandResult, error_message, input_schema, output_path, tool_name};
+use super::encoding::{CommandResult, in_own_names, input_schema, output_path, tool_name};
 use super::http_paths::{ZyraPath, single_query_value};
 use super::watch;
 use crate::rpc::to_json;
@@ -250,7 +250,7 @@ fn disposition(name: &str) -> String {
 }
 
 fn refusal(error: &CallError) -> Reply {
-    let message = error_message(error);
+    let message = in_own_names(error, None).to_string();
     match error {
         CallError::InvalidInput { .. } => error_reply(400, message),
         CallError::NotAllowed { .. } | CallError::Scope { .. } => error_reply(403, message),

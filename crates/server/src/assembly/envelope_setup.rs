@@ -14,8 +14,8 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{ToolFault, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
-    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, OutputCheck, SchemaFile, SchemaFiles,
-    SchemaRegistry, SchemaSide, SharedSchema,
+    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
+    SchemaSide, SharedSchema,
 };
 use toolgate_world::Root;
 
@@ -33,14 +33,9 @@ pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
 ) -> anyhow::Result<EnvelopeMaker> {
-    let mode = match config.validation {
-        OutputCheck::Off => "off",
-        OutputCheck::Shadow => "shadow",
-        OutputCheck::Enforce => "enforce",
-    };
     let deterministic = config.deterministic_ids;
     let log = log_folder(config)?.map(|folder| {
-        EnvelopeLog::open(&folder, mode, deterministic)
+        EnvelopeLog::open(&folder, deterministic)
             .with_context(|| format!("cannot write the envelope log in {}", folder.display()))
     });
     let settings = EnvelopeSettings { validation: config.validation, deterministic };

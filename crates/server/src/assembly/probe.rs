@@ -47,10 +47,11 @@ pub async fn probe_upstreams(
         }
     }
     let secrets = telemetry::redacted_secrets(config)?;
+    telemetry::redact_from_log(secrets.clone());
     let processes = ServerPrep::prepare(root, config)?.processes;
     let opened =
         upstreams::open_upstreams(&Root::open(root)?, &processes, config, &ChangeFeed::default());
-    let (upstreams, _) = opened?;
+    let upstreams = opened?.upstreams;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
     let listings = upstreams.list_each(is_wanted).await;
     // An upstream's text is untrusted, so secrets and line breaks are removed.

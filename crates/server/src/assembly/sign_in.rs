@@ -56,8 +56,9 @@ impl UpstreamSignIn {
         let root = Root::open(root)?;
         let world = upstreams::upstream_world(&root, &prep.processes, config);
         let access = OAuthAccess::open(world, name, settings).map_err(|why| anyhow!(why))?;
-        let (upstreams, _) =
+        let opened =
             upstreams::open_upstreams(&root, &prep.processes, config, &ChangeFeed::default())?;
+        let upstreams = opened.upstreams;
         Ok(Self { name: name.to_owned(), access, upstreams, processes: prep.processes })
     }
 

@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{AnyTool, Effects, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings, JobsHandle,
-    KnownTools, Library, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
-    job_resources, job_tools,
+    AuditLog, ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings,
+    JobsHandle, KnownTools, Library, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
+    check_pattern, job_resources, job_tools,
 };
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
@@ -21,9 +21,9 @@ use toolgate_world::programs::ServerMark;
 use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 
 use crate::assembly::audit_setup;
-use crate::assembly::config_reload;
 use crate::assembly::config_reload::ConfigWatcher;
 use crate::assembly::envelope_setup;
+use crate::assembly::live_settings::LiveSettings;
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
@@ -33,6 +33,7 @@ use crate::config::{
 use crate::owned_files;
 use crate::serve::exchange::{SESSION_KEY_BYTES, SessionBounds, SessionSealer};
 use crate::serve::lines::LineBounds;
+use crate::serve::listeners::ListenerSecurity;
 use crate::telemetry::{self, TelemetrySinks};
 use crate::upstreams::{self, UpstreamCatalog};
 
@@ -56,6 +57,7 @@ pub struct ServedWorkspace {
     has_search: bool,
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
+    settings: Arc<LiveSettings>,
 }
 
 impl ServedWorkspace {
@@ -73,35 +75,37 @@ impl ServedWorkspace {
     /// When the configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
         let ServerPrep { root, workspace, files, declared, processes } = prep;
-        let root = &*root;
-        let WorkspaceTools { mut tools, mut library } =
-            workspace_tools(&workspace, &processes, config, &files, declared)?;
-        let jobs = job_settings(root, &processes, config)?;
+        let jobs = job_settings(&root, &processes, config)?;
         let handle = JobsHandle::default();
-        if jobs.is_some() {
-            tools.extend(job_tools(&handle));
-            if config.resources.jobs {
-                library.resources.push(job_resources(&handle));
-            }
-        }
-        let with_toolset_icons = |tool: Arc<dyn AnyTool>| {
-            let icons = icons::for_toolset(tool.spec().id.toolset());
-            with_icons(tool, icons)
-        };
-        let (upstreams, cache) =
-            upstreams::open_upstreams(&Root::open(root)?, &processes, config, &library.changes)?;
+        let handle_of_jobs = jobs.is_some().then_some(&handle);
+        let parts = ToolParts::open(workspace, &processes, config, &files, handle_of_jobs)?;
+        let (tools, mut library) = parts.tools(config, &files, declared)?;
+        let opened = upstreams::open_upstreams(&parts.root, &processes, config, &library.changes)?;
+        let upstreams = opened.upstreams.clone();
         library.dynamic_sources = Some(Arc::new(upstreams::UpstreamSources(upstreams.clone())));
-        let schemas = envelope_setup::load_schemas(root, config)?;
-        let tools = tools.into_iter().map(with_toolset_icons).collect();
+        let schemas = envelope_setup::load_schemas(&root, config)?;
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
         let telemetry = TelemetrySinks::from_config(&config.telemetry, Some(&upstreams))?;
-        let gate =
-            build_gate(catalog, library, config, Some(root))?.with_observer(telemetry.observer());
-        let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
+        let secrets = telemetry::redacted_secrets(config)?;
+        telemetry::redact_from_log(secrets.clone());
+        let audit = Arc::new(audit_setup::open_audit(&config.audit)?);
+        let gate = build_gate(catalog, library, config, Some(&root), audit)?
+            .with_secrets(secrets)
+            .with_observer(telemetry.observer());
+        let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas.clone())?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let host = Arc::new(host);
-        let catalog = upstreams::offer_tools(&upstreams, &cache, &host);
+        let catalog = upstreams::offer_tools(opened, &host);
+        let settings = Arc::new(LiveSettings {
+            root,
+            host: host.clone(),
+            processes: processes.clone(),
+            catalog: catalog.clone(),
+            schemas,
+            current: Mutex::new((config.clone(), parts)),
+        });
         Ok(Self {
+            settings,
             host,
             processes,
             http_sse: config.server.http_sse,
@@ -165,18 +169,19 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Applies changes of upstreams in the configuration `file` until the result is dropped.
+    /// Applies changes of the configuration `file`, and of the files that it names, until the result
+    /// is dropped.
     ///
-    /// `load` reads the file again. `config` is the configuration that is in force.
+    /// `load` reads the file again. `security` is that of the listeners, if the server has any.
     pub fn watch_config(
         &self,
-        config: &Config,
         file: PathBuf,
-        load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + 'static,
+        load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static,
+        security: Option<&ListenerSecurity>,
     ) -> WatchGuard {
-        let catalog = self.catalog.clone();
-        let initial_text = config_reload::source_text(config);
-        ConfigWatcher { catalog, file, load, initial_text }.start()
+        let settings = self.settings.clone();
+        let identity = security.map(|security| security.identity.clone());
+        ConfigWatcher { settings, identity, file, load }.start()
     }
 
     /// Stops all jobs and programs, and waits until every record is written.
@@ -200,6 +205,7 @@ pub(crate) fn build_gate(
     mut library: Library,
     config: &Config,
     root: Option<&Path>,
+    audit: Arc<AuditLog>,
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let policy = ToolPolicy::new(
@@ -216,7 +222,6 @@ pub(crate) fn build_gate(
     };
     let rules: Vec<PolicyRule> = config.policy.rules.iter().map(PolicyRule::from).collect();
     let policy = policy.with_rules(&rules, config.policy.default.into())?;
-    let audit = audit_setup::open_audit(&config.audit)?;
     if config.resources.audit {
         library.resources.extend(audit.resources());
     }
@@ -266,9 +271,7 @@ pub(crate) fn build_gate(
         output_checks,
         page_size: limits.page_size,
     };
-    Ok(Gate::new(catalog, policy, slots, audit, settings)
-        .with_library(library)
-        .with_secrets(telemetry::redacted_secrets(config)?))
+    Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
 }
 
 /// Returns the patterns of available tools. An upstream's tools need the one that reads long
@@ -339,45 +342,114 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     rules.collect()
 }
 
-/// Tools and resources of a workspace.
-struct WorkspaceTools {
-    tools: Vec<Arc<dyn AnyTool>>,
-    library: Library,
+/// What the tools of a workspace are made of. Other settings replace only the parts that depend on
+/// them.
+pub(crate) struct ToolParts {
+    root: Root,
+    programs: exec::WorkspacePrograms,
+    search: Option<Arc<search::SearchService>>,
+    assets: Option<Arc<assets::AssetSnapshot>>,
+    /// Handle of the jobs, unless jobs are off.
+    jobs: Option<JobsHandle>,
 }
 
-/// Creates every toolset of the workspace `root`. A new toolset needs one line here.
-fn workspace_tools(
-    root: &Root,
-    processes: &ProcessRunner,
-    config: &Config,
-    files: &files::FileSettings,
-    declared: Vec<commands::DeclaredCommand>,
-) -> anyhow::Result<WorkspaceTools> {
-    let mut tools = files::tools(root, files);
-    let programs = exec::WorkspacePrograms::new(root, processes, &config.exec);
-    tools.extend(programs.tools());
-    tools.extend(git::tools(&programs, &config.git));
-    tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
-    let folders = search_folders(root.path(), &config.search.cache);
-    let service =
-        search::SearchService::new(root, &config.search, files, folders, &HttpFetcher::default())
+impl ToolParts {
+    /// Opens what the tools of the workspace `root` need.
+    fn open(
+        root: Root,
+        processes: &ProcessRunner,
+        config: &Config,
+        files: &files::FileSettings,
+        jobs: Option<&JobsHandle>,
+    ) -> anyhow::Result<Self> {
+        let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
+        let folders = search_folders(root.path(), &config.search.cache);
+        let fetch = HttpFetcher::default();
+        let search = search::SearchService::new(&root, &config.search, files, folders, &fetch)
             .map_err(|why| anyhow!(why))?;
-    tools.extend(service.iter().flat_map(search::tools));
-    tools.extend(docs::tools(root, &config.docs, service.as_ref()));
-    let mut library = Library::default();
-    if config.resources.files {
-        library.resources.push(files::resources(root, files));
+        let assets = open_assets(&root, &config.assets)?;
+        Ok(Self { root, programs, search, assets, jobs: jobs.cloned() })
     }
-    library.prompts = prompts::sources(root, &config.prompts);
-    if let Some(skills) = skills::SkillLibrary::new(root, &config.skills) {
-        library.resources.push(skills.clone());
-        library.skills.push(skills);
+
+    /// Returns the parts under other settings. The search index and stored output are kept.
+    pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
+        // A server for Synesthetic reads its assets once, as the contract demands.
+        let assets = match config.assets.owner.always_offered {
+            true => self.assets.clone(),
+            false => open_assets(&self.root, &config.assets)?,
+        };
+        Ok(Self {
+            root: self.root.clone(),
+            programs: self.programs.with_settings(&config.exec),
+            search: self.search.clone(),
+            assets,
+            jobs: self.jobs.clone(),
+        })
     }
-    if let Some(assets) = assets::AssetSnapshot::open(root, &config.assets)? {
-        tools.extend(assets::tools(&assets, &config.assets, &HttpFetcher::default()));
-        library.resources.extend(assets::AssetSource::new(&assets).map(|source| source as _));
+
+    /// Returns the folders of assets that are read again when they change.
+    pub(crate) fn asset_folders(&self, settings: &assets::AssetSettings) -> Vec<PathBuf> {
+        match settings.owner.always_offered {
+            true => Vec::new(),
+            false => settings.folders(self.root.path()).into(),
+        }
     }
-    Ok(WorkspaceTools { tools: merge_declared(tools, declared, &programs)?, library })
+
+    /// Creates the tools of every toolset, and the library. A new toolset needs one line here.
+    pub(crate) fn tools(
+        &self,
+        config: &Config,
+        files: &files::FileSettings,
+        declared: Vec<commands::DeclaredCommand>,
+    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, Library)> {
+        let Self { root, programs, search, assets, jobs } = self;
+        let mut tools = files::tools(root, files);
+        tools.extend(programs.tools());
+        tools.extend(git::tools(programs, &config.git));
+        tools.extend(ci::tools(programs, &config.ci, env!("CARGO_PKG_VERSION")));
+        tools.extend(search.iter().flat_map(search::tools));
+        tools.extend(docs::tools(root, &config.docs, search.as_ref()));
+        let mut library = Library::default();
+        if config.resources.files {
+            library.resources.push(files::resources(root, files));
+        }
+        library.prompts = prompts::sources(root, &config.prompts);
+        if let Some(skills) = skills::SkillLibrary::new(root, &config.skills) {
+            library.resources.push(skills.clone());
+            library.skills.push(skills);
+        }
+        if let Some(assets) = assets {
+            tools.extend(assets::tools(assets, &config.assets, &HttpFetcher::default()));
+            library.resources.extend(assets::AssetSource::new(assets).map(|source| source as _));
+        }
+        let mut tools = merge_declared(tools, declared, programs)?;
+        if let Some(jobs) = jobs {
+            tools.extend(job_tools(jobs));
+            if config.resources.jobs {
+                library.resources.push(job_resources(jobs));
+            }
+        }
+        let tools = tools.into_iter().map(|tool| {
+            let icons = icons::for_toolset(tool.spec().id.toolset());
+            with_icons(tool, icons)
+        });
+        Ok((tools.collect(), library))
+    }
+}
+
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails, and
+/// others serve everything else.
+fn open_assets(
+    root: &Root,
+    settings: &assets::AssetSettings,
+) -> anyhow::Result<Option<Arc<assets::AssetSnapshot>>> {
+    match assets::AssetSnapshot::open(root, settings) {
+        Err(why) if !settings.owner.always_offered => {
+            tracing::error!("no assets are served: {why}");
+            Ok(None)
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if

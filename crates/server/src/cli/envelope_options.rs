@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toolgate::config::Config;
 
 /// Options for envelopes that override the configuration.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(super) struct EnvelopeOptions {
     /// Derive ids from the request and fix the time, so that equal requests get equal envelopes
     #[arg(long)]

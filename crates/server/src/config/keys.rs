@@ -61,14 +61,18 @@ impl ApiKey {
 
     /// Parses the digest. Returns `None` if it is invalid.
     pub(crate) fn digest_key(&self) -> Option<KeyDigest> {
-        let bytes = self.sha256.as_bytes();
-        if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
-            return None;
-        }
-        let pairs = (0..64).step_by(2).map(|at| &self.sha256[at..at + 2]);
-        let digest: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
-        digest?.try_into().ok()
+        parse_digest(&self.sha256)
     }
+}
+
+/// Parses the 64 hexadecimal digits of a digest. Returns `None` if `text` is not one.
+pub(crate) fn parse_digest(text: &str) -> Option<KeyDigest> {
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let pairs = (0..64).step_by(2).map(|at| &text[at..at + 2]);
+    let digest: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
+    digest?.try_into().ok()
 }
 
 /// Returns the digest of `key`.

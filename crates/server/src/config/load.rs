@@ -19,7 +19,7 @@ use crate::owned_files::{self, LinkPolicy};
 use super::setting::{ENV_PREFIX, SettingSpec, settings};
 use super::{
     Config, RateLimitEntry, SETTINGS_FILE_NAME, ServerSection, contracts, key_file, keys, oauth,
-    trust,
+    proxies, trust,
 };
 
 /// Largest settings file, in bytes.
@@ -109,6 +109,7 @@ fn read(
     contracts::apply_others(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
+    warnings.extend(config.assets.backend_problem());
     config.source = file.clone().map(|file| commands::DeclarationSource { file, text });
     Ok(LoadedConfig { config, file, warnings })
 }
@@ -255,6 +256,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     keys::check(config)?;
     key_file::path(server)?;
+    proxies::check(server)?;
     oauth::check(config)?;
     check_tls(server)?;
     for RateLimitEntry { tools, calls, in_ms, burst } in &limits.rate {

@@ -115,6 +115,16 @@ fn an_invalid_setting_is_refused() {
     let some = |text: &str| Some(text.to_owned());
     refused(AssetSettings { schemas: some("../x"), ..both() }, "`assets.schemas` is `../x`");
     refused(AssetSettings { examples: some(""), ..both() }, "`assets.examples` is empty");
+}
+
+#[test]
+fn an_unusable_url_of_the_backend_is_a_problem_but_no_error() {
+    let some = |text: &str| Some(text.to_owned());
+    let problem = |settings: AssetSettings, expected: &str| {
+        settings.check().unwrap();
+        let message = settings.backend_problem().unwrap();
+        assert!(message.contains(expected), "{message}");
+    };
     for (url, why) in [
         ("ftp://x", "does not start with"),
         ("x", "does not start with"),
@@ -122,16 +132,17 @@ fn an_invalid_setting_is_refused() {
         ("https://x?y=1", "has a query"),
         ("http://", "is not a URL"),
     ] {
-        let start = format!("`assets.backend_url` is `{url}`, which {why}");
-        refused(AssetSettings { backend_url: some(url), ..both() }, &start);
+        let expected = format!("is `{url}`, which {why}");
+        problem(AssetSettings { backend_url: some(url), ..both() }, &expected);
     }
-    AssetSettings { backend_url: some(""), ..both() }.check().unwrap();
+    assert_eq!(AssetSettings { backend_url: some(""), ..both() }.backend_problem(), None);
+    assert_eq!(both().backend_problem(), None);
     let odd = AssetSettings {
         backend_url: some("http://x/api"),
         backend_assets_path: some("a b"),
         ..both()
     };
-    refused(odd, "`assets.backend_url` is `http://x/api`, which has an invalid path");
+    problem(odd, "is `http://x/api`, which has an invalid path");
 }
 
 #[tokio::test]

@@ -59,6 +59,11 @@ impl WorkspacePrograms {
         }
     }
 
+    /// Returns a copy with other `settings`. Stored outputs are kept.
+    pub fn with_settings(&self, settings: &ExecSettings) -> Self {
+        Self { settings: Arc::new(settings.clone()), ..self.clone() }
+    }
+
     /// Returns a copy for the programs of `tool`, whose id selects the sandbox profile.
     pub(crate) fn for_tool(&self, tool: &str) -> Self {
         Self { tool: tool.into(), ..self.clone() }

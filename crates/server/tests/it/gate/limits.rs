@@ -144,7 +144,7 @@ fn a_prompt_that_includes_files_counts_against_the_rate_of_reading_them() {
             assert!(made["result"]["messages"].is_array(), "{made}");
         }
         let refused = refusal(&explain());
-        assert!(refused.contains("`files.read` is called too often"), "{refused}");
+        assert!(refused.contains("`files_read` is called too often"), "{refused}");
         let read = client.call("files_read", json!({ "path": "README.md" }));
         assert!(refusal(&read).contains("too often"), "{read}");
         let prompt = client.ask("prompts/get", json!({ "name": "bootstrap" }));

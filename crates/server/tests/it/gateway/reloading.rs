@@ -97,36 +97,57 @@ fn an_invalid_configuration_leaves_the_upstreams_unchanged() {
         ["[upstream.odd\n", "[upstream.odd]\ncommand = []\n", "[upstream.Odd]\nurl=\"a\"\n"]
     {
         write_settings(&workspace, invalid);
-        wait_until("it is logged", || {
-            client.server().log().contains("the upstreams are unchanged")
-        });
+        wait_until("it is logged", || client.server().log().contains("the settings are unchanged"));
         assert_eq!(pid(&mut client), first);
     }
-    write_settings(&workspace, &format!("{settings}[log]\nlevel = \"info\"\n"));
-    wait_until("it is logged", || client.server().log().contains("need a restart"));
+    write_settings(&workspace, &format!("{settings}[jobs]\nqueued = 7\n"));
+    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.queued"));
     assert_eq!(pid(&mut client), first);
 }
 
 #[test]
-fn an_upstream_added_with_a_rule_is_not_served_before_the_rule_applies() {
+fn an_upstream_and_the_rule_for_its_tools_apply_together_at_once() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
     let settings = workspace.read("toolgate.toml");
     let more = settings.replace("[upstream.odd]", "[upstream.more]");
-    let rule = "[[policy.rules]]\nname = \"none\"\neffect = \"deny\"\ntools = [\"more.*\"]\n";
+    let rule = "[[policy.rules]]\nname = \"quiet\"\neffect = \"deny\"\ntools = [\"more.sh*\"]\n";
+    // The list is asked for without pause, so that it would show a tool without its rule.
+    write_settings(&workspace, &format!("{settings}{more}{rule}"));
+    wait_until("it is served", || {
+        let listed = names(&mut client);
+        assert!(!listed.contains(&"more_shout".to_owned()), "{listed:?}");
+        listed.contains(&"more_echo".to_owned())
+    });
+    assert_eq!(pid(&mut client), first, "an unchanged upstream keeps running");
+    // The same for a new name and a new rule of an upstream.
     let other = settings.replace("[upstream.odd]", "[upstream.odd]\nprefix = \"other\"");
-    write_settings(&workspace, &format!("{other}{more}{rule}"));
-    wait_until("it is logged", || client.server().log().contains("need a restart"));
-    let listed = names(&mut client);
-    assert!(!listed.iter().any(|name| name.starts_with("more_")), "{listed:?}");
-    assert_eq!(pid(&mut client), first, "it still runs");
-    // A removed upstream is stopped, whatever else changed.
-    write_settings(&workspace, rule);
-    wait_until("it is ended", || !is_alive(first));
-    assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
+    let rule = rule.replace("more.sh*", "other.echo");
+    write_settings(&workspace, &format!("{other}{rule}"));
+    wait_until("it has its new name", || {
+        let listed = names(&mut client);
+        assert!(!listed.contains(&"other_echo".to_owned()), "{listed:?}");
+        listed.contains(&"other_shout".to_owned())
+    });
+    assert!(is_alive(client.server().pid) && !is_alive(first));
     write_settings(&workspace, &format!("{settings}{more}"));
-    wait_until("it is served", || names(&mut client).contains(&"more_echo".to_owned()));
+    wait_until("it is served without a rule", || {
+        names(&mut client).contains(&"more_shout".to_owned())
+    });
+}
+
+#[test]
+fn a_changed_sandbox_starts_the_programs_of_upstreams_again() {
+    let workspace = with_odd("sandbox = \"workspace\"");
+    let mut client = stdio(&workspace);
+    let first = pid(&mut client);
+    let settings = workspace.read("toolgate.toml");
+    write_settings(&workspace, &format!("{settings}[sandbox]\nunix_sockets = true\n"));
+    wait_until("it is ended", || !is_alive(first));
+    assert!(client.server().log().contains("the upstream `odd` starts again"));
+    assert!(names(&mut client).contains(&"odd_echo".to_owned()));
+    assert_ne!(pid(&mut client), first);
 }
 
 #[test]
