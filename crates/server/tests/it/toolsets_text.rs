@@ -42,7 +42,7 @@ fn the_ignore_rules_above_a_served_folder_apply_and_are_not_shown() {
         .file("crates/one/two.min.js", "wombat\n");
     let launch = Launch::at(&repository.path("crates/one"));
     let mut client = Client::stdio(launch, MODERN);
-    let found = found(&mut client, json!({ "text": "wombat" }));
+    let found = search(&mut client, json!({ "text": "wombat" }));
     assert_eq!(paths(&found), ["src/lib.rs", "two.min.js"]);
     let outside = client.call("files_read", json!({ "path": "../.gitignore" }));
     assert!(!refusal(&outside).contains("min.js"), "{outside}");

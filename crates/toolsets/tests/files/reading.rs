@@ -196,7 +196,7 @@ async fn a_large_utf_16_file_is_read_by_lines() {
     assert_eq!(read["lines"]["total"], 120_000);
     // The lines of a file that is too large to hash are counted from its end.
     let tail = "\none \u{a0a}\ntwo\n".encode_utf16().flat_map(u16::to_be_bytes);
-    let file = fs::File::create(space.ws.join("huge")).unwrap();
+    let file = File::create(space.ws.join("huge")).unwrap();
     file.write_all_at(&[0xfe, 0xff], 0).unwrap();
     file.write_all_at(&tail.collect::<Vec<u8>>(), 80 << 20).unwrap();
     let read = json!({ "path": "huge", "start_line": -2, "line_count": 1 });

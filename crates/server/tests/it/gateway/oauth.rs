@@ -205,13 +205,13 @@ fn a_sign_in_without_declared_pkce_is_refused_unless_the_settings_assume_it() {
     let workspace = protected.workspace("");
     for words in [&["login", "prot", "--no-browser"][..], &["doctor", "oauth", "prot"]] {
         let refused = toolgate(&workspace, &state, words).stdin(Stdio::null()).output().unwrap();
-        let output = ends(&refused, if words[0] == "doctor" { 1 } else { 2 });
+        let output = check_exit(&refused, if words[0] == "doctor" { 1 } else { 2 });
         assert!(output.contains("`assume_pkce = true` in [upstream.prot.oauth]"), "{output}");
     }
     let workspace = protected.workspace("[upstream.prot.oauth]\nassume_pkce = true\n");
     sign_in(&workspace, &state);
     let checked = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap();
-    ends(&checked, 0);
+    check_exit(&checked, 0);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_revoked_key_is_not_a_guess_before_or_after_a_restart() {
     for key in [&ada, &bob].repeat(6) {
         assert_eq!(status(&served, key), 401);
     }
-    assert!(folder.listed().is_empty());
+    assert!(folder.list().is_empty());
     let restarted = folder.served();
     for _ in 0..11 {
         assert_eq!(status(&restarted, &ada), 401);

@@ -23,7 +23,7 @@ fn t1_a_message_is_one_line_whatever_its_content() {
 
 #[test]
 fn a_byte_order_mark_before_a_message_is_ignored() {
-    let mut stdio = fresh();
+    let mut stdio = start_fresh();
     let marked = |message: &Value| format!("\u{feff}{message}\n").into_bytes();
     stdio.write(&marked(&initialize(1, "2025-06-18")));
     assert_eq!(stdio.answer(1)["result"]["protocolVersion"], "2025-06-18");

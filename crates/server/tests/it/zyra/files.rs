@@ -154,7 +154,7 @@ fn a_file_in_a_writable_folder_outside_the_workspace_is_downloaded() {
     let workspace = drawing_at(&outside, "printf '\\1\\2' > \"$1\"; echo done");
     let served = Launch::over(&workspace).served();
     let output = outside.path().join("map.tif");
-    let id = served.begin("draw-at", json!({ "output": output }));
+    let id = served.start_job("draw-at", json!({ "output": output }));
     served.job_in("succeeded", &id);
     check_downloads(&served, &id, &[("map.tif", b"\x01\x02")]);
     let manifest = served.get(&format!("/jobs/{id}/manifest")).json();
@@ -166,7 +166,7 @@ fn a_job_that_only_failed_to_keep_its_file_offers_no_download() {
     let outside = TempDir::new().unwrap();
     let workspace = drawing_at(&outside, "echo drawn at \"$1\"");
     let served = Launch::over(&workspace).served();
-    let id = served.begin("draw-at", json!({ "output": "/nowhere/map.tif" }));
+    let id = served.start_job("draw-at", json!({ "output": "/nowhere/map.tif" }));
     served.job_in("succeeded", &id);
     check_downloads(&served, &id, &[]);
 }
@@ -177,7 +177,7 @@ fn a_failed_job_with_a_file_offers_that_file() {
     let workspace = drawing_at(&outside, "echo half > \"$1\"; exit 3");
     let served = Launch::over(&workspace).served();
     for output in ["half.txt".into(), outside.path().join("half.txt")] {
-        let id = served.begin("draw-at", json!({ "output": output }));
+        let id = served.start_job("draw-at", json!({ "output": output }));
         served.job_in("failed", &id);
         check_downloads(&served, &id, &[("half.txt", b"half\n")]);
     }
@@ -189,7 +189,7 @@ fn a_job_that_prints_without_an_optional_file_offers_what_it_printed() {
     let workspace = drawing_at(&outside, "printf 'no map'");
     let served = Launch::over(&workspace).served();
     for output in ["map.tif".into(), outside.path().join("map.tif"), "/dev/stdout".into()] {
-        let id = served.begin("draw-at", json!({ "output": output }));
+        let id = served.start_job("draw-at", json!({ "output": output }));
         served.job_in("succeeded", &id);
         check_downloads(&served, &id, &[("output.txt", b"no map")]);
     }

@@ -115,12 +115,12 @@ fn an_id_that_discovery_does_not_list_is_refused_over_both_transports() {
         "mcp.tool:exports_render_markdown",
     ] {
         let (status, over_http, message) =
-            both(&served, &mut stdio, 1, id, &json!({ "path": "README.md" }));
+            call_both(&served, &mut stdio, 1, id, &json!({ "path": "README.md" }));
         assert_eq!((status, &over_http["error"]["code"]), (404, &json!("NOT_FOUND")), "{id}");
         assert_eq!(message["error"]["code"], -32004, "{message}");
     }
     let (_, listed, _) =
-        both(&served, &mut stdio, 2, "mcp.tool:files.info", &json!({ "path": "README.md" }));
+        call_both(&served, &mut stdio, 2, "mcp.tool:files.info", &json!({ "path": "README.md" }));
     let toolpack = &listed["data"]["metadata"]["toolpack"];
     let expected = json!({
         "id": "mcp.tool:files.info", "version": "1.0.0", "deterministic": false, "timeoutMs": 60000,

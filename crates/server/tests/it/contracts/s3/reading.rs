@@ -53,7 +53,7 @@ fn a_utf_16_file_is_refused_as_text_and_read_as_base64() {
     let bytes = b"\xff\xfea\0\n\0";
     let workspace = Workspace::new().file("utf16.txt", bytes);
     over_all(&workspace, |mira| {
-        mira.refused_about(1003, "encoding", "files/read", json!({ "path": "utf16.txt" }));
+        mira.expect_refusal_of(1003, "encoding", "files/read", json!({ "path": "utf16.txt" }));
         let read = mira.get("files/read", json!({ "path": "utf16.txt", "encoding": "base64" }));
         assert_eq!(read["content_base64"], STANDARD.encode(bytes));
     });
