@@ -1,5 +1,5 @@
-//! A thread started before the server confines itself. Its child processes are unconfined, so they
-//! can be given a view.
+//! A thread that starts before the server confines itself. Its child processes can therefore set up
+//! a sandbox with a separate file tree.
 
 use std::io;
 use std::sync::mpsc::{self, SyncSender};
@@ -8,7 +8,7 @@ use std::thread;
 
 type BoxedWork = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs one piece of work and ends.
+/// A thread that runs one function and ends.
 pub(super) struct UnconfinedThread(Mutex<Option<SyncSender<BoxedWork>>>);
 
 impl UnconfinedThread {
@@ -24,7 +24,7 @@ impl UnconfinedThread {
         Ok(Self(Mutex::new(Some(sender))))
     }
 
-    /// Runs `work` on the thread and returns its result. Works only once. Blocks.
+    /// Runs `work` on the thread and returns its result. Only the first call does so. Blocks.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
