@@ -20,7 +20,7 @@ use crate::{
     PendingRequest, QuestionMode, RequestKey,
 };
 
-/// The methods with their parameters. They are the tools of the toolset `assets`.
+/// The methods and their parameters. Each method is a tool of the toolset `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
     ("list_schemas", &[]),
     ("get_schema", &["name"]),
@@ -62,7 +62,7 @@ impl Dialect for SynestheticDialect {
         Box::new(SynestheticConversation)
     }
 
-    /// HTTP requests are independent, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -106,7 +106,7 @@ impl Dialect for SynestheticDialect {
     }
 }
 
-/// The conversation of one client. It has no state.
+/// The conversation of one client, which has no state.
 struct SynestheticConversation;
 
 impl Conversation for SynestheticConversation {
@@ -119,7 +119,7 @@ impl Conversation for SynestheticConversation {
         }
     }
 
-    /// The dialect has no batches.
+    /// Returns the first reply with a body, because the dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));

@@ -1,4 +1,4 @@
-//! Answers of the envelope dialect: the envelope's data and its transmission.
+//! Answers of the envelope dialect: the data of an envelope, and its form on each transport.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
@@ -18,7 +18,7 @@ const TOOL_VERSION: &str = "1.0.0";
 pub(super) enum EnvelopeTransport {
     /// The body of an HTTP response.
     Http {
-        /// The allowed method, if the request used another one.
+        /// The allowed method, if the request used another method.
         allow: Option<&'static str>,
     },
     /// A JSON-RPC line.
@@ -38,7 +38,8 @@ pub(super) struct EnvelopeEncoder {
 }
 
 impl AnswerEncoder for EnvelopeEncoder {
-    /// Every answer of this dialect has an envelope, so this is always an error.
+    /// Encodes an internal error. The host must not call this, because every answer of this dialect
+    /// has an envelope.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let why = match outcome {
             Ok(_) => "the answer has no envelope".to_owned(),

@@ -1,5 +1,5 @@
-//! The contract's own tools: names, parameters and answers, and the catalog tools that implement
-//! them.
+//! The contract's own tools: their names, parameters and answers, and the catalog tools that
+//! implement them.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput, ValidationProblem};
@@ -11,12 +11,12 @@ use crate::tool_mentions::rename_tools;
 /// The requested limit of a program's output. The tools may have lower limits.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 const DIFF_BYTES_MAX: u64 = 1 << 20;
-/// The requested limit of a file, so high that only the server's own limit applies.
+/// The requested limit of a file. It is so high that only the server's own limit applies.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 /// The requested limit of names in a folder.
 const NAMES_MAX: u64 = 10_000;
 
-/// Phrases of the catalog tools about their parameters, each with its form for the contract's
+/// Phrases of the catalog tools about their parameters, and how to express them with the contract's
 /// parameters.
 const PARAMETER_PHRASES: [(&str, &str); 5] = [
     (" in `project`", " in `projectPath`"),
@@ -31,7 +31,7 @@ const PARAMETER_PHRASES: [(&str, &str); 5] = [
 pub(crate) struct ContractTool {
     /// The name in this dialect.
     pub(crate) name: &'static str,
-    /// The id of the catalog tool that implements it.
+    /// The id of the catalog tool that implements this tool.
     pub(crate) tool: &'static str,
     /// The description for the agent.
     pub(crate) description: &'static str,
@@ -56,7 +56,7 @@ enum ParameterType {
     Text,
     /// An optional string, which may be `null`.
     MaybeText,
-    /// A whole number from 1 to `most`; the default is `or`.
+    /// A whole number from 1 to `most`. The default is `or`.
     Count { or: u64, most: u64 },
 }
 
@@ -77,7 +77,7 @@ enum ToolBehavior {
     CurrentBranch,
     Add,
     Commit,
-    /// Build, test or restore.
+    /// A build, a test run or a restore of dependencies.
     Project,
     Run,
     Diagnostics,
@@ -428,7 +428,8 @@ impl ContractTool {
         })
     }
 
-    /// Returns true if an output with this ending is a result. Programs that ran and failed are.
+    /// Returns true if an output with this ending is a result. The output of a program that ran and
+    /// failed is a result, too.
     pub(crate) fn is_result(&self, ending: CallEnding) -> bool {
         match (ending, self.behavior) {
             (CallEnding::Done, _)
@@ -487,7 +488,7 @@ impl ContractTool {
 }
 
 impl ToolParameter {
-    /// Returns the problem with `value` as this parameter.
+    /// Returns the problem if `value` is not valid for this parameter.
     fn problem(&self, value: Option<&Value>) -> Option<String> {
         match (self.value_type, value) {
             (ParameterType::Text, None) => {
