@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// Most bytes of a chunk that was cut, if it has more than one line.
+/// Most bytes of a chunk that was cut from a longer part, unless it is a single line.
 pub(crate) const BYTES_MAX: usize = 8 << 10;
-/// Most lines of a chunk that was cut.
+/// Most lines of a chunk that was cut from a longer part.
 pub(crate) const LINES_MAX: usize = 60;
 
 /// Whole lines that belong together: a function, a type, a section, a paragraph.
@@ -12,29 +12,30 @@ pub(crate) const LINES_MAX: usize = 60;
 /// Chunks of one text are in order and never overlap. Only blank lines are between two chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextChunk {
-    /// First line, from 1.
+    /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// Last line.
+    /// Last line of the chunk.
     pub last: u32,
-    /// Position in the text, in bytes, without the last line break.
+    /// Position of the chunk in the text, in bytes, without the last line break.
     pub bytes: Range<usize>,
     /// Kind of chunk.
     pub kind: ChunkKind,
-    /// Names that it defines, the main one first. For a section its heading, for a table its key.
+    /// Names that the chunk defines, the main name first. For a section its heading, for a table
+    /// its key.
     pub names: Vec<String>,
-    /// Names that enclose its definitions, from the outermost: modules, types, headings.
+    /// Names that enclose the chunk's definitions, from the outermost: modules, types, headings.
     pub within: Vec<String>,
-    /// Signature of its main definition, up to the body: `fn parse(text: &str) -> Result<Ast,
-    /// Error>`. Empty if there is none. At most 512 bytes.
+    /// Signature of the chunk's main definition, up to the body: `fn parse(text: &str) ->
+    /// Result<Ast, Error>`. At most 512 bytes. Empty if the chunk defines nothing.
     pub head: String,
-    /// Doc comment of its definitions, without comment marks. Empty if there is none.
+    /// Doc comment of the chunk's definitions, without comment marks. Empty if there is none.
     pub doc: String,
     /// Positions of `doc` in the text, in bytes and in order: whole lines, or the literal of a
     /// docstring.
     pub doc_bytes: Vec<Range<usize>>,
 }
 
-/// Longest head, in bytes; a longer one is cut.
+/// Longest `head` of a chunk, in bytes. A longer signature is cut.
 pub(crate) const HEAD_BYTES_MAX: usize = 512;
 
 /// Kind of a chunk.

@@ -1,4 +1,4 @@
-//! Outlines code by its grammar: walks the syntax tree no deeper than necessary.
+//! Outlines code by its grammar. Walks the syntax tree no deeper than necessary.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ mod names;
 mod comments;
 mod parse;
 
-/// Longest code that is parsed, in bytes. Longer code is outlined line by line.
+/// Longest code that is parsed, in bytes. The outline of longer code is guessed line by line.
 const BYTES_MAX: usize = 1 << 20;
 /// Deepest nesting that the walk enters.
 const DEPTH_MAX: u32 = 4000;
@@ -60,7 +60,7 @@ struct SyntaxWalk<'w, 't> {
     grammar: &'static Grammar,
     parts: Vec<OutlinePart>,
     line_depths: Vec<u8>,
-    /// Line of a namespace declaration for the rest of the file, and the names in it.
+    /// A namespace declaration that applies to the rest of the file: its line and its names.
     package: Option<(usize, Vec<String>)>,
     /// Lines that the grammar could not parse.
     unparsed: Vec<Range<usize>>,
@@ -68,13 +68,13 @@ struct SyntaxWalk<'w, 't> {
     lines_left: usize,
 }
 
-/// State for the children of one node.
+/// State of the walk for the children of one node.
 #[derive(Default)]
 struct WalkLevel {
-    /// Index of the part that contains them.
+    /// Index of the part that contains the children.
     outer: Option<usize>,
     lead: Option<LeadingComments>,
-    /// Wrapper around them that belongs to the first definition.
+    /// Wrapper around the children that belongs to the first definition, for example `export`.
     wrapper: Option<DefinitionWrapper>,
     /// Last line of the previous child that is not a comment.
     last_line: Option<usize>,
@@ -82,9 +82,9 @@ struct WalkLevel {
 
 #[derive(Clone, Copy)]
 struct DefinitionWrapper {
-    /// Start in the text.
+    /// Start of the wrapper in the text.
     start: usize,
-    /// Start in the text, after its attributes.
+    /// Start of the wrapper in the text, after its attributes.
     head: usize,
 }
 
@@ -117,8 +117,8 @@ impl<'t> SyntaxWalk<'_, 't> {
         }
     }
 
-    /// Processes the node at `cursor`. Returns the state for its children, or `None` if they need
-    /// no visit.
+    /// Processes the node at `cursor`. Returns the state for the node's children, or `None` if they
+    /// need no visit.
     fn visit(&mut self, cursor: &TreeCursor<'_>, levels: &mut [WalkLevel]) -> Option<WalkLevel> {
         let node = cursor.node();
         let level = levels.last_mut()?;
@@ -289,8 +289,9 @@ impl<'t> SyntaxWalk<'_, 't> {
         Some(self.parts.len() - 1)
     }
 
-    /// Finds the first line up to `last` that defines something without being indented further than
-    /// line `first`. Such a line cannot be inside it, so a closing bracket is missing before.
+    /// Finds the first line up to `last` that defines something and is not indented further than
+    /// line `first`. Such a line cannot be inside the definition at `first`, so a closing bracket
+    /// is missing before it.
     fn find_swallowed(&mut self, first: usize, last: usize) -> Option<usize> {
         self.lines_left = self.lines_left.checked_sub(last - first)?;
         let indent = self.lines.indent(first);

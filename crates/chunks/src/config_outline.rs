@@ -3,9 +3,9 @@
 use crate::lines::TextLines;
 use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
-/// Number of lines above which nested keys are outlined, too.
+/// Number of lines of a key above which its nested keys are outlined, too.
 const LONG_LINES: usize = 24;
-/// Longest line that may have a key, in bytes.
+/// Longest line that is searched for a key, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 10;
 /// Deepest level of nested keys.
 const DEPTH_MAX: usize = 3;
@@ -22,7 +22,7 @@ pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
     Outline::new(parts, Vec::new())
 }
 
-/// Lists each `[table]` with the lines up to the next; before the first table, the keys.
+/// Lists each `[table]` with the lines up to the next one, and the keys before the first table.
 fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     let mut in_table = false;
@@ -57,7 +57,7 @@ fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     extend_to_next(lines, parts)
 }
 
-/// Lists each `resource "kind" "name" {` with the lines up to the next.
+/// Lists each `resource "kind" "name" {` with the lines up to the next one.
 fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     for at in 0..lines.len() {
@@ -76,7 +76,8 @@ fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     extend_to_next(lines, parts)
 }
 
-/// Lists keys with the lines indented below them; for long ones, the keys inside, too.
+/// Lists keys with the lines that are indented below them. For long keys, also lists the keys
+/// inside.
 fn keys(lines: &TextLines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     // Ranges of lines still to search, each with its depth.
@@ -145,7 +146,7 @@ fn first_comment_line(lines: &TextLines<'_>, at: usize) -> usize {
     (0..at).rev().take_while(is_comment).last().unwrap_or(at)
 }
 
-/// Extends each of `parts` up to the next.
+/// Extends each of `parts` up to the start of the next one.
 fn extend_to_next(lines: &TextLines<'_>, mut parts: Vec<OutlinePart>) -> Vec<OutlinePart> {
     for at in 0..parts.len() {
         let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);

@@ -1,5 +1,5 @@
-//! Cuts a text into chunks along its outline: large parts alone, small ones with their neighbours,
-//! and long ones in pieces.
+//! Cuts a text into chunks along its outline. A large part is one chunk, small parts are joined
+//! with their neighbours, and very long parts are split.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use crate::join::{ChunkPiece, JoinRule, NAMES_MAX, add_doc, add_names, join_smal
 use crate::lines::TextLines;
 use crate::outline::{NO_DEPTH, Outline, OutlinePart, PartKind};
 
-/// Fewest lines of a chunk that was cut, if possible.
+/// Fewest lines of a chunk that was cut from a longer part, if possible.
 const LINES_MIN: usize = 20;
-/// Longest type, in lines, that is one chunk with its small methods.
+/// Longest type that is one chunk together with its small methods, in lines.
 const WHOLE_TYPE_LINES_MAX: usize = 20;
 
 /// Cuts the text of `lines` into chunks. Lines outside of any part of `outline` have the kind
@@ -263,7 +263,7 @@ impl ChunkCutter<'_, '_> {
         best.map_or(reach, |line| line.min(reach)) - 1
     }
 
-    /// Returns the cost of starting a chunk at `line`; lower is better.
+    /// Returns the cost of starting a chunk at `line`. A lower cost is better.
     fn split_cost(&self, line: usize) -> (u8, bool, usize) {
         let is_close = line > 0 && !self.lines.is_blank(line - 1);
         if self.lines.is_blank(line) {
@@ -276,7 +276,7 @@ impl ChunkCutter<'_, '_> {
     }
 }
 
-/// Returns true if `part` is too small for a chunk of its own.
+/// Returns true if `part` is too small for a separate chunk.
 fn is_small(part: &OutlinePart) -> bool {
     let code = part.last + 1 - part.start;
     let all = part.line_count();

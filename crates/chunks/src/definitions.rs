@@ -5,9 +5,9 @@ use crate::outline::PartKind;
 /// A definition that a line begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LineDefinition {
-    /// Names that it defines.
+    /// Names that the line defines.
     pub(crate) names: Vec<String>,
-    /// Enclosing name, if the line has one: `Server` of `func (s *Server) Serve(`.
+    /// Enclosing name, if the line contains one: `Server` in `func (s *Server) Serve(`.
     pub(crate) outer_name: Option<String>,
     pub(crate) kind: PartKind,
 }
@@ -39,14 +39,14 @@ const TYPE_KEYWORDS: [&str; 16] = [
 /// Keywords before the name of a constant or a variable.
 const VALUE_KEYWORDS: [&str; 5] = ["const", "static", "let", "var", "val"];
 
-/// Words at the start of lines that call or branch, and do not define.
+/// Words at the start of lines that call or branch and define nothing.
 const CONTROL_WORDS: [&str; 24] = [
     "if", "for", "while", "switch", "match", "return", "else", "catch", "throw", "new", "await",
     "case", "do", "sizeof", "assert", "delete", "yield", "with", "elif", "unless", "until",
     "raise", "typeof", "super",
 ];
 
-/// Returns the definition in `line`, if it looks like one.
+/// Returns the definition in `line`, if the line looks like a definition.
 pub(crate) fn guess_definition(line: &str) -> Option<LineDefinition> {
     let code = line.trim();
     if code.is_empty() || is_leading_line(code) {
@@ -123,7 +123,7 @@ fn keyword_kind(word: &str, after: &str) -> Option<PartKind> {
     }
 }
 
-/// Returns true if a name comes next, and not a type and then a name.
+/// Returns true if `after` starts with a name, and not with a type followed by a name.
 fn is_named_next(after: &str) -> bool {
     let after = after.trim_start().trim_start_matches(is_name).trim_start();
     after.is_empty() || after.starts_with([':', '=', ';', ','])

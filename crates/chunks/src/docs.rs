@@ -3,13 +3,13 @@
 /// Purpose of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommentKind {
-    /// Documents the definition after it.
+    /// A comment that documents the definition after it.
     Doc,
-    /// Documents the item that contains it.
+    /// A comment that documents the item that contains it.
     Inner,
     /// Any other comment.
     Plain,
-    /// Instruction for a program: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
+    /// An instruction for a program: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
     Directive,
 }
 

@@ -20,7 +20,7 @@ mod typescript;
 
 /// Definition of one language.
 pub(crate) struct GrammarRules {
-    /// Name of the language in [`FileClass`](crate::Sort).
+    /// Name of the language, as in [`FileClass`](crate::FileClass).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
     pub(crate) letters: AcceptedLetters,
@@ -33,18 +33,18 @@ pub(crate) struct GrammarRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AcceptedLetters {
     All,
-    /// ASCII letters only. The parser sees every other letter as an ASCII one.
+    /// ASCII letters only. The parser receives an ASCII letter in place of every other letter.
     Ascii,
 }
 
-/// Places in which a language documents a definition.
+/// Places where a language documents a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DocPlacement {
     /// Marked comments above the definition: `///`, `/**`.
     Marked,
     /// Marked comments above, and marked comments inside for the enclosing item: `//!`.
     MarkedOrInner,
-    /// Any comment directly above; a marked one is preferred.
+    /// Any comment directly above. A marked comment is preferred.
     Above,
     /// A string at the start of the body.
     Docstrings,
@@ -54,17 +54,17 @@ pub(crate) enum DocPlacement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeRole {
     Function,
-    /// A function if it declares one, otherwise a value: declarations in C.
+    /// A declaration as in C: a function if it declares one, otherwise a value.
     Prototype,
     Type,
-    /// A type if it has a body, otherwise a mention of one.
+    /// A type if the node has a body. Otherwise it only mentions a type.
     TypeIfBody,
     /// Only a container of other definitions: an `impl`, a namespace.
     Scope,
     Value,
-    /// A function or a type if one is assigned, otherwise a value.
+    /// An assignment: a function or a type if it assigns one, otherwise a value.
     Assignment,
-    /// A function or a type if one is assigned, otherwise nothing.
+    /// An assignment: a function or a type if it assigns one, otherwise no definition.
     FunctionAssignment,
     /// A wrapper that belongs to the definition inside it: `export`, `template <class T>`.
     Wrapper,

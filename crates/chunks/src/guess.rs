@@ -9,7 +9,7 @@ use crate::docs;
 use crate::lines::TextLines;
 use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
-/// Longest line that may define something, in bytes.
+/// Longest line that is searched for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// Guesses the outline of the code in `lines`.

@@ -1,4 +1,4 @@
-//! Joins pieces that are too small for a chunk of their own with their neighbours.
+//! Joins pieces that are too small for a separate chunk with their neighbours.
 
 use std::ops::Range;
 
@@ -30,9 +30,10 @@ pub(crate) struct ChunkPiece {
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
     pub(crate) join_rule: JoinRule,
-    /// The part that contains it; only pieces of one part are merged.
+    /// The part that contains the piece. Only pieces of one part are merged.
     pub(crate) container: Option<usize>,
-    /// The part that this piece opens. Constants and fields that follow are merged with it.
+    /// The part whose first lines are this piece. Constants and fields that follow are merged with
+    /// them.
     pub(crate) opened_part: Option<usize>,
 }
 
@@ -49,17 +50,17 @@ impl ChunkPiece {
 /// Rule for joining a piece with its neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinRule {
-    /// Never joined.
+    /// The piece is never joined.
     Alone,
-    /// Joined with other small pieces.
+    /// The piece is joined with other small pieces.
     Neighbours,
-    /// Joined with the next piece, which it introduces.
+    /// The piece introduces the next piece and is joined with it.
     Next,
-    /// Joined with the previous piece, which it closes.
+    /// The piece closes the previous piece and is joined with it.
     Previous,
 }
 
-/// Joins the small ones of `pieces` with their neighbours.
+/// Joins small pieces with their neighbours.
 pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
     let fits = |first: usize, last: usize, most: usize| {
         last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
@@ -175,7 +176,7 @@ fn merged_lines_max(last: &ChunkPiece, piece: &ChunkPiece) -> usize {
     }
 }
 
-/// Prepends `before`, which introduces `piece`, to it.
+/// Prepends the piece `before`, which introduces `piece`.
 fn prepend_piece(before: ChunkPiece, mut piece: ChunkPiece) -> ChunkPiece {
     if piece.names.is_empty() && !before.names.is_empty() {
         (piece.kind, piece.head) = (before.kind, before.head);

@@ -7,9 +7,9 @@ pub struct FileClass {
     pub lang: Option<&'static str>,
     /// Purpose of the text.
     pub kind: FilePurpose,
-    /// True for tests.
+    /// True if the file contains tests.
     pub is_test: bool,
-    /// True for examples and demos.
+    /// True if the file is an example or a demo.
     pub is_example: bool,
 }
 
@@ -22,7 +22,7 @@ pub enum FilePurpose {
     Docs,
     /// Configuration.
     Config,
-    /// Anything else.
+    /// Any other text.
     Other,
 }
 

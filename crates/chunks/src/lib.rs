@@ -1,5 +1,5 @@
-//! Splits text into words, and into chunks that follow the structure of code. Uses neither disk nor
-//! index.
+//! Splits text into words, and into chunks that follow the structure of code. The crate does no I/O
+//! and knows no search index.
 
 mod chunk;
 mod lines;

@@ -24,7 +24,7 @@ impl<'t> TextLines<'t> {
         self.starts.len()
     }
 
-    /// Returns the start of `line`, or the end of the text if there is no such line.
+    /// Returns the start of `line`, or the end of the text if the text has fewer lines.
     pub(crate) fn start(&self, line: usize) -> usize {
         self.starts.get(line).copied().unwrap_or(self.text.len())
     }
@@ -62,7 +62,7 @@ impl<'t> TextLines<'t> {
         self.starts.partition_point(|&start| start <= at).saturating_sub(1)
     }
 
-    /// Returns the indentation of `line` in columns; a tab counts as eight.
+    /// Returns the indentation of `line` in columns. A tab counts as eight columns.
     pub(crate) fn indent(&self, line: usize) -> usize {
         let blanks = self.line(line).bytes().take_while(|byte| matches!(byte, b' ' | b'\t'));
         blanks.map(|byte| if byte == b'\t' { 8 } else { 1 }).sum()

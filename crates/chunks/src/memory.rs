@@ -8,11 +8,13 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use tree_sitter::{Allocator, set_allocator};
 
-/// Longest text that may be parsed in parallel, in bytes. Longer ones are parsed one at a time.
+/// Longest text that is parsed in parallel with others, in bytes. Longer texts are parsed one at a
+/// time.
 const PARALLEL_BYTES_MAX: usize = 256 << 10;
-/// Peak use, in bytes, above which a parse returns free memory to the system.
+/// Peak memory use above which a parse returns free memory to the system, in bytes.
 const TRIM_BYTES_MIN: usize = 16 << 20;
-/// Bytes before each block: they hold its size and keep the alignment of `malloc`.
+/// Number of bytes before each memory block. They contain the size of the block, and keep the
+/// alignment of `malloc`.
 const HEADER_BYTES: usize = 16;
 
 thread_local! {
@@ -27,7 +29,8 @@ pub(crate) struct ParseMemory {
 }
 
 impl ParseMemory {
-    /// Starts counting for a text of `bytes`. Blocks while another long text is parsed.
+    /// Starts counting for a text with `bytes` bytes. If the text is long, blocks while another
+    /// long text is parsed.
     pub(crate) fn start(bytes: usize) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = || TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,29 +5,29 @@ use std::ops::Range;
 /// A definition in the outline, with the comments and attributes above it.
 #[derive(Debug, Clone)]
 pub(crate) struct OutlinePart {
-    /// First line, including comments and attributes above.
+    /// First line of the part, including the comments and attributes above the definition.
     pub(crate) first: usize,
     /// Line at which the definition itself begins.
     pub(crate) start: usize,
     /// Last line.
     pub(crate) last: usize,
     pub(crate) kind: PartKind,
-    /// Names that it defines, the main one first.
+    /// Names that the part defines, the main name first.
     pub(crate) names: Vec<String>,
-    /// Enclosing names that are not parts of the outline: `Server` of `func (s *Server) Serve()`.
+    /// Enclosing names that are not parts of the outline: `Server` in `func (s *Server) Serve()`.
     pub(crate) outer_names: Vec<String>,
-    /// Names that it contributes to the path of the parts inside it.
+    /// Names that the part adds to the enclosing names of the parts inside it.
     pub(crate) scope: Vec<String>,
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    /// Indexes of the parts inside it, in order.
+    /// Indexes of the parts inside this part, in order.
     pub(crate) inner: Vec<usize>,
-    /// Index of the part that contains it.
+    /// Index of the part that contains this part.
     pub(crate) outer: Option<usize>,
 }
 
-/// Kind of a part.
+/// Kind of a part of the outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartKind {
     Function,
@@ -65,9 +65,9 @@ impl OutlinePart {
 
 /// Outline of a text.
 ///
-/// Parts are in order. A part lies within the lines of its container and begins after the first
-/// line of the container (unless that is a [`PartKind::Scope`]). It shares no line with its
-/// neighbours.
+/// Parts are in order. A part lies within the lines of its container. It begins after the
+/// container's first line, unless the container is a [`PartKind::Scope`]. A part shares no line
+/// with its neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) parts: Vec<OutlinePart>,
@@ -88,13 +88,13 @@ const NAMES_MAX: usize = 8;
 const WITHIN_MAX: usize = 16;
 /// Most bytes of all enclosing names of a part.
 const WITHIN_BYTES_MAX: usize = 1 << 10;
-/// Most parts of a text. Only generated code has more, and the rest of it is cut by size.
+/// Most parts of a text. Only generated code has more parts: its remaining lines are cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
-/// Number of lines from which the parts inside a function are outlined.
+/// Number of lines of a function from which the parts inside it are outlined.
 pub(crate) const LONG_FUNCTION_LINES: usize = 60;
 
 impl Outline {
-    /// Builds the outline from `parts`, in any order.
+    /// Builds the outline from `parts`, which may be in any order.
     pub(crate) fn new(mut parts: Vec<OutlinePart>, borders: Vec<u8>) -> Self {
         parts.sort_by(|one, two| one.first.cmp(&two.first).then(two.last.cmp(&one.last)));
         let mut outline = Self { parts: Vec::new(), top_level: Vec::new(), line_depths: borders };

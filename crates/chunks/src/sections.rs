@@ -7,7 +7,7 @@ use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 const LINE_BYTES_MAX: usize = 512;
 
 struct Heading {
-    /// First line, which may be a rule above the title.
+    /// First line of the heading, which may be a rule above the title.
     first: usize,
     level: usize,
     title: String,
@@ -94,8 +94,8 @@ fn front_matter(lines: &TextLines<'_>) -> usize {
     end.map_or(0, |end| end + 1)
 }
 
-/// Finds titles with a rule below, and possibly one above. The position of the rule's character in
-/// `levels` is the level. Unknown characters are appended to `levels`.
+/// Finds titles with a rule below, and possibly another rule above. The level of a heading is the
+/// position of the rule's character in `levels`. Unknown characters are appended to `levels`.
 fn underlined_headings(
     lines: &TextLines<'_>,
     levels: &mut Vec<char>,
@@ -134,7 +134,7 @@ fn underlined_headings(
     headings
 }
 
-/// Returns the character that `line` consists of, if it is a rule.
+/// Returns the character of a rule, if `line` is one.
 fn rule_character(line: &str) -> Option<char> {
     let line = line.trim_end();
     let first = line.chars().next().filter(char::is_ascii_punctuation)?;

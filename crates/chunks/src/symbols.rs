@@ -8,10 +8,10 @@ use crate::language::{FileClass, FilePurpose};
 use crate::lines::TextLines;
 use crate::outline::PartKind;
 
-/// A definition.
+/// A definition in a text, such as a function or a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// First line, from 1, including comments and attributes above.
+    /// First line, counted from 1, including the comments and attributes above the definition.
     pub first: u32,
     /// Line at which the definition itself begins.
     pub line: u32,
@@ -23,21 +23,21 @@ pub struct Symbol {
     pub name: String,
     /// Enclosing names, from the outermost.
     pub within: Vec<String>,
-    /// Signature up to the body; empty if there is none.
+    /// Signature up to the body. Empty if there is none.
     pub head: String,
 }
 
-/// Precision with which a text is read.
+/// Precision with which definitions are found in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolPrecision {
     /// Parses the text by the grammar of its language, if there is one.
     Grammar,
-    /// Looks at single lines only, which is faster and sometimes wrong.
+    /// Guesses definitions from single lines, which is faster and sometimes wrong.
     LineByLine,
 }
 
-/// Lists the definitions in `text`, the content of the file at `path`, by their start. A container
-/// comes before its content.
+/// Lists the definitions in `text`, the content of the file at `path`, in the order of their first
+/// lines. A container comes before its content.
 pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol> {
     let lines = TextLines::new(text);
     let outline = match care {
@@ -70,7 +70,7 @@ pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol
     named.collect()
 }
 
-/// Returns the names that `line` seems to define, judged by this line alone.
+/// Guesses the names that `line` defines, from this line alone.
 pub fn guess_names(line: &str) -> Vec<String> {
     let found = guess_definition(line).filter(|found| found.kind != PartKind::Scope);
     found.map(|found| found.names).unwrap_or_default()

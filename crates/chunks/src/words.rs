@@ -1,4 +1,4 @@
-//! Splits text into search words: splits identifiers and stems endings.
+//! Splits text into search words: splits identifiers, and removes the endings of words.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -110,7 +110,7 @@ pub fn distinct_words(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the distinct concepts in `query`, in its order.
+/// Returns the distinct concepts in `query`, in the order of the query.
 pub fn concepts(query: &str) -> Vec<Concept> {
     let lower = query.to_lowercase();
     let is_stop = |word: &str| STOP_WORDS.binary_search(&word).is_ok();
@@ -150,8 +150,8 @@ static SYNONYMS_BY_WORD: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(
     others
 });
 
-/// Passes the parts of `identifier` to `take`: for `from_utf8`, `from`, `utf`, `utf8` and the
-/// whole. `word` and `whole` are scratch buffers.
+/// Passes the parts of `identifier` to `take`. For `from_utf8`, these are `from`, `utf`, `utf8` and
+/// the whole identifier. `word` and `whole` are scratch buffers.
 fn split_identifier(
     identifier: &str,
     word: &mut String,
@@ -200,8 +200,8 @@ fn push_lowercase(part: &str, into: &mut String) {
     }
 }
 
-/// Returns the end of the first part of `text`: `HTTPServer2_name` has `HTTP`, `Server`, `2`,
-/// `name`.
+/// Returns the end of the first part of the identifier `text`. The parts of `HTTPServer2_name` are
+/// `HTTP`, `Server`, `2` and `name`.
 fn part_end(text: &str) -> usize {
     let mut chars = text.char_indices().peekable();
     let Some((_, first)) = chars.next() else { return 0 };

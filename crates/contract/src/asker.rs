@@ -7,23 +7,24 @@ use crate::{
     ToolFault,
 };
 
-/// The way to ask the caller of a running call, and the answers so far.
+/// Asks the caller of a running call questions, and keeps the answers so far.
 #[derive(Clone, Default)]
 pub struct Asker {
     supported: QuestionSupport,
     answers: Arc<Mutex<ClientAnswers>>,
-    /// True if the answers arrived before any question. Consents among them do not count.
+    /// True if the answers arrived before any question was sent. Consents among such answers do not
+    /// count.
     answers_unasked: bool,
     /// True if the caller answers by making the call again.
     repeats_calls: bool,
-    /// A note from the tool to its next run, which has the answers.
+    /// A note that the tool leaves for its next run, which will have the answers.
     note: Arc<Mutex<Option<String>>>,
-    /// Redeems the request state, if a consent is valid only once.
+    /// The function that redeems the request state, if a consent is valid only once.
     redeem: Option<ConsentRedeemer>,
     mode: AskerMode,
 }
 
-/// Redeems a request state. Returns false if it was redeemed before.
+/// A function that redeems a request state. It returns false if the state was redeemed before.
 pub type ConsentRedeemer = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The way to reach the caller with a question.
@@ -63,18 +64,18 @@ impl Asker {
         }
     }
 
-    /// Returns the asker with the `note` that the tool left in the run before.
+    /// Returns the asker with the `note` that the tool left in its previous run.
     pub fn with_note(self, note: Option<String>) -> Self {
         Self { note: Arc::new(Mutex::new(note)), ..self }
     }
 
-    /// Returns the asker with consents that are valid once: `spend` redeems them.
+    /// Returns the asker with consents that are valid only once. `spend` redeems them.
     pub fn with_single_use(self, spend: ConsentRedeemer) -> Self {
         Self { redeem: Some(spend), ..self }
     }
 
-    /// Returns the asker with its answers marked as sent before any question. None of them counts
-    /// as consent, because the person had not seen the question.
+    /// Returns the asker with its answers marked as sent before any question. Such answers never
+    /// count as consent, because the person has not seen the question.
     pub fn with_unasked_answers(self) -> Self {
         Self { answers_unasked: true, ..self }
     }
@@ -84,7 +85,7 @@ impl Asker {
         Self { supported, mode: AskerMode::DuringCall(ask), ..Self::default() }
     }
 
-    /// Returns a copy that sends its questions through `ask`. The answers so far stay.
+    /// Returns a copy that sends its questions through `ask`. The copy keeps the answers so far.
     pub fn with_sender(&self, ask: Arc<dyn QuestionSender>) -> Self {
         Self { mode: AskerMode::DuringCall(ask), repeats_calls: false, ..self.clone() }
     }
@@ -104,12 +105,13 @@ impl Asker {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Leaves `note` for the next run of the tool, which has the answers to its next questions.
+    /// Leaves `note` for the next run of the tool, which will have the answers to its next
+    /// questions.
     pub fn set_note(&self, note: Option<String>) {
         *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
     }
 
-    /// Removes the answers with these `keys`, so that their questions may be asked again.
+    /// Removes the answers with these `keys`, so that their questions can be asked again.
     pub fn remove_answers<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
         let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         keys.into_iter().for_each(|key| drop(given.remove(key)));

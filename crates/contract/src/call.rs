@@ -1,4 +1,4 @@
-//! One call: its caller, input, deadline, events and output.
+//! One call of a tool: its caller, input, deadline, events and output.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ pub struct ToolCall {
     pub caller: Caller,
     /// The name of the dialect, for the audit record.
     pub dialect: Cow<'static, str>,
-    /// Cancelled when nobody needs the result any more.
+    /// A token that is cancelled when nobody needs the result any longer.
     pub cancel: CancellationToken,
     /// The receiver of the call's events.
     pub events: EventSink,
@@ -37,7 +37,7 @@ pub struct ToolCall {
     pub job: Option<JobId>,
     /// The way to ask the caller while the call runs.
     pub asker: Asker,
-    /// Metadata sent with the call.
+    /// Metadata that the client sent with the call.
     pub metadata: CallMetadata,
     /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
     pub time_limit: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct ToolCall {
     pub started_work: StartedWork,
 }
 
-/// Metadata sent with a call.
+/// Metadata that a client sends with a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallMetadata {
     /// Arguments repeated in headers, by the names in the tool's schema. `None` if the dialect does
@@ -111,8 +111,8 @@ const PARENT_BYTES_MAX: usize = 256;
 /// The most bytes of `tracestate` and of `baggage`, each.
 const STATE_BYTES_MAX: usize = 8192;
 
-/// Work that a check before the call has started, for the call to finish. Clones share the work. It
-/// is dropped with the call.
+/// Work that a check has started before the call, and that the call can finish. Clones share the
+/// work. The work is dropped with the call.
 #[derive(Clone, Default)]
 pub struct StartedWork(Option<Arc<Mutex<Option<AnyWork>>>>);
 
@@ -128,7 +128,7 @@ impl StartedWork {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps `begun`. Drops it if there is no slot.
+    /// Stores the started work `begun`. Drops it if there is no slot.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
@@ -141,7 +141,7 @@ impl StartedWork {
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Returns true if started work is kept.
+    /// Returns true if started work is stored.
     pub fn has_work(&self) -> bool {
         self.lock().is_some_and(|held| held.is_some())
     }
@@ -163,14 +163,14 @@ impl StartedWork {
 pub struct ToolContext {
     /// The caller.
     pub caller: Caller,
-    /// Cancelled when nobody needs the result, the deadline has passed or the process ends. A tool
-    /// that sees it cancelled stops at once and leaves nothing running.
+    /// A token that is cancelled when nobody needs the result, the deadline has passed or the
+    /// process ends. The tool must then stop at once and leave nothing running.
     pub cancel: CancellationToken,
     /// The time at which the gate cancels the call. Time spent waiting for answers does not count.
     pub deadline: Instant,
-    /// The receiver of events. Use [`ToolContext::report_progress`] and its siblings.
+    /// The receiver of events. Use [`ToolContext::report_progress`] and similar methods instead.
     pub events: EventSink,
-    /// The way to ask the caller. Use [`ToolContext::ask`] and its siblings.
+    /// The way to ask the caller. Use [`ToolContext::ask`] and similar methods instead.
     pub asker: Asker,
     /// The trace that the call belongs to.
     pub trace: Option<TraceContext>,
@@ -218,7 +218,7 @@ impl ToolContext {
     /// each run, and ask before you change anything.
     ///
     /// # Errors
-    /// Those of [`Asker::ask`]; pass them on with `?`.
+    /// The errors of [`Asker::ask`]. Pass them on with `?`.
     pub async fn ask(
         &self,
         key: &str,
@@ -254,7 +254,7 @@ impl ToolContext {
         }
     }
 
-    /// Asks for the folders that the client works in.
+    /// Asks the client for the folders in which it works.
     pub async fn ask_roots(&self, key: &str) -> Result<Vec<ClientRoot>, ToolError> {
         match self.ask(key, ClientQuestion::Roots).await? {
             ClientAnswer::Roots(roots) => Ok(roots),
@@ -294,7 +294,7 @@ impl ToolContext {
 pub enum CallEvent {
     /// Progress of the work.
     Progress {
-        /// The amount that is done. It only grows.
+        /// The amount of work that is done. It only grows.
         done: f64,
         /// The total amount in the same unit, if it is known.
         total: Option<f64>,
@@ -347,7 +347,7 @@ fn no_answer(key: &str) -> ToolError {
     ToolError::new(ToolFault::Failed, format!("the answer to `{key}` does not fit its question"))
 }
 
-/// A file that the work produced, open. Later changes to its name do not affect the handle.
+/// An open file that the work produced. Renaming or removing the file does not affect the handle.
 #[derive(Debug, Clone)]
 pub struct ProducedFile {
     /// The path relative to the workspace, with `/`.
@@ -383,8 +383,8 @@ pub enum LogLevel {
     Emergency,
 }
 
-/// The receiver of a call's events. Sending never waits: a slow receiver misses events, not
-/// results.
+/// The receiver of a call's events. Sending never waits. A slow receiver misses events, but never
+/// the result.
 #[derive(Clone, Default)]
 pub struct EventSink {
     receiver: Option<Arc<dyn Fn(CallEvent) + Send + Sync>>,
@@ -397,7 +397,8 @@ impl EventSink {
         Self { receiver: Some(Arc::new(take)), log_level: None }
     }
 
-    /// Returns the sink with a lowest useful log level. `None` means no log line is useful.
+    /// Returns the sink with the lowest log level that its receiver needs. With `None`, it needs no
+    /// log lines.
     pub fn with_log_level(self, least: Option<LogLevel>) -> Self {
         Self { log_level: least, ..self }
     }
@@ -407,7 +408,7 @@ impl EventSink {
         Self::default()
     }
 
-    /// Returns the lowest useful log level; `None` if no log line is useful.
+    /// Returns the lowest log level that the receiver needs. `None` if it needs no log lines.
     pub fn log_level(&self) -> Option<LogLevel> {
         self.log_level
     }
@@ -428,7 +429,7 @@ impl EventSink {
 /// The output of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// The structured result; null if there is none.
+    /// The structured result. Null if there is none.
     pub value: Value,
     /// True if there is a structured result.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
@@ -438,7 +439,7 @@ pub struct ToolOutput {
     /// Further content to show with the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<ContentBlock>,
-    /// Metadata for the client that shows the output, apart from the result.
+    /// Metadata for the client that shows the output. It is separate from the result.
     #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
     pub meta: MetaFields,
     /// The way the work ended.
@@ -496,7 +497,7 @@ impl ToolOutput {
 pub struct ResultText {
     /// The main text: a file's content, a diff, a program's output.
     pub body: String,
-    /// One line about the body: its etag, or the position of a cut and the way to continue.
+    /// One line about the body: its etag, or where it was cut and how to get the rest.
     pub note: Option<String>,
 }
 

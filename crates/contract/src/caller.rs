@@ -18,7 +18,7 @@ pub struct Caller {
     pub kind: CallerKind,
     /// The scopes of the caller's token.
     pub scopes: Arc<[Arc<str>]>,
-    /// The caller's roles, as configured.
+    /// The caller's roles, as the settings assign them.
     pub roles: Arc<[Arc<str>]>,
     /// The token that authenticated the caller, if there was one.
     pub bearer: Option<BearerToken>,
@@ -50,7 +50,7 @@ impl fmt::Debug for BearerToken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallerKind {
-    /// The person at this machine.
+    /// The person at this machine, over stdio or the command line.
     Local,
     /// A caller over HTTP without authentication.
     #[serde(rename = "http")]

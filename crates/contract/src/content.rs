@@ -44,7 +44,7 @@ pub struct MediaData {
     pub data: Base64Bytes,
 }
 
-/// Bytes. They are serialized as Base64.
+/// Bytes that are serialized as Base64.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base64Bytes(pub Bytes);
 
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Base64Bytes {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContentAnnotations {
-    /// The audience; empty means everybody.
+    /// The audience. An empty list means everybody.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<MessageRole>,
     /// The importance from 0 (optional) to 1 (required).
@@ -161,7 +161,7 @@ impl MediaData {
     }
 }
 
-/// Metadata (`_meta`) for a client, passed on unread.
+/// Metadata (`_meta`) for a client. It is passed on unread.
 pub type MetaFields = serde_json::Map<String, serde_json::Value>;
 
 /// An icon for a tool, a prompt, a resource or the server.

@@ -32,11 +32,11 @@ pub struct CallOrigin {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallEnvelope {
-    /// True if there is a result.
+    /// True if the call succeeded and has a result.
     pub ok: bool,
-    /// The result; null if the call failed.
+    /// The result. Null if the call failed.
     pub data: Option<Value>,
-    /// The error; null if the call succeeded.
+    /// The error. Null if the call succeeded.
     pub error: Option<EnvelopeError>,
     /// The metadata of the call.
     pub meta: EnvelopeMeta,
@@ -82,7 +82,7 @@ pub struct EnvelopeMeta {
     pub attempt: u32,
     /// The size of the payload as compact JSON with sorted keys, in bytes.
     pub input_bytes: u64,
-    /// The size of the result as compact JSON with sorted keys, in bytes; 0 without a result.
+    /// The size of the result as compact JSON with sorted keys, in bytes. 0 without a result.
     pub output_bytes: u64,
     /// The called tool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,7 +267,7 @@ fn write_ascii(value: &Value, writer: impl io::Write) {
 }
 
 /// Returns `value` as compact ASCII JSON with sorted keys. Ids and fingerprints are computed from
-/// it.
+/// this form.
 pub fn canonical_json(value: &Value) -> String {
     fn sorted(value: &Value) -> Value {
         match value {

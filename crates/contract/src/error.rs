@@ -1,4 +1,4 @@
-//! Errors of calls: one closed list. Each dialect spells each error in its own terms.
+//! The closed list of errors of calls. Each dialect expresses each error in its own form.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{ClientQuestions, QuestionKind};
 
-/// The reason that a call has no output. Each dialect matches every variant.
+/// The reason why a call has no output. Each dialect matches every variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallError {
@@ -39,7 +39,7 @@ pub enum CallError {
     Scope {
         /// A sentence that names the action and its scope.
         message: String,
-        /// All scopes that a sufficient token must have.
+        /// All scopes that the token must have.
         needs: Vec<String>,
     },
     /// A limit was reached. The caller may retry.
@@ -61,7 +61,7 @@ pub enum CallError {
     Conflict {
         /// A sentence that names the difference.
         message: String,
-        /// Both sides, e.g. `{"expected": …, "actual": …}`.
+        /// The expected and the current state, e.g. `{"expected": …, "actual": …}`.
         details: Value,
     },
     /// The requested item exceeds a size limit.
@@ -96,7 +96,7 @@ pub enum CallError {
         /// The cause, for the log.
         cause: String,
     },
-    /// The call needs answers. The caller must call again with them. This is not a failure.
+    /// The call asks questions. The caller must call again with the answers. This is not a failure.
     #[error("the tool asks the client a question; answer it and call again")]
     Asks {
         /// The questions.
@@ -204,7 +204,7 @@ impl CallError {
 /// One validation problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidationProblem {
-    /// RFC 6901 pointer to the invalid value; empty for the whole document.
+    /// RFC 6901 pointer to the invalid value. Empty for the whole document.
     pub pointer: String,
     /// A description of the problem.
     pub message: String,
@@ -215,7 +215,7 @@ pub struct ValidationProblem {
 pub struct ToolError {
     /// The kind of failure.
     pub fault: ToolFault,
-    /// A sentence for the caller: lower case, no full stop, with the item and a way out.
+    /// A sentence for the caller: lower case, without a full stop. It names the item and a fix.
     pub message: String,
     /// The cause, for the log.
     pub cause: Option<String>,
@@ -229,11 +229,11 @@ pub enum ToolFault {
         /// RFC 6901 pointer into the input.
         pointer: String,
     },
-    /// The sandbox, policy or file permissions deny it.
+    /// The sandbox, policy or file permissions deny the action.
     NotAllowed,
     /// An item that the input names does not exist.
     NotFound,
-    /// The state differs from the caller's expectation. The value has both sides.
+    /// The state differs from the state that the caller expected. The value contains both.
     Conflict(Value),
     /// An item exceeds a size limit.
     TooLarge,

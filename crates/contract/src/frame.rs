@@ -42,7 +42,7 @@ pub enum FrameHead {
         method: Method,
         /// The path as sent: percent-encoded, without the query.
         path: String,
-        /// The query as sent: percent-encoded, without the `?`; empty if there is none.
+        /// The query as sent: percent-encoded, without the `?`. Empty if there is none.
         query: String,
         /// The headers, with lower-case names.
         headers: HeaderMap,
@@ -50,7 +50,7 @@ pub enum FrameHead {
 }
 
 impl FrameHead {
-    /// Returns the path; empty for a line.
+    /// Returns the path of an HTTP request. Empty for a line.
     pub fn path(&self) -> &str {
         match self {
             Self::Line => "",
@@ -58,7 +58,7 @@ impl FrameHead {
         }
     }
 
-    /// Returns all values of the header `name`; none for a line.
+    /// Returns all values of the header `name`. A line has none.
     pub fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let headers = match self {
             Self::Line => None,
@@ -68,7 +68,7 @@ impl FrameHead {
     }
 }
 
-/// One outgoing message. Transports without statuses and headers send only the body.
+/// One outgoing message. Transports that have no statuses and headers send only the body.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The HTTP status.

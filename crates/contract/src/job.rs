@@ -16,15 +16,15 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Stored and waiting for its turn.
+    /// The job is stored and waits for its turn.
     Queued,
-    /// Running.
+    /// The job is running.
     Running,
-    /// Ended with an output.
+    /// The job has ended with an output.
     Succeeded,
-    /// Ended with an error, or its program reported failure.
+    /// The job has ended with an error, or its program reported failure.
     Failed,
-    /// Cancelled.
+    /// The job was cancelled.
     Canceled,
 }
 
@@ -64,7 +64,7 @@ pub struct JobSnapshot {
     pub created: Timestamp,
     /// The time of the last change.
     pub updated: Timestamp,
-    /// The time of the last start, if it has started.
+    /// The time of the last start, if the job has started.
     pub started: Option<Timestamp>,
     /// The number of starts.
     pub attempts: u32,
@@ -152,7 +152,7 @@ pub enum JobEventKind {
     },
     /// The job reported progress.
     Progress {
-        /// The progress from 0 to 1. It never falls within one run.
+        /// The progress from 0 to 1. It never decreases within one run.
         fraction: f64,
         /// The current step.
         message: Option<String>,
@@ -188,9 +188,10 @@ pub enum JobEventKind {
 /// Options for the start of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JobOptions {
-    /// The time to keep the ended job; bounded by configuration.
+    /// The time for which the ended job is kept. The settings limit it.
     pub keep_for: Option<Duration>,
-    /// The time to wait for the end. A job that ends in time is answered with its outcome.
+    /// The time to wait for the end of the job. If the job ends within it, the answer is the job's
+    /// outcome.
     pub answer_within: Option<Duration>,
 }
 
@@ -223,9 +224,9 @@ pub struct OpenArtefact {
     pub file: OpenFile,
 }
 
-/// A stream of a job's events, starting at some event.
+/// A stream of a job's events, from a given event on.
 pub trait JobEventStream: Send {
-    /// Returns the next item; `None` after [`JobStreamItem::Ended`].
+    /// Returns the next item. `None` after [`JobStreamItem::Ended`].
     ///
     /// Safe to cancel and call again.
     fn next(&mut self) -> BoxFuture<'_, Option<JobStreamItem>>;

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 
-/// A cache of the JSON of an immutable value, one entry per number. A clone starts empty, because
-/// the cloned value may be changed.
+/// A cache for several JSON forms of one immutable value, each under a number. A clone starts
+/// empty, because the cloned value may be changed.
 #[derive(Default)]
 pub struct JsonCache(Mutex<Vec<(usize, Arc<RawValue>)>>);
 
 impl JsonCache {
-    /// Returns the entry for the number `under`. Calls `spell` to create it the first time.
+    /// Returns the entry for the number `under`. The first time, calls `spell` to create it.
     pub fn get_or_create(
         &self,
         under: usize,

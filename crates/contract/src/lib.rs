@@ -1,6 +1,6 @@
 //! Shared types of all crates: tools, calls, requests, errors and frames.
 //!
-//! This crate does no IO and knows no protocol. Every other crate may depend on it.
+//! This crate does no I/O and knows no protocol. Every other crate may depend on it.
 
 pub mod printable;
 mod byte_order_mark;

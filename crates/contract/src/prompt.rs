@@ -84,8 +84,8 @@ pub trait Prompt: Send + Sync + 'static {
 pub trait AnyPrompt: Send + Sync + 'static {
     /// Returns the description.
     fn spec(&self) -> &PromptSpec;
-    /// Returns the tool whose policy governs this prompt, if it reads data that a tool could read.
-    /// A caller without access to the tool does not see the prompt.
+    /// Returns the tool whose policy applies to this prompt, if the prompt reads data that a tool
+    /// could read. A caller without access to that tool does not see the prompt.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
@@ -95,8 +95,8 @@ pub trait AnyPrompt: Send + Sync + 'static {
         ctx: &'a ToolContext,
         arguments: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>>;
-    /// Returns true if [`AnyPrompt::complete`] returns complete lists, best first, that need no
-    /// ranking.
+    /// Returns true if [`AnyPrompt::complete`] returns complete lists in order, which the host must
+    /// not rank again.
     fn completes_in_order(&self) -> bool {
         false
     }
@@ -112,8 +112,8 @@ pub trait AnyPrompt: Send + Sync + 'static {
 pub trait PromptSource: Send + Sync + 'static {
     /// Returns all current prompts, ordered by name.
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>>;
-    /// Returns true if the source may have a prompt called `name`. If false, the host skips the
-    /// source.
+    /// Returns true if the source may have a prompt with the name `name`. If false, the host skips
+    /// the source.
     fn may_have(&self, _name: &str) -> bool {
         true
     }
@@ -121,7 +121,7 @@ pub trait PromptSource: Send + Sync + 'static {
     fn unusable_reason(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Publishes to `changes` when the list changes, until the result is dropped.
+    /// Publishes to `changes` when the list changes, until the returned guard is dropped.
     fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
         WatchGuard::none()
     }

@@ -34,7 +34,7 @@ pub enum ClientQuestion {
     },
     /// A request for an answer by the client's model.
     Sample(Box<SamplingRequest>),
-    /// A request for the folders that the client works in.
+    /// A request for the folders in which the client works.
     Roots,
 }
 
@@ -47,8 +47,8 @@ pub struct SamplingRequest {
     pub system: Option<String>,
     /// The highest number of tokens in the answer.
     pub max_tokens: u64,
-    /// Further request fields, unchanged: `temperature`, `modelPreferences`, `tools`. `messages` is
-    /// here if it carries more than `messages` above can.
+    /// Further fields of the request, unchanged, such as `temperature`, `modelPreferences` and
+    /// `tools`. If the field `messages` cannot hold the original messages, they are here, too.
     #[serde(default)]
     pub more: Map<String, Value>,
 }
@@ -112,13 +112,13 @@ pub enum PersonChoice {
 pub struct SamplingAnswer {
     /// The name of the model.
     pub model: String,
-    /// The text of the answer; empty if the answer is not text.
+    /// The text of the answer. Empty if the answer is not text.
     pub text: String,
     /// The whole answer as the client sent it.
     pub raw: Value,
 }
 
-/// A folder that a client works in.
+/// A folder in which a client works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientRoot {
     /// The folder's `file:` URI.
@@ -166,8 +166,8 @@ impl ClientQuestion {
         }
     }
 
-    /// Returns true if `answer` is an answer of the right kind. For a form, it must also match the
-    /// schema.
+    /// Returns true if `answer` is an answer of the right kind. The answer to a form must also
+    /// match the form's schema.
     pub fn is_answered_by(&self, answer: &ClientAnswer) -> bool {
         match (self, answer) {
             (Self::Form { schema, .. }, ClientAnswer::Choice(PersonChoice::Accepted(content))) => {

@@ -16,14 +16,16 @@ use crate::{
 pub enum HostRequest {
     /// Lists a page of the available tools.
     ListTools {
-        /// The last tool of the previous page; `None` for the first page.
+        /// The last tool of the previous page. `None` for the first page.
         after: Option<ToolId>,
     },
     /// Lists all available tools and prompts.
     Discover,
-    /// A request that the dialect could not read. The host records and refuses it like any other.
+    /// A request that the dialect could not read. The host refuses it and records it like any other
+    /// request.
     Refuse(CallError),
-    /// A tool call that the dialect rejects. The host records and refuses it like any other.
+    /// A tool call that the dialect rejects. The host refuses it and records it like any other
+    /// call.
     RefuseCall {
         /// The tool's name.
         tool: String,
@@ -58,7 +60,7 @@ pub enum HostRequest {
     },
     /// Lists the caller's jobs, newest first.
     ListJobs {
-        /// The last job of the previous page; `None` for the first page.
+        /// The last job of the previous page. `None` for the first page.
         after: Option<JobId>,
     },
     /// Cancels one of the caller's jobs.
@@ -82,7 +84,7 @@ pub enum HostRequest {
     },
     /// Lists a page of the resources.
     ListResources {
-        /// The end of the previous page; `None` for the first page.
+        /// The end of the previous page. `None` for the first page.
         after: Option<ResourceCursor>,
     },
     /// Lists the resource templates.
@@ -96,7 +98,7 @@ pub enum HostRequest {
     ReadFolder {
         /// The URI of the folder.
         uri: String,
-        /// The last resource of the previous page; `None` for the first page.
+        /// The last resource of the previous page. `None` for the first page.
         after: Option<String>,
     },
     /// Subscribes to changes of a resource.
@@ -106,7 +108,7 @@ pub enum HostRequest {
     },
     /// Lists a page of the prompts.
     ListPrompts {
-        /// The last prompt of the previous page; `None` for the first page.
+        /// The last prompt of the previous page. `None` for the first page.
         after: Option<String>,
     },
     /// Renders a prompt.
@@ -120,12 +122,12 @@ pub enum HostRequest {
     Complete(CompletionRequest),
     /// Lists a page of the skills.
     ListSkills {
-        /// The last skill of the previous page; `None` for the first page.
+        /// The last skill of the previous page. `None` for the first page.
         after: Option<String>,
     },
     /// Returns one skill.
     GetSkill {
-        /// The URI of its `SKILL.md`.
+        /// The URI of the skill's `SKILL.md`.
         uri: String,
     },
 }
@@ -165,7 +167,8 @@ pub enum HostAnswer {
     Templates(Vec<ResourceTemplate>),
     /// The contents of a resource.
     Contents(Vec<ResourceContents>),
-    /// The children of a folder, and the last of them if another page follows.
+    /// The children of a folder. The second value is the last child of this page, if another page
+    /// follows.
     Folder(Vec<ResourceSpec>, Option<String>),
     /// A subscription to changes of a resource, active until `hold` is dropped.
     Watched {
@@ -188,8 +191,8 @@ pub enum HostAnswer {
     Questions {
         /// The questions.
         questions: ClientQuestions,
-        /// The host's state, sealed so that nobody else can create it. The client returns it
-        /// unchanged.
+        /// The host's state of the request, sealed so that nobody else can create it. The client
+        /// returns it unchanged.
         state: String,
     },
 }

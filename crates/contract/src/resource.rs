@@ -33,16 +33,17 @@ pub trait ResourceSource: Send + Sync + 'static {
     fn guard(&self) -> &ToolSpec;
     /// Returns true if `uri` belongs to the source, even if the resource does not exist.
     fn owns(&self, uri: &str) -> bool;
-    /// Returns the strength of the source's claim on `uri`; `None` without a claim. The source with
-    /// the strongest claim reads the resource, and the first of them on a tie.
+    /// Returns the strength of the source's claim on `uri`. `None` if it has no claim. The source
+    /// with the strongest claim reads the resource. Among equal claims, the first source does.
     fn claim(&self, uri: &str) -> Option<UriClaim> {
         self.owns(uri).then_some(UriClaim::Listed)
     }
-    /// Refreshes the data that `claim` depends on. Called first if several sources claim a URI.
+    /// Refreshes the data on which `claim` depends. The host calls this first if several sources
+    /// claim a URI.
     fn refresh<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
-    /// Returns the arguments by which policy judges a read of `uri`. They match the arguments of
+    /// Returns the arguments that policy rules see for a read of `uri`. They match the arguments of
     /// the tool that reads the same data.
     fn policy_input(&self, uri: &str) -> Value {
         json!({ "uri": uri })
@@ -67,7 +68,8 @@ pub trait ResourceSource: Send + Sync + 'static {
         ctx: &'a ToolContext,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>>;
-    /// Returns true if `complete` returns complete lists, best first, that need no ranking.
+    /// Returns true if `complete` returns complete lists in order, which the host must not rank
+    /// again.
     fn completes_in_order(&self) -> bool {
         false
     }
@@ -80,9 +82,10 @@ pub trait ResourceSource: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Publishes to `changes` when the content of `uri` changes, until the result is dropped.
+    /// Publishes to `changes` when the content of `uri` changes, until the returned guard is
+    /// dropped.
     ///
-    /// Called once per subscription. Several subscriptions may watch one URI.
+    /// The host calls this once per subscription. Several subscriptions may watch one URI.
     fn watch<'a>(
         &'a self,
         _ctx: &'a ToolContext,
@@ -91,7 +94,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
         Box::pin(async { Ok(WatchGuard::none()) })
     }
-    /// Publishes to `changes` when the list changes, until the result is dropped.
+    /// Publishes to `changes` when the list changes, until the returned guard is dropped.
     fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
         WatchGuard::none()
     }
@@ -122,7 +125,7 @@ impl WatchGuard {
         Self(None)
     }
 
-    /// Creates a guard that owns `held` and drops it at the end.
+    /// Creates a guard that owns `held`, which ends its activity when dropped.
     pub fn new(held: impl Any + Send + Sync) -> Self {
         Self(Some(Arc::new(held)))
     }

@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema as Generated};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON Schema 2020-12. A schema of a Rust type is generated on first use, because most are never
-/// used.
+/// A JSON Schema 2020-12. The schema of a Rust type is generated on first use, because most schemas
+/// are never used.
 #[derive(Clone)]
 pub struct LazySchema(Arc<SchemaCell>);
 
@@ -21,7 +21,7 @@ struct SchemaCell {
 }
 
 impl LazySchema {
-    /// Creates the schema of `T`; see [`schema_of`].
+    /// Creates the schema of `T`. See [`schema_of`].
     pub fn for_type<T: JsonSchema>() -> Self {
         Self::lazy(schema_of::<T>)
     }

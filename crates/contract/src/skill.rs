@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{BoxFuture, ToolContext, ToolError, ToolSpec, UriClaim};
 
-/// A skill: its `SKILL.md` and further files, each of them a resource.
+/// A skill: its `SKILL.md` and further files. Each file is a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
     /// The URI `skill://PATH/SKILL.md`. The last part of the path is the skill's name.
@@ -37,12 +37,12 @@ pub struct SkillFile {
 
 /// A source of skills. A resource source serves the files.
 pub trait SkillSource: Send + Sync + 'static {
-    /// Returns the tool whose policy governs these skills, if there is one.
+    /// Returns the tool whose policy applies to these skills, if there is one.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
-    /// Returns the strength of the claim on the skill with the `SKILL.md` at `uri`. A source that
-    /// lists the skill is asked alone.
+    /// Returns the strength of the source's claim on the skill with the `SKILL.md` at `uri`. If a
+    /// source lists the skill, the host asks only this source.
     fn claim(&self, _uri: &str) -> Option<UriClaim> {
         Some(UriClaim::Scheme)
     }

@@ -1,4 +1,4 @@
-//! Tools: typed for their authors, without static types for the host.
+//! Tools: the typed trait that authors implement, and the untyped trait that the host uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ pub trait Tool: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
     /// The kind of changes that a run can make.
     const EFFECTS: Effects;
-    /// A tool whose rules for denial, confirmation and rates also apply to this one. A tool that
-    /// runs caller-provided programs uses `exec.run`.
+    /// A tool whose rules for denial, confirmation and rates also apply to this tool. A tool that
+    /// runs programs from the caller uses `exec.run`.
     const RULED_AS: Option<&'static str> = None;
-    /// True if two runs with the same input have the effect of one.
+    /// True if two runs with the same input have the same effect as one.
     const IDEMPOTENT: bool = false;
     /// The time limit of one call. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
@@ -71,7 +71,7 @@ pub trait Tool: Send + Sync + 'static {
         input: Self::Input,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 
-    /// Returns the result as text; by default its JSON.
+    /// Returns the result as text. By default, this is its JSON.
     fn decode_utf8(output: &Self::Output) -> ResultText {
         output.text()
     }
@@ -157,7 +157,7 @@ pub trait AnyTool: Send + Sync + 'static {
     fn normalize_input(&self, input: Value) -> Value {
         input
     }
-    /// Checks the call before the work begins; see [`Tool::prepare`].
+    /// Checks the call before the work begins. See [`Tool::prepare`].
     fn prepare<'a>(
         &'a self,
         _ctx: &'a ToolContext,
@@ -169,7 +169,8 @@ pub trait AnyTool: Send + Sync + 'static {
     fn has_prepare(&self) -> bool {
         false
     }
-    /// Returns true if the check before the call has finished the work, so that no job is needed.
+    /// Returns true if [`AnyTool::prepare`] has already finished the work, so that no job is
+    /// needed.
     fn is_done(&self, _ahead: &StartedWork) -> bool {
         false
     }
@@ -183,8 +184,8 @@ pub trait AnyTool: Send + Sync + 'static {
     fn is_too_long(&self, _output: &ToolOutput) -> bool {
         false
     }
-    /// Returns the part of a long output to send at once. The output has been validated and
-    /// redacted.
+    /// Returns the part of a long `output` that is sent with the answer. `output` has been
+    /// validated and redacted.
     fn shorten(&self, _ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
         Ok(output)
     }
@@ -246,8 +247,8 @@ impl AnyTool for ToolWithIcons {
 /// Converts a typed tool to an [`AnyTool`].
 ///
 /// # Panics
-/// Panics if `T::NAME` or `T::RULED_AS` is not a tool id. This is a mistake of the author, found at
-/// startup.
+/// Panics if `T::NAME` or `T::RULED_AS` is not a tool id. This is a mistake of the author that
+/// shows at startup.
 pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
     let id = |name| ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not `toolset.verb`"));
     let spec = ToolSpec {

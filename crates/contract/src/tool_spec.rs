@@ -12,14 +12,15 @@ use crate::{Icon, JsonCache, LazySchema, MetaFields};
 /// The relation of a tool to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JobSupport {
-    /// Never a job.
+    /// The tool never runs as a job.
     Never,
-    /// A job if the caller requests one, or if the caller accepts jobs and the tool runs programs.
+    /// The tool runs as a job if the caller requests one, or if the caller accepts jobs and the
+    /// tool runs programs.
     #[default]
     Optional,
-    /// A job if the caller accepts jobs or requests one.
+    /// The tool runs as a job if the caller accepts or requests jobs.
     Preferred,
-    /// Always a job.
+    /// The tool always runs as a job.
     Required,
 }
 
@@ -27,7 +28,7 @@ pub enum JobSupport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEnding {
-    /// Success.
+    /// The work succeeded.
     Done,
     /// A program reported failure, by its exit code, a signal or a timeout.
     ProgramFailed,
@@ -38,13 +39,13 @@ pub enum CallEnding {
 /// The kind of changes that a tool can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effects {
-    /// None.
+    /// The tool changes nothing.
     Reads,
-    /// Additions only, such as a new folder or a copy.
+    /// The tool only adds, for example a new folder or a copy.
     Adds,
-    /// Overwriting and removal.
+    /// The tool can overwrite or remove something.
     Changes,
-    /// Running programs, which can do everything that their sandbox allows.
+    /// The tool runs programs, which can do everything that their sandbox allows.
     Runs,
 }
 
@@ -127,7 +128,7 @@ pub fn fold_name(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A concurrency group: its calls are counted separately from all others.
+/// A group of tools whose running calls are counted separately from all other calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConcurrencyGroup {
     /// The group's name, e.g. its owner.
@@ -147,10 +148,10 @@ pub struct ToolSpec {
     pub description: String,
     /// The kind of changes that a run can make.
     pub effects: Effects,
-    /// A tool whose rules for denial, confirmation and rates also apply to this one.
+    /// A tool whose rules for denial, confirmation and rates also apply to this tool.
     pub ruled_as: Option<ToolId>,
-    /// True if the tool interacts with external systems such as the web. `None` means that it does
-    /// if it runs programs.
+    /// True if the tool interacts with external systems such as the web. With `None`, it counts as
+    /// such if it runs programs.
     pub open_world: Option<bool>,
     /// Tags for policy rules, in addition to the id and the effects.
     pub tags: Vec<String>,
@@ -158,13 +159,13 @@ pub struct ToolSpec {
     pub paths: Vec<String>,
     /// True if a second run is harmless.
     pub idempotent: bool,
-    /// The time limit of one call; `None` is the configured default.
+    /// The time limit of one call. `None` means the configured default.
     pub deadline: Option<Duration>,
-    /// The most calls of this tool that may run at once; `None` is no separate limit.
+    /// The most calls of this tool that may run at once. `None` means no separate limit.
     pub concurrency_max: Option<usize>,
-    /// The concurrency group; `None` is the group of the server's own tools.
+    /// The concurrency group. `None` means the group of the server's own tools.
     pub group: Option<ConcurrencyGroup>,
-    /// The priority among waiting jobs. Higher runs first.
+    /// The priority among waiting jobs. Jobs with a higher priority run first.
     pub priority: i32,
     /// JSON Schema 2020-12 of the arguments. Its root is an object.
     pub input_schema: LazySchema,
@@ -179,7 +180,7 @@ pub struct ToolSpec {
     pub icons: Vec<Icon>,
     /// Further metadata for clients.
     pub meta: MetaFields,
-    /// The cached list entries of the dialects.
+    /// The list entries of this tool that dialects have cached.
     pub list_cache: JsonCache,
 }
 

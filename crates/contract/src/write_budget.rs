@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::ToolError;
 
-/// The write budget that a call draws from.
+/// The write budget of a call's caller, from which each write is deducted.
 #[derive(Clone, Default)]
 pub struct WriteBudget(Option<Arc<dyn RateBudget>>);
 
-/// A caller's remaining budget.
+/// The number of bytes that a caller may still write.
 pub trait RateBudget: Send + Sync {
     /// Reserves `bytes` for a write.
     ///

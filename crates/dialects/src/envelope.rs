@@ -37,7 +37,7 @@ impl Dialect for EnvelopeDialect {
         http::PATHS
     }
 
-    /// On its own listener the dialect answers every path with an envelope.
+    /// Returns `/`: on its own listener, the dialect answers every path with an envelope.
     fn own_paths(&self) -> &'static [&'static str] {
         &["/"]
     }
@@ -46,7 +46,7 @@ impl Dialect for EnvelopeDialect {
         Box::new(EnvelopeConversation { read: 0 })
     }
 
-    /// HTTP requests are independent, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -93,7 +93,7 @@ impl EnvelopeDialect {
     }
 }
 
-/// The conversation of one client. It only counts the frames it has read.
+/// The conversation of one client. Its only state is the number of frames that it has read.
 struct EnvelopeConversation {
     read: u64,
 }
@@ -109,7 +109,7 @@ impl Conversation for EnvelopeConversation {
         }
     }
 
-    /// The dialect has no batches.
+    /// Returns the first reply, because the dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or_else(|| Reply::empty(204))
     }

@@ -1,4 +1,4 @@
-//! The default form of an answer in an envelope, for dialects without their own.
+//! The default form of an answer in an envelope, for dialects that do not define their own form.
 
 use serde_json::{Value, json};
 use toolgate_contract::{AnyPrompt, AnyTool, HostAnswer, ToolOutput};

@@ -19,7 +19,7 @@ use crate::{
     Conversation, Dialect, FrameReading, FrameRefusal, PendingRequest, ServerInfo, mcp, mira,
 };
 
-/// Processes one input, and panics if it finds a bug.
+/// A function that processes one input, and panics if it finds a bug.
 type FuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
@@ -67,7 +67,7 @@ fn frames_envelope(bytes: &[u8]) {
     check_frames("envelope", bytes);
 }
 
-/// Checks that a cursor that can be read can be written back.
+/// Checks that each cursor that can be parsed is encoded to the same text again.
 fn cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     mcp::check_cursor(text);

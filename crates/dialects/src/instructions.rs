@@ -13,12 +13,12 @@ pub struct Instructions {
     addition: Option<Arc<CallerInstructions>>,
 }
 
-/// Returns the current addition for a caller.
+/// A function that returns the current addition for a caller.
 type CallerInstructions = dyn Fn(&Caller) -> String + Send + Sync;
 
 impl Instructions {
-    /// Returns the instructions with an addition. `addition` computes it for each caller; an empty
-    /// addition is left out.
+    /// Returns the instructions with an addition, which `addition` computes for each caller. An
+    /// empty addition is left out.
     #[must_use]
     pub fn with_addition(
         self,

@@ -11,8 +11,8 @@ use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-/// The most values in one frame. A short value still takes tens of bytes in memory, so a few
-/// megabytes of `0,` would otherwise become a gigabyte.
+/// The most values in one frame. Without this limit, a few megabytes of `0,` would take a gigabyte,
+/// because each value takes tens of bytes in memory.
 const VALUES_MAX: usize = 1_000_000;
 
 /// The reason that bytes are not acceptable JSON.
@@ -64,7 +64,8 @@ fn read_json<T>(
     })
 }
 
-/// Deserializes one value. The cell counts the values that are still allowed.
+/// Deserializes one value with all checks. The cell contains the number of values that are still
+/// allowed.
 #[derive(Clone, Copy)]
 struct StrictJson<'a>(&'a Cell<usize>);
 
@@ -144,7 +145,7 @@ impl<'de> Visitor<'de> for StrictJson<'_> {
     }
 }
 
-/// The members of a message. One field per member avoids a map that would be taken apart at once.
+/// The members of a message. It has one field per member, which is faster than a map.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct MessageMembers {
     pub(crate) jsonrpc: Option<Value>,
@@ -164,7 +165,8 @@ pub(crate) enum RawParams {
     Other(Value),
 }
 
-/// Parameters by name, in order of arrival. A list is faster than a map for so few entries.
+/// The parameters of a message by name, in order of arrival. For so few entries, a list is faster
+/// than a map.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RpcParams(Vec<(String, Value)>);
 
@@ -199,7 +201,7 @@ impl From<Value> for RawParams {
 }
 
 impl MessageMembers {
-    /// Returns the field for the member `name`; `None` for `params` and unknown members.
+    /// Returns the field for the member `name`. `None` for `params` and unknown members.
     fn member_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "jsonrpc" => &mut self.jsonrpc,
@@ -268,7 +270,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
 /// Deserializes the value of `params`.
 struct ParamsVisitor<'a>(StrictJson<'a>);
 
-/// The number of parameters from which a set finds duplicates instead of a linear search.
+/// The most parameters among which a linear search finds duplicates. For more, a set does.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {
@@ -346,7 +348,7 @@ fn duplicate_key<E: Error>(name: &str) -> E {
     E::custom(format_args!("the key `{name}` is repeated"))
 }
 
-/// The name of a member. It is copied only if it contains escapes.
+/// The name of a member of an object. It is copied only if it contains escapes.
 #[derive(Deserialize)]
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -409,7 +411,7 @@ mod tests {
     }
 
     proptest! {
-        /// A message is read as the object that it is.
+        /// Checks that a message has the same members as the object that it contains.
         #[test]
         fn a_message_has_the_members_of_its_object(
             members in proptest::collection::vec(

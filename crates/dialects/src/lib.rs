@@ -1,7 +1,7 @@
-//! Dialects: the spelling of requests, results, errors and tool names on each protocol.
+//! Dialects: how each protocol writes requests, results, errors and tool names.
 //!
-//! A dialect is pure: bytes in, bytes out, no IO, no clock, no async. A conversation keeps the
-//! state between its frames.
+//! A dialect is pure: it converts bytes to requests and answers to bytes, without I/O, clock or
+//! async. A conversation keeps the state of one client between its frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
     ]
 }
 
-/// A protocol that clients speak.
+/// A protocol that clients use.
 pub trait Dialect: Send + Sync + 'static {
     /// Returns the name for settings and audit records.
     fn name(&self) -> &'static str;
@@ -64,8 +64,8 @@ pub trait Dialect: Send + Sync + 'static {
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
     /// Returns the reply to a frame that the transport or the server rejected.
     fn refuse(&self, why: &FrameRefusal) -> Reply;
-    /// Returns the reading of a rejected frame; by default the reply of [`Dialect::refuse`]. The
-    /// body of an oversized frame is empty.
+    /// Returns the reading of a rejected frame. By default, this is the reply of
+    /// [`Dialect::refuse`]. The body of an oversized frame is empty.
     fn reject_frame(&self, _frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
         FrameReading::Reply(self.refuse(why))
     }
@@ -74,11 +74,13 @@ pub trait Dialect: Send + Sync + 'static {
     fn reject_unreadable(&self, _head: &FrameHead, _why: &str) -> Option<FrameReading> {
         None
     }
-    /// Returns the reaction to a rejected WebSocket; by default the reply of [`Dialect::refuse`].
+    /// Returns the reaction to a rejected WebSocket. By default, this is the reply of
+    /// [`Dialect::refuse`].
     fn reject_socket(&self, _head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
         Err(self.refuse(why))
     }
-    /// Returns the HTTP paths on the dialect's own listener; by default [`Dialect::paths`].
+    /// Returns the HTTP paths on the dialect's own listener. By default, these are
+    /// [`Dialect::paths`].
     fn own_paths(&self) -> &'static [&'static str] {
         self.paths()
     }
@@ -98,17 +100,16 @@ pub trait Dialect: Send + Sync + 'static {
     fn is_public(&self, _head: &FrameHead) -> bool {
         false
     }
-    /// Returns the half of a two-request conversation that this request is, if it is one (HTTP+SSE
-    /// of MCP 2024-11-05).
+    /// Returns the half of a conversation that this request is, if the conversation consists of two
+    /// HTTP requests (HTTP+SSE of MCP 2024-11-05).
     fn duplex(&self, _head: &FrameHead) -> Option<DuplexHalf> {
         None
     }
-    /// Returns the path to which the client of the two-request conversation `id` posts its
-    /// messages.
+    /// Returns the path to which the client of the HTTP+SSE conversation `id` posts its messages.
     fn duplex_endpoint(&self, _id: &str) -> String {
         String::new()
     }
-    /// Returns the reply to a message for an unknown two-request conversation.
+    /// Returns the reply to a message for an unknown HTTP+SSE conversation.
     fn unknown_duplex(&self) -> Reply {
         Reply::empty(404)
     }
@@ -144,7 +145,7 @@ pub enum SocketUpgrade {
     Close(Bytes, u16),
 }
 
-/// The reason that a frame was rejected.
+/// The reason why a frame was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameRefusal {
     /// The frame exceeds the transport's limit.
@@ -182,7 +183,8 @@ pub trait Conversation: Send {
     fn read(&mut self, frame: &MessageFrame) -> FrameReading;
     /// Joins the replies to a batch into one reply, in order.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply;
-    /// Returns the encoder for notifications, if the conversation has begun and gets any.
+    /// Returns the encoder for notifications, if the conversation has begun and its client receives
+    /// notifications.
     fn notification_encoder(&self) -> Option<Arc<dyn ChangeEncoder>> {
         None
     }
@@ -193,7 +195,7 @@ pub trait Conversation: Send {
 pub enum FrameReading {
     /// An immediate reply.
     Reply(Reply),
-    /// Several immediate replies in this order. Only for frames that are lines.
+    /// Several immediate replies, in this order. They are possible only for frames that are lines.
     Replies(Vec<Reply>),
     /// A request to the host.
     Request(PendingRequest),
@@ -210,7 +212,7 @@ pub enum FrameReading {
     Watch(JobWatchRequest),
     /// A subscription to changes, until the client cancels it or leaves.
     Subscribe(ChangeSubscription),
-    /// A request for the stream of notifications, or for the rest of an interrupted stream.
+    /// A request for the stream of notifications, or for the rest of a stream that was interrupted.
     OpenNotifications {
         /// The id of the last event that the client received.
         after: Option<String>,
@@ -231,9 +233,10 @@ pub enum FrameReading {
         /// The reply to this frame.
         reply: Reply,
     },
-    /// The start of the conversation. A transport without connections opens a session for it.
+    /// The start of the conversation, with the reply. A transport without connections opens a
+    /// session for the conversation.
     OpenSession(Reply),
-    /// The end of the conversation.
+    /// The end of the conversation, with the reply.
     CloseSession(Reply),
 }
 
@@ -312,7 +315,7 @@ pub enum AnswerForm {
 
 /// The encoder for the answer to one request.
 pub trait AnswerEncoder: Send + Sync + 'static {
-    /// Encodes the answer; `None` if the dialect sends none, e.g. to a cancelled request.
+    /// Encodes the answer. `None` if the dialect sends none, for example to a cancelled request.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply>;
     /// Encodes the data of an envelope; by default the plain answer. `time_limit` is that of the called
     /// tool, or of tools without a limit of their own.
@@ -327,20 +330,22 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
     }
-    /// Encodes an event of a running call; `None` if the dialect or the client wants none.
+    /// Encodes an event of a running call. `None` if the dialect or the client does not support
+    /// such events.
     fn encode_event(&self, event: &CallEvent) -> Option<Bytes>;
     /// Returns true if [`AnswerEncoder::encode_event`] can ever return a message.
     fn encodes_events(&self) -> bool;
-    /// Returns the lowest level of log lines that [`AnswerEncoder::encode_event`] encodes; `None`
+    /// Returns the lowest level of log lines that [`AnswerEncoder::encode_event`] encodes. `None`
     /// if it encodes none.
     fn log_level(&self) -> Option<LogLevel> {
         None
     }
-    /// Encodes a question to the client under `id`; `None` if the dialect cannot express it.
+    /// Encodes a question to the client under `id`. `None` if the dialect cannot express the
+    /// question.
     fn encode_question(&self, _id: &str, _key: &str, _question: &ClientQuestion) -> Option<Bytes> {
         None
     }
-    /// Encodes the withdrawal of the question `id`; `None` if the dialect cannot express it.
+    /// Encodes the withdrawal of the question `id`. `None` if the dialect has no withdrawals.
     fn encode_withdrawal(&self, _id: &str) -> Option<Bytes> {
         None
     }
@@ -375,7 +380,7 @@ pub struct ChangeSubscription {
 /// The encoder for notifications of changes. Each method returns `None` if the dialect cannot
 /// express the notification.
 pub trait ChangeEncoder: Send + Sync + 'static {
-    /// Encodes the first message: the part of the subscription that is active.
+    /// Encodes the first message, which confirms the active part of the subscription.
     fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes>;
     /// Encodes a change.
     fn encode_change(&self, change: &ServerChange) -> Option<Bytes>;
@@ -383,7 +388,7 @@ pub trait ChangeEncoder: Send + Sync + 'static {
     fn encode_job(&self, job: &JobSnapshot) -> Option<Bytes>;
     /// Encodes the last messages when the server ends the subscription.
     fn encode_end(&self) -> Vec<Bytes>;
-    /// Encodes the refusal of the subscription; `None` if there was no request.
+    /// Encodes the refusal of the subscription. `None` if there was no request for it.
     fn encode_refusal(&self, _why: &CallError) -> Option<Reply> {
         None
     }
@@ -393,35 +398,36 @@ pub trait ChangeEncoder: Send + Sync + 'static {
 pub struct JobWatchRequest {
     /// The job's id as the client sent it.
     pub id: String,
-    /// The selection and timing of messages.
+    /// Which messages the client receives, and when.
     pub pace: WatchPace,
     /// The encoder for the messages.
     pub encoder: Arc<dyn JobEventEncoder>,
 }
 
-/// The selection and timing of a watcher's messages.
+/// The schedule of the messages that a client receives about a watched job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchPace {
     /// All events from the start, with keep-alive messages after quiet periods.
     Events {
-        /// The quiet period before a keep-alive message.
+        /// The time without events after which a keep-alive message is sent.
         quiet: Duration,
     },
     /// Snapshots at an interval, until the job ends or `at_most` has passed.
     Snapshots {
-        /// The interval.
+        /// The interval between two snapshots.
         every: Duration,
-        /// The longest duration.
+        /// The longest duration of the stream.
         at_most: Duration,
     },
 }
 
-/// The encoder for a watcher's messages. Each method returns `None` if nothing is to be sent.
+/// The encoder for the messages about a watched job. Each method returns `None` if there is nothing
+/// to send.
 pub trait JobEventEncoder: Send + Sync + 'static {
     /// Encodes the first message. `job` is `None` if the caller has no such job. The stream then
     /// ends, unless it sends snapshots.
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
-    /// Encodes an event or the end of the job.
+    /// Encodes an event of the job, or its end.
     fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes>;
     /// Encodes a snapshot.
     fn encode_snapshot(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
@@ -452,9 +458,9 @@ pub struct ServerInfo {
     pub skills: bool,
     /// True if the HTTP+SSE transport of MCP 2024-11-05 is served.
     pub http_sse: bool,
-    /// The server card for clients that have not connected yet; `None` publishes none.
+    /// The server card for clients that have not connected yet. With `None`, no card is published.
     pub card: Option<ServerCard>,
-    /// The most bytes of a Zyra request over HTTP, if below the general limit.
+    /// The most bytes of a Zyra request over HTTP, if lower than the general limit.
     pub zyra_body_bytes_max: Option<usize>,
     /// True if callers over HTTP must authenticate.
     pub requires_auth: bool,

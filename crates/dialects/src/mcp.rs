@@ -78,7 +78,7 @@ struct McpConversation {
 #[derive(Clone, Copy)]
 struct McpSession {
     revision: &'static Revision,
-    /// The lowest level of log lines that the client wants; `None` for no log lines.
+    /// The lowest level of log lines that the client wants. `None` if it wants none.
     log_level: Option<LogLevel>,
     /// The kinds of question that the client declared in `initialize`.
     question_support: QuestionSupport,
@@ -108,7 +108,7 @@ impl Conversation for McpConversation {
 }
 
 impl McpConversation {
-    /// Reads an HTTP request without a message.
+    /// Reads an HTTP request that is not a POST, and so contains no message.
     fn read_verb(&mut self, method: &Method, head: &FrameHead) -> FrameReading {
         let Some(McpSession { revision, .. }) = self.session else {
             if let Some(greeting) = http_paths::greeting(&self.facts, head) {
@@ -297,7 +297,7 @@ impl McpConversation {
         }
     }
 
-    /// Reads a stateless request, which carries all its settings.
+    /// Reads a stateless request, which contains all settings of the client.
     fn read_stateless(
         &self,
         frame: &MessageFrame,
@@ -359,7 +359,7 @@ impl McpConversation {
         }
     }
 
-    /// Returns the revision without features that this server lacks.
+    /// Returns the `revision` without features that this server lacks.
     fn supported_revision(&self, revision: &'static Revision) -> &'static Revision {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }

@@ -66,7 +66,7 @@ impl Dialect for MiraDialect {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 
-    /// HTTP requests are independent, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -84,7 +84,7 @@ impl Dialect for MiraDialect {
         refusal(why).reply(None)
     }
 
-    /// The client matches answers by id, so the refusal has it.
+    /// Returns a refusal that contains the request's id, because the client matches answers by id.
     fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
         FrameReading::Reply(refusal(why).reply(parse_id(&frame.body).as_ref()))
     }
@@ -134,7 +134,7 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
     }
 }
 
-/// The conversation of one client. It has no state.
+/// The conversation of one client, which has no state.
 struct MiraConversation {
     facts: Arc<ServerInfo>,
 }
@@ -158,7 +158,7 @@ impl Conversation for MiraConversation {
         read_message(&self.facts, &connection, &frame.body)
     }
 
-    /// The dialect has no batches.
+    /// Returns the first reply with a body, because the dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));

@@ -1,10 +1,10 @@
-//! Sandbox warnings, for dialects without a field for them.
+//! Warnings about an incomplete sandbox, for dialects that have no field for them.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Returns a warning line about missing sandbox layers; `None` if none is missing.
+/// Returns a warning line about missing sandbox layers. `None` if no layer is missing.
 fn warning_line(value: &Value) -> Option<String> {
     let sandbox = value.get("sandbox")?;
     let missing = sandbox.get("missing")?.as_array()?;

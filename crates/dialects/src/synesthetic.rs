@@ -66,7 +66,7 @@ impl Dialect for SynestheticDialect {
         Box::new(SynestheticConversation)
     }
 
-    /// HTTP requests are independent, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -110,7 +110,7 @@ impl Dialect for SynestheticDialect {
     }
 }
 
-/// The conversation of one client. It has no state.
+/// The conversation of one client, which has no state.
 struct SynestheticConversation;
 
 impl Conversation for SynestheticConversation {
@@ -123,7 +123,7 @@ impl Conversation for SynestheticConversation {
         }
     }
 
-    /// The dialect has no batches.
+    /// Returns the first reply with a body, because the dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));

@@ -1,4 +1,5 @@
-//! Names of the server's own tools in its texts, for dialects that spell them differently.
+//! Replaces the names of the server's own tools in texts, for dialects that spell the names
+//! differently.
 //!
 //! Errors of the host contain ids in backquotes, as in "`files.read` is called too often". Texts of
 //! tools contain MCP's names, as in "stage files with git_add first".
@@ -79,8 +80,8 @@ pub(crate) fn own_tool_id(name: &str) -> Option<&'static str> {
 /// Replaces tool names in `text` with those that `name_of` returns for an id. `called` is the id of
 /// the called tool, if it is known.
 ///
-/// In the text of a foreign tool, only the tool's own id is replaced, because other names may mean
-/// something else there.
+/// In the text of a tool from another server, only the tool's own id is replaced, because other
+/// names may have another meaning there.
 pub(crate) fn rename_tools(
     text: &str,
     called: Option<&str>,
@@ -192,7 +193,7 @@ fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')
 }
 
-/// Returns true if `name` is MCP's name of the tool `id`, such as `git_add` of `git.add`.
+/// Returns true if `name` is MCP's name of the tool `id`, such as `git_add` for `git.add`.
 fn is_mcp_name(name: &str, id: &str) -> bool {
     let is_same = |(byte, of_id): (u8, u8)| byte == if of_id == b'.' { b'_' } else { of_id };
     name.len() == id.len() && name.bytes().zip(id.bytes()).all(is_same)

@@ -1,7 +1,7 @@
-//! The workstation dialect: tools of a developer's machine, by JSON-RPC in lines and over HTTP.
+//! The workstation dialect: tools for a developer's machine, by JSON-RPC in lines and over HTTP.
 //!
-//! In the contract, the `content` of a result is a string. MCP clients cannot read that. A client
-//! that uses MCP's handshake or headers therefore gets a list of blocks.
+//! In the contract, the `content` of a result is a string. MCP clients cannot read a string there.
+//! A client that uses MCP's handshake or headers therefore gets a list of blocks.
 
 mod contract_tools;
 mod calls;
@@ -76,7 +76,7 @@ impl Dialect for WorkstationDialect {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 
-    /// Only MCP clients have sessions. Other requests are independent.
+    /// Returns the session id of an MCP client. Requests of other clients are independent.
     fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str> {
         if parse_path(head.path()) != WorkstationPath::Calls {
             return None;
@@ -136,7 +136,7 @@ impl Dialect for WorkstationDialect {
         }
     }
 
-    /// Monitoring calls the health check without a key.
+    /// Returns true for the health check, which monitoring calls without a key.
     fn is_public(&self, head: &FrameHead) -> bool {
         parse_path(head.path()) == WorkstationPath::Health
     }
@@ -188,7 +188,7 @@ impl Conversation for WorkstationConversation {
         }
     }
 
-    /// The dialect has no batches.
+    /// Returns the first reply, because the dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or(Reply::empty(202))
     }

@@ -1,4 +1,5 @@
-//! The Zyra dialect: JSON-RPC over HTTP and WebSockets, with jobs and their progress by path.
+//! The Zyra dialect: JSON-RPC over HTTP and WebSockets. Jobs and their progress have their own
+//! paths.
 
 mod http_paths;
 mod calls;
@@ -62,7 +63,7 @@ impl Dialect for ZyraDialect {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 
-    /// HTTP requests are independent, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -102,7 +103,8 @@ impl Dialect for ZyraDialect {
         }
     }
 
-    /// A browser cannot add headers to a WebSocket request, so the key is in the query.
+    /// Returns the key in the query of a WebSocket request, because a browser cannot add headers to
+    /// it.
     fn credential(&self, head: &FrameHead) -> Option<String> {
         let FrameHead::Http { path, query, .. } = head else { return None };
         match parse_path(path)? {
@@ -122,8 +124,8 @@ impl Dialect for ZyraDialect {
         parse_path(head.path()) == Some(ZyraPath::Health)
     }
 
-    /// Without a key, the WebSocket is refused. With a wrong key, it opens, reports the error and
-    /// closes.
+    /// Refuses a WebSocket without a key. With a wrong key, the WebSocket opens, reports the error
+    /// and closes.
     fn reject_socket(&self, head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
         let socket = matches!(parse_path(head.path()), Some(ZyraPath::Talk | ZyraPath::Watch(_)));
         match why {
@@ -175,7 +177,7 @@ impl Dialect for ZyraDialect {
     }
 }
 
-/// The conversation of one client. It has no state.
+/// The conversation of one client, which has no state.
 struct ZyraConversation {
     facts: Arc<ServerInfo>,
 }
@@ -198,7 +200,7 @@ impl Conversation for ZyraConversation {
         }
     }
 
-    /// The dialect has no batches.
+    /// Returns the first reply with a body, because the dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));

@@ -68,7 +68,7 @@ impl LayerNorm {
     }
 }
 
-/// Folds `numbers` in several parallel parts, so that the processor computes them at once. The
+/// Reduces `numbers` to one value, in several parts that the processor computes in parallel. The
 /// function `add` adds a number to a part, and `join` combines two parts.
 fn fold(
     numbers: &[f32],
@@ -109,8 +109,8 @@ fn gelu_tanh(x: f32) -> f32 {
     x / (1.0 + exp(-2.0 * y))
 }
 
-/// Computes the error function as a quotient of two polynomials, exact to some units in the last
-/// place.
+/// Computes the error function as a quotient of two polynomials. The error is a few units in the
+/// last place.
 fn erf(x: f32) -> f32 {
     let x = x.clamp(-4.0, 4.0);
     let x2 = x * x;
@@ -148,7 +148,7 @@ fn polynomial(x: f32, terms: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// The error function by its series, which is exact enough where it is used.
+    /// The error function by its series, which is exact enough for the tests.
     fn erf_slowly(x: f64) -> f64 {
         let mut term = x;
         let mut sum = x;

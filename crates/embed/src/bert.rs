@@ -1,4 +1,5 @@
-//! The BERT network: turns token embeddings into contextual ones and pools them.
+//! The BERT network: computes a vector for each token in its context, and combines these vectors
+//! into one for the text.
 
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ use crate::weights::ModelWeights;
 pub(crate) struct BertNetwork {
     /// Embedding of each token, concatenated.
     token_embeddings: Vec<f32>,
-    /// Embedding of each position, plus that of the first segment.
+    /// Embedding of each position, plus the embedding of the first segment.
     position_embeddings: Vec<f32>,
     norm: LayerNorm,
     layers: Vec<BertLayer>,
@@ -26,7 +27,7 @@ pub(crate) struct BertNetwork {
 
 #[derive(Debug)]
 struct BertLayer {
-    /// Projections to queries, keys and values, side by side.
+    /// The three projections to queries, keys and values, as one matrix.
     qkv: LinearLayer,
     attention_output: LinearLayer,
     attention_norm: LayerNorm,
@@ -41,7 +42,7 @@ struct LinearLayer {
     bias: Vec<f32>,
 }
 
-/// Scratch buffers of a pass, kept to avoid new allocations.
+/// Scratch buffers for a pass through the network, reused to avoid allocations.
 #[derive(Default)]
 pub(crate) struct PassBuffers {
     states: Vec<f32>,
@@ -85,8 +86,8 @@ impl BertNetwork {
         })
     }
 
-    /// Returns the vectors of `texts`, given as tokens. Each text must have at least one token, and
-    /// no more than the limit given to [`BertNetwork::read`].
+    /// Returns the vectors of `texts`, which are given as tokens. Each text must have at least one
+    /// token, and no more than the limit given to [`BertNetwork::read`].
     pub(crate) fn vectors(&self, texts: &[&[u32]], desk: &mut PassBuffers) -> Vec<Vec<f32>> {
         let hidden = self.hidden;
         let mut places = Vec::with_capacity(texts.len());
@@ -202,7 +203,7 @@ impl BertLayer {
 }
 
 impl LinearLayer {
-    /// Reads the layers with these `names` and places them side by side.
+    /// Reads the layers with these `names` and joins them to one layer, side by side.
     fn read(
         weights: &ModelWeights,
         names: &[String],

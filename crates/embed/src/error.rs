@@ -1,4 +1,4 @@
-//! Errors of a model's folder, each with the file and the way to fix it.
+//! Errors in a model's folder. Each names the file and suggests a fix.
 
 use std::path::{Path, PathBuf};
 

@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ModelFolderError;
 
-/// Most bytes of a settings file; the largest models have some kilobytes.
+/// Most bytes of a settings file. The files of the largest models have some kilobytes.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a tokenizer file; a multilingual model has 17 MB.
+/// Most bytes of a tokenizer file. The file of a multilingual model has 17 MB.
 const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
 
 /// Dimensions and options of the network, from `config.json`.
@@ -65,7 +65,7 @@ pub(crate) enum Activation {
     Relu,
 }
 
-/// Method that combines the vectors of the tokens into one.
+/// Method that combines the vectors of the tokens into one vector for the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PoolingMethod {
     Mean,
@@ -81,7 +81,7 @@ pub(crate) struct ModelFolderFiles {
     pub(crate) pooling: PoolingMethod,
     /// Most tokens that the model reads, including the start and end tokens.
     pub(crate) tokens_max: usize,
-    /// Prefix of a text, by the purpose of the text.
+    /// Prefixes that the model expects before a text, by the purpose of the text.
     pub(crate) prompts: BTreeMap<String, String>,
 }
 

@@ -1,14 +1,15 @@
 //! Innermost loop of a matrix product, with the widest instructions of the processor.
 
-/// Rows of the left matrix that are multiplied at once: as many sums as fit into registers.
+/// Number of rows of the left matrix that are multiplied at once. Their sums fit into registers.
 pub(crate) const ROWS: usize = 6;
-/// Columns of the right matrix that are multiplied at once: two AVX2 registers.
+/// Number of columns of the right matrix that are multiplied at once. They fill two AVX2 registers.
 pub(crate) const COLUMNS: usize = 16;
 
-/// One column of numbers from [`ROWS`] rows.
+/// One number from each of [`ROWS`] rows, all in the same column.
 pub(crate) type ColumnSlice = [f32; ROWS];
 
-/// One row of numbers from [`COLUMNS`] columns, aligned so that no load crosses a cache line.
+/// One number from each of [`COLUMNS`] columns, all in the same row. Aligned so that no load
+/// crosses a cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct MatrixLane(pub(crate) [f32; COLUMNS]);
@@ -41,8 +42,8 @@ pub(crate) fn portable_products(slices: &[ColumnSlice], lanes: &[MatrixLane]) ->
     tile
 }
 
-/// AVX2 version. Compilers do not keep the sums in registers on their own, which is six times
-/// slower.
+/// The version for AVX2. It is written with intrinsics, because compilers do not keep the sums in
+/// registers, which is six times slower.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{

@@ -1,7 +1,7 @@
 //! Local sentence embeddings, from a folder with a BERT model.
 //!
-//! The crate computes vectors and knows nothing of their use. Everything is plain Rust: the network
-//! is a sequence of matrix products and elementwise functions.
+//! The crate computes vectors and does not depend on their use. It is plain Rust: the network is a
+//! sequence of matrix products and elementwise functions.
 
 mod error;
 mod folder;

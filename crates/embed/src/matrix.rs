@@ -1,21 +1,21 @@
-//! Matrix products, blocked so that the operands stay in the nearest caches.
+//! Matrix products, computed in blocks so that the operands stay in the processor's caches.
 
 use crate::kernel::{COLUMNS, ColumnSlice, MatrixLane, ROWS, products};
 
-/// Numbers of a row that are summed before the next columns. A panel of this depth stays in the
-/// cache until the next rows.
+/// Number of products that are summed before the next columns follow. A panel of this depth stays
+/// in the cache until the next rows.
 const DEPTH_MAX: usize = 384;
-/// Rows of the left matrix that are multiplied with all columns before the next rows. A block of
-/// this size and depth fills a third of the L2 cache.
+/// Number of rows of the left matrix that are multiplied with all columns before the next rows
+/// follow. A block of this size and depth fills a third of the L2 cache.
 const BLOCK_ROWS: usize = 16 * ROWS;
 
-/// Right operand of a product: columns packed side by side, sixteen to a panel.
+/// Right operand of a product. Its columns are packed in panels of sixteen.
 #[derive(Debug, Default)]
 pub(crate) struct PackedMatrix {
-    /// Numbers in each column.
+    /// Number of elements in each column.
     depth: usize,
     columns: usize,
-    /// Panels of `depth` lanes each; the last one is padded with zeros.
+    /// Panels of `depth` rows each. The last panel is padded with zeros.
     lanes: Vec<MatrixLane>,
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::kernel::portable_products;
 
-    /// The product by the definition.
+    /// The product, computed by its definition.
     fn slowly(left: &[f32], right: &[f32], depth: usize, columns: usize) -> Vec<f64> {
         let rows = left.chunks_exact(depth);
         let product = rows.flat_map(|row| {

@@ -11,12 +11,12 @@ use crate::folder::ModelFolderFiles;
 use crate::tokens::Tokenizer;
 use crate::weights::ModelWeights;
 
-/// Most tokens read of a text, including the start and end tokens. More tokens cost much and add
-/// little meaning for a function.
+/// Most tokens that are read of a text, including the start and end tokens. For code, more tokens
+/// take much time and add little meaning.
 const TOKENS_MAX: usize = 256;
-/// Most tokens in one pass through the network. More would need more memory and be no faster.
+/// Most tokens in one pass through the network. Larger passes need more memory and are no faster.
 const PASS_TOKENS_MAX: usize = 512;
-/// Most threads that compute.
+/// Most threads that compute vectors.
 const THREADS_MAX: usize = 16;
 
 /// Vector space of one model. Only vectors of the same space are comparable.
@@ -28,7 +28,7 @@ pub struct ModelSpace {
     pub dimensions: usize,
 }
 
-/// Error of a model whose vectors contain NaN or infinite numbers.
+/// Error if a model returns vectors with NaN or infinite numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the model `{model}` returns vectors with invalid numbers, so its weights are damaged; copy \
@@ -48,8 +48,8 @@ pub struct ModelFolder {
 }
 
 impl ModelFolder {
-    /// Checks `folder` for a sentence-transformers model of the BERT family. Reads only some
-    /// kilobytes.
+    /// Checks that `folder` contains a sentence-transformers model of the BERT family. Reads only
+    /// some kilobytes.
     ///
     /// # Errors
     ///
@@ -72,13 +72,13 @@ impl ModelFolder {
         self.folder.shape.hidden_size
     }
 
-    /// Returns the space of the vectors. Reads all files that determine the vectors once to hash
-    /// them, so that models are never confused.
+    /// Returns the space of the vectors. Reads and hashes all files that determine the vectors, so
+    /// that models are never confused.
     pub fn space(&self) -> Result<ModelSpace, ModelFolderError> {
         self.compute_space(&self.tokenizer()?, &self.weights()?)
     }
 
-    /// Loads the model. Takes as long as reading the weights.
+    /// Loads the model. This takes as long as reading the weights.
     pub fn open(&self) -> Result<EmbeddingModel, ModelFolderError> {
         let Self { folder, tokens_max, prompts } = self;
         let tokenizer = self.tokenizer()?;
@@ -135,13 +135,14 @@ pub struct EmbeddingModel {
 }
 
 impl EmbeddingModel {
-    /// Loads the model in `folder`: a sentence-transformers model of the BERT family. Takes as long
-    /// as reading the weights.
+    /// Loads the model in `folder`: a sentence-transformers model of the BERT family. This takes as
+    /// long as reading the weights.
     pub fn open(folder: &Path) -> Result<Self, ModelFolderError> {
         ModelFolder::check(folder)?.open()
     }
 
-    /// Limits the number of tokens read of a text, within 3 and the current limit.
+    /// Limits the number of tokens that are read of a text: at least 3, and at most the current
+    /// limit.
     #[must_use]
     pub fn with_tokens_max(mut self, tokens: usize) -> Self {
         self.tokens_max = tokens.clamp(3, self.tokens_max);
@@ -160,7 +161,8 @@ impl EmbeddingModel {
         &self.space
     }
 
-    /// Returns the most tokens read of a text, including the start and end tokens.
+    /// Returns the highest number of tokens that are read of a text, including the start and end
+    /// tokens.
     pub fn tokens_max(&self) -> usize {
         self.tokens_max
     }

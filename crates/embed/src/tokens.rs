@@ -11,9 +11,9 @@ use unicode_normalization::UnicodeNormalization;
 use crate::error::ModelFolderError;
 use crate::folder::{invalid_json, read_optional_json, read_tokenizer_file};
 
-/// Longest word, in characters; a longer one becomes the unknown token.
+/// Longest word, in characters. A longer word becomes the unknown token.
 const WORD_CHARS_MAX: usize = 100;
-/// Longest word that is buffered, in bytes: a longer one exceeds the limit in characters, too.
+/// Longest word that is buffered, in bytes. A longer word also exceeds the limit in characters.
 const WORD_BYTES_MAX: usize = 4 * WORD_CHARS_MAX;
 /// Prefix of a piece that continues a word.
 const CONTINUATION_PREFIX: &str = "##";
@@ -163,9 +163,10 @@ impl Tokenizer {
         hasher.finalize()
     }
 
-    /// Returns the tokens of `text`, including the start and end tokens, at most `most`.
+    /// Returns at most `most` tokens of `text`, including the start and end tokens.
     ///
-    /// Text is never interpreted: `[SEP]` in a text becomes three words, not the end token.
+    /// Names of special tokens in the text have no effect: `[SEP]` becomes three words, not the end
+    /// token.
     pub(crate) fn tokenize(&self, text: &str, most: usize) -> Vec<u32> {
         let mut tokens = vec![self.begin];
         let mut word = String::new();
@@ -188,7 +189,7 @@ impl Tokenizer {
         tokens
     }
 
-    /// Passes the normalized characters of `text` to `take`, until it returns false.
+    /// Passes the normalized characters of `text` to `take`, until `take` returns false.
     fn for_each_normalized(&self, text: &str, take: &mut dyn FnMut(char) -> bool) {
         let clean = text.chars().filter(|char| !self.cleans || !is_noise(*char));
         let clean = clean.map(|char| if self.cleans && is_space(char) { ' ' } else { char });
@@ -226,7 +227,7 @@ impl Tokenizer {
         }
     }
 
-    /// Splits `word` into the longest known pieces, and clears it.
+    /// Splits `word` into the longest known pieces, appends their tokens, and clears `word`.
     fn push_pieces(&self, word: &mut String, tokens: &mut Vec<u32>) {
         if word.is_empty() {
             return;

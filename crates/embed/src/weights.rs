@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::error::ModelFolderError;
 
-/// Longest head of a file, in bytes; the largest models of this family have 100 kB.
+/// Longest head of a file, in bytes. The largest models of this family have a head of 100 kB.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
 
 /// An open file of weights.

@@ -1,9 +1,9 @@
 //! Writes one audit record for each call, whatever its outcome.
 //!
 //! A call reserves a place in the queue before it runs, so that closing its record never waits. A
-//! separate thread writes the records every few milliseconds and retries on failure. Meanwhile
-//! calls beyond the queue's capacity are refused, because none runs without a record. In a file
-//! each line is chained to the previous one, and [`verify`] detects changes.
+//! separate thread writes the records every few milliseconds, and retries after a failure. No call
+//! runs without a record: while the queue is full, calls are refused. In a log file, each line
+//! contains a hash of the line before, and [`verify`] detects changes.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 mod record;
@@ -49,11 +49,11 @@ pub enum AuditDestination {
     Off,
     /// Standard error.
     Stderr,
-    /// A file, which is appended to. It is created with its folders if needed.
+    /// A file, to which records are appended. The file and its folders are created if needed.
     File(AuditFile),
 }
 
-/// Settings of a log file.
+/// Settings of an audit log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditFile {
     /// Path of the log file.
@@ -62,7 +62,7 @@ pub struct AuditFile {
     pub key: PathBuf,
     /// Number of older files that are kept, at least 1.
     pub keep: u32,
-    /// Size in bytes at which the file is rotated.
+    /// Size at which the file is rotated, in bytes.
     pub bytes_max: u64,
 }
 
@@ -74,7 +74,7 @@ impl AuditFile {
     }
 }
 
-/// The audit log, or nothing if it is off.
+/// The audit log of a server. It records nothing if it is off.
 pub struct AuditLog(Option<Arc<RecordQueue>>);
 
 impl AuditLog {
@@ -95,10 +95,10 @@ impl AuditLog {
         Ok(Self(Some(queue)))
     }
 
-    /// Begins the record of `call`. It is written when it is closed or dropped.
+    /// Begins the record of `call`. The record is written when it is closed or dropped.
     ///
     /// # Errors
-    /// If the log cannot be written and the queue stays full for 2 s.
+    /// The log cannot be written, and the queue stays full for 2 s.
     pub(crate) async fn begin_record(&self, call: &ToolCall) -> Result<OpenRecord<'_>, CallError> {
         let Some(queue) = &self.0 else { return Ok(OpenRecord::open(call, None)) };
         let place = queue.reserve_place().await?;
@@ -108,7 +108,7 @@ impl AuditLog {
     /// Waits until `record` is on disk, if the log is strict.
     ///
     /// # Errors
-    /// If the record is not written within 10 s.
+    /// The record is not written within 10 s.
     pub(crate) async fn wait_until_stored(&self, record: RecordNumber) -> Result<(), CallError> {
         match &self.0 {
             Some(queue) => queue.wait_until_stored(record.0).await,
@@ -116,17 +116,17 @@ impl AuditLog {
         }
     }
 
-    /// Returns the load of the queue, or `None` if the log is off.
+    /// Returns the load of the record queue, or `None` if the log is off.
     pub(crate) fn gauge(&self) -> Option<RecordGauge> {
         Some(self.0.as_ref()?.gauge(RECORDS_MAX))
     }
 
-    /// Returns the latest records as a resource, or `None` if they are not in a file.
+    /// Returns the resource with the latest records, or `None` if the log is not a file.
     pub fn resources(&self) -> Option<Arc<dyn ResourceSource>> {
         tail::tail_resource(self.0.as_ref()?)
     }
 
-    /// Waits until all records so far are written, for 2 s at most.
+    /// Waits until all records so far are written, but at most 2 s.
     pub fn flush(&self) {
         if let Some(queue) = &self.0 {
             queue.flush();
@@ -145,8 +145,8 @@ impl Drop for AuditLog {
 }
 
 impl AuditFile {
-    /// Opens the sink. A pipe, terminal or other special file is written without a chain, because
-    /// it cannot be read again.
+    /// Opens the sink for this destination. Records in a pipe, terminal or other special file are
+    /// not chained, because they cannot be read again.
     fn open_sink(&self) -> io::Result<RecordSink> {
         let Self { path, key, keep, bytes_max } = self;
         let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());

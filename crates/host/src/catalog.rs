@@ -1,4 +1,5 @@
-//! Holds all tools available now. A catalog is replaced whole and never edited.
+//! The catalog: all tools that are available now. A catalog is replaced as a whole and never
+//! edited.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -11,7 +12,8 @@ use crate::header_params::HeaderParam;
 use crate::policy::ToolVisibility;
 use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 
-/// Most characters of an unknown name that are repeated, and longest name compared with known ones.
+/// Most characters of an unknown name that an error repeats, and longest name that is compared with
+/// known names.
 const NAME_CHARS_MAX: usize = 100;
 
 /// Tools available now, in order of id, with their compiled schemas.
@@ -19,7 +21,7 @@ pub struct Catalog {
     entries: Vec<Arc<CatalogEntry>>,
     by_folded_name: HashMap<String, usize>,
     /// Offered tools that are not served, with their owners. Their schema is unusable or their name
-    /// collides. They are served once that is resolved.
+    /// collides. They are served once the problem is resolved.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
 }
@@ -31,7 +33,7 @@ pub struct RejectedTool {
     pub owner: Arc<str>,
     /// Id of the tool.
     pub tool: ToolId,
-    /// Reason of the refusal.
+    /// Reason why the tool is rejected.
     pub reason: CatalogError,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct CatalogEntry {
 /// The catalog available now, which can be replaced while calls run.
 pub(crate) struct LiveCatalog {
     current: RwLock<Arc<Catalog>>,
-    /// Serializes replacements.
+    /// A lock that lets one replacement run at a time.
     replacing: Mutex<()>,
     readiness: OnceLock<Arc<dyn CatalogReadiness>>,
 }
@@ -57,9 +59,9 @@ pub trait CatalogReadiness: Send + Sync + 'static {
     /// Returns true if all owners have listed their tools. With `name`, only owners that may offer
     /// that tool count.
     fn is_complete(&self, name: Option<&str>) -> bool;
-    /// Waits until the list is complete in that sense, for a bounded time.
+    /// Waits until [`is_complete`](Self::is_complete) returns true, for a bounded time.
     fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
-    /// Starts to refresh lists that are known only from long ago. Does not wait for the result.
+    /// Starts to refresh outdated lists. Does not wait for the result.
     fn refresh(&self);
 }
 
@@ -74,7 +76,7 @@ impl LiveCatalog {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the tools that `owner` offered before. Returns whether the catalog changed, and the
+    /// Replaces the tools that `owner` offered before. Returns true if the catalog changed, and the
     /// tools that became unavailable.
     pub(crate) fn replace_tools(
         &self,
@@ -117,8 +119,8 @@ impl LiveCatalog {
         let _ = self.readiness.set(listed);
     }
 
-    /// Waits until the list is complete, for a bounded time. With `name`, only owners that may
-    /// offer that tool count.
+    /// Waits until all owners have listed their tools, for a bounded time. With `name`, only owners
+    /// that may offer that tool count.
     pub(crate) async fn wait_for_listings(&self, name: Option<&str>) {
         let Some(listed) = self.readiness.get() else { return };
         if name.is_none() {
@@ -151,7 +153,7 @@ pub enum CatalogError {
         /// The second tool.
         second: ToolId,
     },
-    /// Several owners offer tools whose names look alike on the wire.
+    /// Several owners offer tools whose names look alike in some dialect.
     #[error(
         "its name is also used by `{}`; give each upstream its own `prefix`, or leave out all but \
          one with `without`",
@@ -185,7 +187,7 @@ impl CatalogEntry {
     /// Returns the arguments that clients repeat in headers.
     ///
     /// # Errors
-    /// If the schema marks an argument that cannot be repeated.
+    /// The schema marks an argument that cannot be repeated in a header.
     pub(crate) fn header_params(&self) -> Result<&[HeaderParam], &str> {
         let mirrors = self
             .header_params
@@ -195,12 +197,13 @@ impl CatalogEntry {
 }
 
 impl Catalog {
-    /// Creates a catalog of `tools`, after their schemas compile and their names differ.
+    /// Creates a catalog of `tools`. Checks that their schemas compile and that their names differ.
     pub fn new(tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
         Self::with_schemas(tools, Arc::default())?.check_schemas()
     }
 
-    /// Checks that every tool schema compiles; meant for tools made elsewhere.
+    /// Checks that the schemas of all tools compile. Use this for tools that this server does not
+    /// define itself.
     pub fn check_schemas(self) -> Result<Self, CatalogError> {
         let unusable =
             |tool, side: SchemaSide, why| CatalogError::Schema { tool, which: side.word(), why };
@@ -236,8 +239,8 @@ impl Catalog {
     /// Returns a catalog with `tools` in place of those that `owner` offered before, and the tools
     /// that became unavailable.
     ///
-    /// If names look alike, this server's own tools win. If several other owners offer such a name,
-    /// none of their tools is served, since a caller could reach the wrong one.
+    /// If names look alike, this server's own tool is served. If several other owners offer such a
+    /// name, none of these tools is served, because a caller could reach the wrong one.
     fn with_owner_tools(
         &self,
         owner: &str,
@@ -383,7 +386,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the tool that `name` spells, if `shown` allows it. Any other counts as unknown.
+    /// Returns the tool with the name `name` in any spelling, if `shown` allows it. Any other tool
+    /// counts as unknown.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -394,7 +398,8 @@ impl Catalog {
         })
     }
 
-    /// Returns the tool that `name` spells, if it is shown. A hidden tool counts as unknown.
+    /// Returns the tool with the name `name` in any spelling, if it is visible. A hidden tool
+    /// counts as unknown.
     pub(crate) fn find_visible(
         &self,
         name: &str,
@@ -414,7 +419,7 @@ impl Catalog {
         Err(CallError::UnknownTool { name, nearest, unavailable })
     }
 
-    /// Returns up to `size` tools after `after` that `shown` allows.
+    /// Returns up to `size` tools that follow `after` and that `shown` allows.
     pub(crate) fn page(
         &self,
         after: Option<&ToolId>,
@@ -487,7 +492,7 @@ mod tests {
     use super::*;
     use crate::policy::{PolicyEffect, PolicyRule, ToolPolicy};
 
-    /// A tool that cannot be called.
+    /// A tool that only appears in lists and cannot be called.
     struct ListedTool(ToolSpec);
 
     impl AnyTool for ListedTool {

@@ -1,7 +1,7 @@
 //! Finds and ranks known names that resemble a typed text.
 
-/// Longest text that is compared. Comparing takes time in proportion to the length, which the
-/// client chooses.
+/// Longest text that is compared, in characters. The client chooses the length, and a comparison
+/// takes time in proportion to it.
 const CHARS_MAX: usize = 200;
 
 /// Returns the most similar of `names`, if its Jaro-Winkler similarity to `typed` is above 0.75.
@@ -14,8 +14,8 @@ pub(crate) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> 
     (similarity(best) > 0.75).then_some(best)
 }
 
-/// Returns the `values` that `typed` may complete to, best first. The ranks are: prefix, prefix of
-/// a part, substring, letters in order.
+/// Returns the `values` that may complete `typed`, best first. In order of rank, `typed` is a
+/// prefix, the prefix of a part, a substring, or has letters that occur in this order.
 pub(crate) fn rank_completions(typed: &str, values: Vec<String>) -> Vec<String> {
     let typed: String = typed.to_lowercase().chars().take(CHARS_MAX).collect();
     let ranked = values.into_iter().filter_map(|value| {
@@ -28,7 +28,7 @@ pub(crate) fn rank_completions(typed: &str, values: Vec<String>) -> Vec<String> 
     ranked.into_iter().map(|(_, _, value)| value).collect()
 }
 
-/// Returns the rank of `value` as a completion of `typed`; lower is better.
+/// Returns the rank of `value` as a completion of `typed`. A lower rank is better.
 fn completion_rank(typed: &str, value: &str) -> Option<u8> {
     let is_break = |c: char| !c.is_alphanumeric();
     if value.starts_with(typed) {

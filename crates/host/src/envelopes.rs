@@ -18,7 +18,7 @@ use crate::secrets::SecretSet;
 
 pub use log::EnvelopeLog;
 
-/// Maker of envelopes.
+/// Builds, validates and logs envelopes.
 #[derive(Debug, Default)]
 pub struct EnvelopeMaker {
     settings: EnvelopeSettings,
@@ -28,13 +28,13 @@ pub struct EnvelopeMaker {
     secrets: RwLock<Arc<SecretSet>>,
 }
 
-/// Settings of envelopes.
+/// Settings for the building of envelopes.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeSettings {
-    /// Treatment of an envelope that breaks its schema; logged and sent by default.
+    /// Handling of an envelope that violates its schema. By default, it is logged and sent.
     pub validation: OutputCheck,
-    /// True if equal requests must have equal envelopes: ids are derived from the request, and
-    /// durations are 0. False by default.
+    /// True if equal requests get equal envelopes: ids are derived from the request, and durations
+    /// are 0. False by default.
     pub deterministic: bool,
 }
 
@@ -45,8 +45,8 @@ impl Default for EnvelopeSettings {
 }
 
 impl EnvelopeMaker {
-    /// Creates a maker of envelopes that validates against `schemas` and writes to `log`, if there
-    /// is one.
+    /// Creates a builder that validates envelopes against `schemas` and writes them to `log`, if
+    /// there is one.
     pub fn new(
         settings: EnvelopeSettings,
         schemas: Arc<SchemaRegistry>,
@@ -65,10 +65,10 @@ impl EnvelopeMaker {
         self.log.is_some()
     }
 
-    /// Checks the tool input that came by `origin` against the shared schema of tool calls.
+    /// Checks the tool input in `origin` against the shared schema of tool calls.
     ///
     /// # Errors
-    /// If the input does not match, or names another tool.
+    /// The input does not match, or names another tool.
     pub fn check_tool_io(&self, origin: &CallOrigin) -> Result<(), CallError> {
         let Some(io) = &origin.io else { return Ok(()) };
         let mut problems = self.schemas.shared_problems(SharedSchema::ToolIo, io);
@@ -80,7 +80,7 @@ impl EnvelopeMaker {
         if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
     }
 
-    /// Builds and logs the envelope of a call that came by `origin`, in `trace`, and took `duration`.
+    /// Builds and logs the envelope of a call with this `origin`, `trace` and `duration`.
     pub fn build(
         &self,
         origin: &CallOrigin,
@@ -97,13 +97,13 @@ impl EnvelopeMaker {
         sealed
     }
 
-    /// Builds the envelope of a refusal without logging it, so that unauthenticated clients cannot
-    /// push other lines out of the log.
+    /// Builds the envelope of a refusal without logging it. Therefore unauthenticated clients
+    /// cannot push other lines out of the log.
     pub fn build_unlogged(&self, origin: &CallOrigin, why: CallError) -> CallEnvelope {
         self.build_checked(origin, Err(why), Duration::ZERO).0
     }
 
-    /// Builds the envelope to send. The problems are those of its first form.
+    /// Builds the envelope to send. Returns it with the schema problems of its original form.
     fn build_checked(
         &self,
         origin: &CallOrigin,
@@ -128,7 +128,7 @@ impl EnvelopeMaker {
         (sealed, problems)
     }
 
-    /// Waits until all envelopes so far are logged, for 2 s at most.
+    /// Waits until all envelopes so far are logged, but at most 2 s.
     pub fn flush(&self) {
         if let Some(log) = &self.log {
             log.flush();
@@ -173,7 +173,7 @@ impl EnvelopeMaker {
         }
     }
 
-    /// Returns the envelope and its schema problems.
+    /// Validates an envelope. Returns the envelope to send and its schema problems.
     fn validate(&self, mut envelope: CallEnvelope) -> (CallEnvelope, Vec<ValidationProblem>) {
         if self.settings.validation == OutputCheck::Off {
             return (envelope, Vec::new());
@@ -202,7 +202,7 @@ impl EnvelopeMaker {
     }
 }
 
-/// Returns the error that replaces an envelope that breaks its schema.
+/// Returns the error that replaces an envelope which violates its schema.
 fn schema_violation(problems: &[ValidationProblem]) -> EnvelopeError {
     EnvelopeError {
         code: CanonicalCode::InvalidOutput,
@@ -211,7 +211,7 @@ fn schema_violation(problems: &[ValidationProblem]) -> EnvelopeError {
     }
 }
 
-/// Converts to milliseconds with three decimals; more digits only lengthen lines.
+/// Converts a duration to milliseconds with three decimals.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -28,12 +28,12 @@ fn audit_log(bytes: &[u8]) {
     audit::fuzz_log(bytes);
 }
 
-/// Evaluates `when` of a rule over an input.
+/// Evaluates the `when` expression of a rule over an input.
 fn policy_when(bytes: &[u8]) {
     policy::fuzz_when(bytes);
 }
 
-/// Normalizes paths as rules see them.
+/// Normalizes paths in the way that rules see them.
 fn policy_paths(bytes: &[u8]) {
     policy::fuzz_paths(bytes);
 }
@@ -43,7 +43,8 @@ fn policy_patterns(bytes: &[u8]) {
     policy::fuzz_patterns(bytes);
 }
 
-/// Checks that `requestState` opens only unchanged, for its own caller and request.
+/// Checks that a `requestState` is accepted only if it is unchanged and belongs to the same caller
+/// and request.
 fn request_state(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let caller = Caller::with_key("ada");

@@ -5,13 +5,13 @@
 pub struct HostGauges {
     /// Running and waiting calls, by pool.
     pub pools: [PoolGauge; 2],
-    /// Jobs, if the host keeps them.
+    /// Load of the jobs, if the host has jobs.
     pub jobs: Option<JobGauge>,
-    /// Audit records, if the host keeps them.
+    /// Load of the audit log, if the host has one.
     pub records: Option<RecordGauge>,
 }
 
-/// Calls that share slots.
+/// Calls that share a pool of slots.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolGauge {
     /// Name of the pool: `calls`, or `programs` for calls that run programs.
@@ -46,7 +46,7 @@ pub struct JobGauge {
 pub struct RecordGauge {
     /// Records that wait to be written.
     pub waiting: u64,
-    /// Largest number of waiting and open records together.
+    /// Largest number of waiting and open records.
     pub capacity: usize,
     /// True if the last write failed.
     pub failing: bool,

@@ -1,8 +1,8 @@
 //! Checks arguments that a client repeats in HTTP headers.
 //!
 //! A schema marks such an argument with `x-mcp-header`, whose value is the header's name. Proxies
-//! between client and server act on these headers. So a header that differs from its argument is
-//! refused.
+//! between client and server act on these headers. Therefore a header that differs from its
+//! argument is refused.
 
 use serde_json::{Map, Number, Value};
 use toolgate_contract::CallError;
@@ -13,7 +13,7 @@ const KEYWORD: &str = "x-mcp-header";
 /// An argument that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeaderParam {
-    /// Name of its header without the prefix `Mcp-Param-`.
+    /// Name of the argument's header, without the prefix `Mcp-Param-`.
     pub(crate) header: String,
     /// Path of property names that leads to the argument.
     path: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct HeaderParam {
 /// Returns the arguments that `schema` marks.
 ///
 /// # Errors
-/// If a mark is unusable:
+/// A mark is unusable:
 /// - its name is no valid header name, or is used twice
 /// - its argument is not a string, integer or boolean
 /// - its argument has no fixed place in the input
@@ -82,7 +82,7 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(sound)
 }
 
-/// Counts the marks anywhere in a schema.
+/// Counts all marks in a schema.
 fn count_marks(schema: &Value) -> usize {
     match schema {
         Value::Object(members) => {
@@ -132,7 +132,8 @@ pub(crate) fn check_headers(
     Ok(())
 }
 
-/// Returns true if a header's text equals `value`. Numbers are compared by value, the rest as text.
+/// Returns true if a header's text equals `value`. Numbers are compared by value, other values as
+/// text.
 fn values_match(value: &Value, text: &str) -> bool {
     match value {
         Value::String(value) => value == text,

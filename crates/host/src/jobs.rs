@@ -1,8 +1,8 @@
 //! Runs jobs: calls whose outcome is collected later. A job is stored before it is acknowledged.
 //!
-//! A job waits in the store and runs through the same gate as any call. It survives the end of the
-//! server at any instant. The next server runs queued jobs. It runs interrupted ones again if their
-//! tool is idempotent; otherwise they end as interrupted.
+//! A job waits in the store, and passes the same gate as any call. It survives the end of the
+//! server at any instant. The next server runs queued jobs. It runs interrupted jobs again if their
+//! tool is idempotent. Other interrupted jobs end as interrupted.
 
 mod store;
 mod sqlite;
@@ -46,7 +46,7 @@ use artefacts::ArtefactFiles;
 use live::LiveJob;
 use queue::JobQueue;
 
-/// Interval between looks for orphaned and expired jobs.
+/// Interval between two searches for orphaned and expired jobs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Settings of the jobs.
@@ -58,27 +58,27 @@ pub struct JobSettings {
     pub running_max: usize,
     /// Largest number of running jobs of one caller.
     pub running_per_caller: usize,
-    /// Largest number of queued jobs; more are refused.
+    /// Largest number of queued jobs. Further jobs are refused.
     pub queued_max: usize,
     /// Largest number of queued jobs of one caller.
     pub queued_per_caller: usize,
-    /// Time that an ended job is kept, if its caller sets none.
+    /// Time for which an ended job is kept, if its caller sets none.
     pub keep: Duration,
-    /// Longest time that an ended job is kept.
+    /// Longest time for which an ended job is kept.
     pub keep_max: Duration,
-    /// Largest number of ended jobs that are kept. Beyond it the oldest are removed.
+    /// Largest number of ended jobs that are kept. Beyond it, the oldest jobs are removed.
     pub ended_max: usize,
     /// Largest kept output of a job's program in bytes.
     pub output_bytes_max: usize,
     /// Largest total size of the files kept per job in bytes.
     pub files_bytes_max: u64,
-    /// Mark on this server's programs, by which the next server recognizes them.
+    /// Mark on this server's programs, with which the next server finds them.
     pub mark: u64,
-    /// Function that ends programs left by the server with the given mark. It may block.
+    /// Function that ends the programs that a server with the given mark left. It may block.
     pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
-/// Jobs of a host. The store is opened when the first job needs it.
+/// The jobs of a host. The store is opened when the first job needs it.
 #[derive(Clone)]
 pub struct JobService(Arc<JobServiceState>);
 
@@ -166,13 +166,13 @@ impl JobService {
         }
     }
 
-    /// Returns true if there are or were jobs. Creates nothing.
+    /// Returns true if there are or were jobs. Does not create the store.
     pub fn has_jobs(&self) -> bool {
         self.0.store.initialized() || self.0.has_store_file()
     }
 
-    /// Starts no new jobs and stops the running ones, which the next server runs again or ends as
-    /// interrupted. Returns when that is stored.
+    /// Starts no new jobs and stops the running jobs. The next server runs them again, or ends them
+    /// as interrupted. Returns when the store is up to date.
     pub async fn stop(&self) {
         let jobs = &self.0;
         jobs.stopping.cancel();
@@ -200,7 +200,7 @@ impl JobServiceState {
             .await
     }
 
-    /// Returns true if the folder ever had a job.
+    /// Returns true if the folder ever contained a job.
     fn has_store_file(&self) -> bool {
         SqliteStore::exists_in(&self.settings.folder)
     }
@@ -210,7 +210,7 @@ impl JobServiceState {
         self.lock_live().get(&id).cloned()
     }
 
-    /// Registers the job `id` as one of this server.
+    /// Registers the job `id` as a job of this server.
     fn register(&self, id: JobId, last_event: u64, ahead: StartedWork) -> Arc<LiveJob> {
         let live = LiveJob::new(id, self.stopping.child_token(), last_event, ahead);
         self.lock_live().insert(id, live.clone());
@@ -222,7 +222,7 @@ impl JobServiceState {
         self.changed.send_replace(());
     }
 
-    /// Removes the job from this server.
+    /// Removes the job from the jobs of this server.
     fn unregister(&self, live: &LiveJob) {
         self.lock_live().remove(&live.id);
         live.close();

@@ -1,7 +1,7 @@
-//! Answers requests with one catalog of tools and one call path: every call passes the gate in
+//! Answers requests with one catalog of tools and one path of calls: every call passes the gate in
 //! `pipeline.rs`.
 //!
-//! The host knows no socket and no protocol. A dialect encodes its answers for the wire.
+//! The host knows no socket and no protocol. A dialect encodes its answers.
 
 mod schema_errors;
 mod schemas;
@@ -87,7 +87,7 @@ pub struct Gate {
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) settings: GateSettings,
     pub(crate) library: Library,
-    /// Channel on which changes of the library reach listeners.
+    /// Channel on which changes of tools, resources and prompts reach listeners.
     pub(crate) change_sender: broadcast::Sender<ServerChange>,
     pub(crate) state_sealer: Arc<StateSealer>,
     /// Tool spec under which limits count the making of a prompt.
@@ -101,18 +101,18 @@ pub struct Gate {
 /// Deadlines, output checks and page size of a gate.
 #[derive(Debug, Clone)]
 pub struct GateSettings {
-    /// Deadline of a call if its tool sets none; 60 s by default.
+    /// Deadline of a call if its tool sets none. Default: 60 s.
     pub deadline: Duration,
-    /// Deadline of a job if its tool sets none; 24 h by default.
+    /// Deadline of a job if its tool sets none. Default: 24 h.
     pub job_deadline: Duration,
-    /// Longest total wait of a call for answers to its questions, beyond its deadline; 10 min by
-    /// default. A job may wait as long as jobs may run.
+    /// Longest total time that a call may wait for answers to its questions. It extends the
+    /// deadline. Default: 10 min. A job may wait as long as jobs may run.
     pub answer_wait: Duration,
-    /// Time that a cancelled call has to stop by itself before it is dropped; 2 s by default.
+    /// Time that a cancelled call has to stop by itself before it is dropped. Default: 2 s.
     pub cancel_grace: Duration,
-    /// Treatment of output that breaks its schema; enforced by default.
+    /// Handling of output that violates its schema. By default, schemas are enforced.
     pub output_checks: OutputCheckRules,
-    /// Largest number of tools in one page of a list; 200 by default.
+    /// Largest number of tools in one page of a list. Default: 200.
     pub page_size: usize,
 }
 
@@ -157,7 +157,7 @@ pub struct IncomingRequest {
     pub request: HostRequest,
     /// The caller of the request.
     pub caller: Caller,
-    /// Name of the dialect that the request came by.
+    /// Name of the dialect of the request.
     pub dialect: &'static str,
     /// Token that is cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
@@ -169,12 +169,12 @@ pub struct IncomingRequest {
     pub state: Option<String>,
     /// Metadata that came with the request, such as headers and trace context.
     pub metadata: CallMetadata,
-    /// Time limit of the wire, if that is shorter than the tool's deadline.
+    /// Time limit of the dialect, if it is shorter than the tool's deadline.
     pub time_limit: Option<Duration>,
 }
 
 impl IncomingRequest {
-    /// Creates a request of `caller` from which no questions are asked and no events are sent.
+    /// Creates a request of `caller` that can ask no questions and sends no events.
     pub fn without_client(request: HostRequest, caller: Caller, dialect: &'static str) -> Self {
         Self {
             request,
@@ -191,7 +191,8 @@ impl IncomingRequest {
 }
 
 impl Gate {
-    /// Creates a gate around `catalog` with an empty library, no secrets and no observer.
+    /// Creates a gate around `catalog`, without resources, prompts and skills, without secrets and
+    /// without an observer.
     pub fn new(
         catalog: Catalog,
         policy: ToolPolicy,
@@ -222,7 +223,7 @@ impl Gate {
         }
     }
 
-    /// Adds a library of resources, prompts and skills.
+    /// Adds the sources of resources, prompts and skills.
     pub fn with_library(self, library: Library) -> Self {
         let changes = self.change_sender.clone();
         // Sending fails if there is no listener, which is fine.
@@ -244,7 +245,8 @@ impl Gate {
         self.catalog.snapshot().page(after, size, |spec| self.policy.shows(caller, spec))
     }
 
-    /// Returns the tool that `name` spells. A tool hidden from the caller counts as unknown.
+    /// Returns the tool with the name `name` in any spelling. A tool that is hidden from the caller
+    /// counts as unknown.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<CatalogEntry>, CallError> {
         self.catalog.snapshot().find_visible(name, |spec| self.policy.visibility(caller, spec))
     }
@@ -266,7 +268,7 @@ impl Gate {
 }
 
 impl Host {
-    /// Creates a host behind `gate`. Without `jobs` it keeps no jobs.
+    /// Creates a host behind `gate`. Without `jobs`, the host has no jobs.
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
         let schemas = gate.catalog.snapshot().schemas.clone();
         let live = Arc::new(LiveGate::new(gate));
@@ -299,18 +301,18 @@ impl Host {
         self.gate().audit.clone()
     }
 
-    /// Replaces the maker of envelopes. The gate's secrets are redacted from the envelope log.
+    /// Replaces the builder of envelopes. The gate's secrets are redacted from the envelope log.
     pub fn with_envelopes(self, envelopes: EnvelopeMaker) -> Self {
         envelopes.set_secrets(self.gate().secrets.clone());
         Self { envelopes, ..self }
     }
 
-    /// Returns the schemas that calls and envelopes are validated against.
+    /// Returns the schemas against which calls and envelopes are validated.
     pub fn schemas(&self) -> Arc<SchemaRegistry> {
         self.gate().catalog.snapshot().schemas.clone()
     }
 
-    /// Returns the maker of envelopes.
+    /// Returns the builder of envelopes.
     pub fn envelopes(&self) -> &EnvelopeMaker {
         &self.envelopes
     }
@@ -325,8 +327,8 @@ impl Host {
 
     /// Answers one request.
     ///
-    /// Dropping the future cuts a running call at once. Cancelling its token ends the call in an
-    /// orderly way. A job continues in both cases.
+    /// Dropping the future stops a running call at once. Cancelling its token lets the call stop by
+    /// itself. A job continues in both cases.
     pub async fn answer(&self, incoming: IncomingRequest) -> Result<HostAnswer, CallError> {
         let IncomingRequest {
             request,
@@ -391,7 +393,8 @@ impl Host {
         }
     }
 
-    /// Answers a request other than a tool call; `call` is the request as a call without a tool.
+    /// Answers a request other than a tool call. `call` contains the caller and the metadata of the
+    /// request.
     async fn answer_other(
         &self,
         gate: &Gate,
@@ -483,7 +486,7 @@ impl Host {
     /// from the caller are included.
     ///
     /// # Errors
-    /// If the tool is unknown or `input` does not match its schema.
+    /// The tool is unknown, or `input` does not match its schema.
     pub fn explain(
         &self,
         caller: &Caller,
@@ -500,8 +503,8 @@ impl Host {
     /// Replaces the tools offered by `owner` with `tools`, and notifies listeners if the catalog
     /// changed.
     ///
-    /// Returns the tools that became unavailable, of any owner. If several owners offer names that
-    /// look alike on the wire, none of these tools is served.
+    /// Returns the tools of any owner that became unavailable. If several owners offer names that
+    /// look alike in some dialect, none of these tools is served.
     pub fn offer_tools(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<RejectedTool> {
         let (gate, changed, rejected) = self.live.offer_tools(owner, tools);
         if changed {
@@ -537,7 +540,7 @@ impl Host {
     }
 
     /// Checks that each policy rule matches a known tool, or may match a tool of one of the
-    /// `later_toolsets`. An empty name there stands for tools without a toolset.
+    /// `later_toolsets`. An empty name among these means tools without a toolset.
     ///
     /// # Errors
     /// The first rule that matches nothing.
@@ -585,21 +588,21 @@ impl Host {
     /// Returns the jobs of this host.
     ///
     /// # Errors
-    /// If this host keeps no jobs.
+    /// This host has no jobs.
     pub fn jobs(&self) -> Result<&JobService, CallError> {
         self.jobs.as_ref().ok_or_else(|| CallError::Unavailable {
             message: "this server has no jobs; call the tool directly".to_owned(),
         })
     }
 
-    /// Takes over jobs that another server left, now and periodically, until [`Host::stop_jobs`].
+    /// Takes over jobs of servers that have ended, now and periodically, until [`Host::stop_jobs`].
     pub async fn maintain_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.maintain().await;
         }
     }
 
-    /// Starts no new jobs and stops the running ones. The next server resumes them.
+    /// Starts no new jobs and stops the running jobs. The next server resumes them.
     pub async fn stop_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.stop().await;
@@ -625,7 +628,7 @@ impl Host {
         self.envelopes.flush();
     }
 
-    /// Returns the current load.
+    /// Returns the current load of the host.
     pub fn gauges(&self) -> HostGauges {
         let gate = self.gate();
         HostGauges {

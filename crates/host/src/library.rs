@@ -1,7 +1,7 @@
-//! Lists and reads resources, prompts and skills.
+//! Lists and reads resources, prompts and skills. Together they are called the library.
 //!
-//! Listing and looking leave no audit record; reading a resource and making a prompt leave one. A failing source does
-//! not hide the others. An error is returned only if all sources fail.
+//! Lists leave no audit record. Reading a resource and rendering a prompt leave one. A failing
+//! source does not hide the others: an error is returned only if all sources fail.
 
 mod redacted_prompt;
 mod skills;
@@ -23,9 +23,9 @@ use crate::{Gate, did_you_mean};
 use redacted_prompt::RedactedPrompt;
 use subjects::{FolderList, PromptMake, ResourceRead, ResourceWatch};
 
-/// Tool name in the record of a read that no source handles.
+/// Tool name in the audit record of a read that no source handles.
 const UNKNOWN_SOURCE: &str = "resources";
-/// Longest URI in bytes. It bounds the time that each source spends on a URI.
+/// Longest URI in bytes. The limit bounds the time that each source spends on a URI.
 const URI_BYTES_MAX: usize = 16 * 1024;
 
 /// Sources of resources, prompts and skills, and the channel of their changes.
@@ -37,9 +37,9 @@ pub struct Library {
     pub prompts: Vec<Arc<dyn PromptSource>>,
     /// Sources of skills.
     pub skills: Vec<Arc<dyn SkillSource>>,
-    /// Sources that come and go while the server runs. They follow all others.
+    /// Sources that appear and disappear while the server runs. They follow all others.
     pub dynamic_sources: Option<Arc<dyn DynamicSources>>,
-    /// Channel that changes are sent to.
+    /// Channel on which changes are published.
     pub changes: ChangeFeed,
 }
 
@@ -79,7 +79,7 @@ impl Library {
         !(self.skills.is_empty() && self.dynamic_skills().is_empty())
     }
 
-    /// Returns the sources of skills that come and go.
+    /// Returns the sources of skills that may appear and disappear while the server runs.
     fn dynamic_skills(&self) -> Vec<Arc<dyn SkillSource>> {
         self.dynamic_sources.as_ref().map(|sources| sources.skills()).unwrap_or_default()
     }
@@ -97,13 +97,13 @@ impl Library {
     }
 }
 
-/// A library request of one caller, run through the gate.
+/// A request of one caller for resources, prompts or skills.
 pub(crate) struct LibraryReader<'g> {
     gate: &'g Gate,
     call: ToolCall,
 }
 
-/// Result of asking several sources: true if any answered, and the first failure.
+/// Combined result of a request to several sources: if any answered, and the first failure.
 #[derive(Default)]
 struct SourceResults {
     any_answered: bool,
@@ -111,7 +111,7 @@ struct SourceResults {
 }
 
 impl SourceResults {
-    /// Returns the answer of a source, or logs and notes its failure.
+    /// Returns the answer of a source, or logs its failure and remembers the first one.
     fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
         match answer {
             Ok(answer) => {
@@ -149,12 +149,13 @@ impl<'g> LibraryReader<'g> {
         sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
     }
 
-    /// Returns true if the caller may list the contents of sources that `guard` protects.
+    /// Returns true if the caller may list the contents of sources to which the rules of the tool
+    /// `guard` apply.
     fn may_list(&self, guard: &ToolSpec) -> bool {
         self.gate.policy.may_list(&self.call.caller, guard)
     }
 
-    /// Returns the source that `uri` belongs to.
+    /// Returns the source to which `uri` belongs.
     async fn find_source(&self, uri: &str) -> Result<Arc<dyn ResourceSource>, CallError> {
         if uri.len() > URI_BYTES_MAX {
             let message = format!("the URI is longer than {URI_BYTES_MAX} bytes");
@@ -176,8 +177,8 @@ impl<'g> LibraryReader<'g> {
         strongest.map(|(_, source)| source).ok_or_else(|| self.unknown_resource(uri))
     }
 
-    /// Waits until all upstreams have listed their resources, for a bounded time. Boxed to keep the
-    /// futures of reads small.
+    /// Waits until all upstreams have listed their resources, for a bounded time. The future is
+    /// boxed to keep the futures of reads small.
     async fn wait_for_listings(&self) {
         Box::pin(self.gate.catalog.wait_for_listings(None)).await;
     }
@@ -196,8 +197,8 @@ impl<'g> LibraryReader<'g> {
         CallError::NotFound { message: format!("no resource is at `{}`{hint}", truncate_uri(uri)) }
     }
 
-    /// Returns a call context with an equal share of the deadline, for one of `count` sources asked
-    /// in turn.
+    /// Returns a call context for one of `count` sources that are asked in turn. Each gets an equal
+    /// share of the deadline.
     fn shared_look_context(&self, count: usize) -> CallContext {
         let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         CallContext::new(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)

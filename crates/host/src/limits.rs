@@ -30,13 +30,13 @@ pub use rates::CallRate;
 
 /// Limits on concurrent calls and rates.
 ///
-/// Programs have their own pool, so that slow ones never delay reads. Tools with their own limit,
-/// and groups such as upstreams, have separate pools as well.
+/// Calls that run programs have a separate pool, so that slow programs never delay reads. Tools
+/// with their own limit, and groups such as upstreams, have separate pools, too.
 pub struct CallLimits {
     calls: CallPool,
     programs: CallPool,
     tool_pools: HashMap<ToolId, CallPool>,
-    /// Pools of groups, such as upstreams, by group name; they come and go.
+    /// Pools of groups, such as upstreams, by group name. Groups may appear and disappear.
     groups: Mutex<HashMap<Arc<str>, Arc<GroupPools>>>,
     /// Largest number of concurrent calls of one caller in each group.
     group_calls_per_caller: Option<usize>,
@@ -48,7 +48,7 @@ pub struct CallLimits {
     refusals: Option<RefusalLimits>,
 }
 
-/// Proof that limits admitted a call. Dropping it frees its places.
+/// Proof that limits admitted a call. Dropping it frees the call's places.
 pub(crate) struct CallSlot {
     #[allow(dead_code, reason = "held, and given back on drop")]
     pool_permit: OwnedSemaphorePermit,
@@ -78,7 +78,7 @@ impl CallLimits {
     /// Creates limits of `calls` concurrent calls and, separately, `programs` calls that run
     /// programs.
     ///
-    /// For each of both, up to `waiting_max` further calls wait for at most `wait_max`.
+    /// For each of the two, up to `waiting_max` further calls wait for at most `wait_max`.
     pub fn new(calls: usize, programs: usize, waiting_max: usize, wait_max: Duration) -> Self {
         let pool = |label, size| CallPool::new(label, size, waiting_max, wait_max);
         Self {
@@ -143,7 +143,7 @@ impl CallLimits {
     /// Counts a refused call of `caller`.
     ///
     /// # Errors
-    /// If there were too many; the call must then leave no record.
+    /// The caller had too many refused calls. In that case the call must leave no record.
     pub(crate) fn count_refusal(&self, caller: &Caller) -> Result<(), CallError> {
         self.refusals.as_ref().map_or(Ok(()), |refusals| refusals.take(caller))
     }
@@ -153,7 +153,7 @@ impl CallLimits {
         [self.calls.gauge("calls"), self.programs.gauge("programs")]
     }
 
-    /// Returns the byte budget that a call of `caller` draws on.
+    /// Returns the byte budget of `caller`, from which a call's writes are deducted.
     pub(crate) fn write_budget(&self, caller: &Caller) -> WriteBudget {
         self.write_budgets.as_ref().map_or_else(WriteBudget::unlimited, |bytes| {
             WriteBudget::new(bytes.write_budget(caller))
@@ -164,7 +164,7 @@ impl CallLimits {
     /// applies.
     ///
     /// # Errors
-    /// If a pattern is invalid.
+    /// A pattern is invalid.
     pub fn with_rates(self, rules: &[CallRate]) -> Result<Self, RuleError> {
         Ok(Self { rates: Some(RateLimits::new(rules, MonotonicClock)?), ..self })
     }
@@ -174,7 +174,7 @@ impl CallLimits {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
 
-    /// Adds pools for those `tools` that have their own limit, and rate buckets for all.
+    /// Adds pools for the `tools` that have their own limit, and rate buckets for all of them.
     pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
         for spec in tools {
             if let Some(rates) = &mut self.rates {
@@ -204,7 +204,7 @@ impl CallLimits {
         self.admit_counted(caller, spec, cancel).await
     }
 
-    /// Waits for a slot for a call that is counted already.
+    /// Waits for a slot for a call that has been counted already.
     pub(crate) async fn admit_counted(
         &self,
         caller: &Caller,
@@ -261,15 +261,15 @@ impl CallLimits {
     }
 }
 
-/// Pools of one group.
+/// The pools of one group.
 struct GroupPools {
     pool: CallPool,
     caller_pools: Option<CallerPools>,
 }
 
 impl CallLimits {
-    /// Returns the pools of a group. If its size changed, new pools are made, and running calls no
-    /// longer count.
+    /// Returns the pools of a group. If the group's size has changed, creates new pools, in which
+    /// running calls do not count.
     fn group_pools(&self, group: &ConcurrencyGroup) -> Arc<GroupPools> {
         let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pools) = all.get(&group.name).filter(|it| it.pool.size == group.concurrency_max)
@@ -357,7 +357,7 @@ impl CallPool {
     }
 }
 
-/// A place in the queue, freed on drop.
+/// A place in a pool's queue, which is freed on drop.
 struct QueuePlace<'a>(&'a AtomicUsize);
 
 impl<'a> QueuePlace<'a> {

@@ -1,8 +1,8 @@
 //! Takes requests through the gate: resolve, validate, authorise, confirm, limit, run, check, record.
 //!
-//! [`pass_gate`] is the only way to run a tool, read a resource, make a prompt, start a job or look
-//! at a resource. A [`Subject`] holds what differs between them. Lists do not pass the gate: they
-//! leave out what their caller may not see.
+//! [`pass_gate`] is the only way to run a tool, read or watch a resource, render a prompt or start
+//! a job. The trait [`Subject`] defines what differs between these requests. Lists do not pass the
+//! gate: they omit items that their caller may not see.
 
 pub(crate) mod answer_timeout;
 pub(crate) mod call_observer;
@@ -42,7 +42,7 @@ use crate::secrets::RedactionGuard;
 
 /// Runs the tool of `call` to its end and leaves exactly one record.
 ///
-/// A job passes the `slot` that it waited for before it began.
+/// A job passes the `slot` for which it waited before it began.
 pub(crate) fn run_call(
     gate: &Gate,
     call: &mut ToolCall,
@@ -97,7 +97,7 @@ async fn pass_gate<S: Subject>(
 }
 // endregion
 
-/// Takes a look at something through the gate. A look leaves no record.
+/// Takes a request through the gate that leaves no record, such as the list of a folder.
 pub(crate) async fn look<S: Subject>(
     gate: &Gate,
     call: &mut ToolCall,
@@ -106,9 +106,10 @@ pub(crate) async fn look<S: Subject>(
     catch_panic(pass_gate(gate, call, subject, &CallTrace::default())).await
 }
 
-/// Checks that a job would pass the gate now, and asks the questions due before it starts.
+/// Checks that a job would pass the gate now, and asks the questions that must be answered before
+/// it starts.
 ///
-/// Only a refused job leaves a record here. An accepted one leaves its record when it runs.
+/// Only a refused job leaves a record now. An accepted job leaves its record when it runs.
 pub(crate) async fn accept_job(
     gate: &Gate,
     mut call: ToolCall,
@@ -125,9 +126,9 @@ pub(crate) async fn refuse_call(gate: &Gate, call: &ToolCall, error: CallError) 
     record_refusal(gate, call, CallTrace::default(), error).await
 }
 
-/// Returns the outcome of `work`, with a panic turned into an error.
+/// Returns the outcome of `work`. Turns a panic into an error.
 ///
-/// This is no `async fn`, because that would reserve space for `work` twice.
+/// This is not an `async fn`, because its future would contain `work` twice.
 fn catch_panic<T>(
     work: impl Future<Output = Result<T, CallError>>,
 ) -> impl Future<Output = Result<T, CallError>> {
@@ -138,11 +139,11 @@ fn catch_panic<T>(
 /// Context of work that is about to run: its tool context, deadline and cancellation.
 pub(crate) struct CallContext {
     pub(crate) ctx: ToolContext,
-    /// Cancelled by the caller.
+    /// The caller's token, which cancels the call.
     cancel: CancellationToken,
     time_limit: Duration,
     answer_clock: Arc<AnswerClock>,
-    /// Keeps the redaction of events active.
+    /// Guard that keeps the redaction of events active.
     _redaction: RedactionGuard,
 }
 
@@ -184,7 +185,7 @@ impl CallContext {
 
 /// Runs the work until it ends, its deadline passes or its caller cancels.
 ///
-/// A stopped tool has the cancel grace period to finish in order. After that it is dropped.
+/// A stopped tool has the cancel grace period to finish. After that, it is dropped.
 async fn run_bounded<T>(
     gate: &Gate,
     context: &CallContext,

@@ -1,7 +1,7 @@
 //! Decides which caller may use which tool with which input. The first matching rule decides.
 //!
-//! If a rule cannot be evaluated, the result is strict: a deny or confirm rule denies, and an allow
-//! rule is skipped.
+//! If a rule cannot be evaluated, the strict effect applies: a deny or confirm rule denies, and an
+//! allow rule is skipped.
 
 mod permit;
 mod rule;
@@ -49,16 +49,16 @@ const SCOPES: &str = "scopes";
 pub struct ToolPolicy {
     /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
     rules: Vec<CompiledRule>,
-    /// Number of leading rules that come from `[tools]`; they depend on the tool alone.
+    /// Number of leading rules that come from `[tools]`. These depend on the tool alone.
     tools_rule_count: usize,
     /// Rules of `tools.confirm`, which apply to allowed calls.
     confirm: Vec<CompiledRule>,
     default: PolicyEffect,
     default_name: RuleName,
-    /// Rules that concern each known tool, so that a call skips the others.
+    /// Rules that concern each known tool. A call skips all other rules.
     tool_rules: HashMap<ToolId, ToolRules>,
     bounds: ExpressionSettings,
-    /// Scopes that callers with a token need in addition.
+    /// Scopes that callers with a token also need.
     scopes: TokenScopes,
 }
 
@@ -70,7 +70,7 @@ struct ToolRules {
     rules: Box<[usize]>,
 }
 
-/// A request to decide about.
+/// A request for a policy decision.
 pub(crate) struct PolicyRequest<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) spec: &'a ToolSpec,
@@ -78,7 +78,8 @@ pub(crate) struct PolicyRequest<'a> {
     pub(crate) kind: RequestKind,
 }
 
-/// Kind of a request: a tool call, another access guarded by a tool, or a text-only prompt.
+/// Kind of a request: a tool call, another request to which the rules of a tool apply, or a
+/// text-only prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Tool,
@@ -86,14 +87,14 @@ pub(crate) enum RequestKind {
     TextPrompt,
 }
 
-/// One rule that was checked.
+/// One rule that was checked, and the result.
 pub(crate) struct RuleStep {
     rule: RuleName,
     effect: PolicyEffect,
     matched: RuleMatch,
 }
 
-/// A decision and the name of its rule.
+/// A decision and the name of the rule that made it.
 struct PolicyRuling<'p> {
     verdict: PolicyVerdict<'p>,
     rule: RuleName,
@@ -114,13 +115,13 @@ enum PolicyVerdict<'p> {
     Allowed,
     Confirm,
     Denied(Option<&'p str>),
-    /// Denied, because a rule could not be evaluated.
+    /// The call is denied, because a rule could not be evaluated.
     Failed,
 }
 
 impl ToolPolicy {
-    /// Creates a policy that allows tools that match `allow`, do not match `deny`, and have at most
-    /// the effects `effects_max`.
+    /// Creates a policy that allows a tool if it matches `allow`, does not match `deny`, and has at
+    /// most the effects `effects_max`.
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, RuleError> {
         let mut rules = single_pattern_rules("tools.deny", deny, PolicyEffect::Deny)?;
         if effects_max < Effects::Runs {
@@ -157,13 +158,14 @@ impl ToolPolicy {
         })
     }
 
-    /// Sets the workspace path `root`, which is removed from absolute paths before rules see them.
+    /// Sets the path of the workspace. Rules see absolute paths without this prefix.
     pub fn with_root(mut self, root: &Path) -> Self {
         self.bounds.root = root.to_str().map(|root| root.trim_end_matches('/').into());
         self
     }
 
-    /// Adds `rules` in their order, and sets the `default` effect if none matches.
+    /// Adds `rules` in their order, and sets the effect `default` for requests that none of them
+    /// matches.
     pub fn with_rules(
         mut self,
         rules: &[PolicyRule],
@@ -226,7 +228,7 @@ impl ToolPolicy {
         self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::Tool })
     }
 
-    /// Decides about an access that a tool guards without being called: a resource or a prompt.
+    /// Decides about a request for a resource or a prompt, to which the rules of a tool apply.
     pub(crate) fn authorise_guarded(
         &self,
         caller: &Caller,
@@ -236,7 +238,7 @@ impl ToolPolicy {
         self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::Guarded })
     }
 
-    /// Decides about a text-only prompt; `spec` is the common spec of such prompts.
+    /// Decides about a text-only prompt. `spec` is the common spec of all such prompts.
     pub(crate) fn authorise_text_prompt(
         &self,
         caller: &Caller,
@@ -283,7 +285,7 @@ impl ToolPolicy {
         }
     }
 
-    /// Returns true if `caller` sees the tool. A tool is hidden if no input of it could be allowed.
+    /// Returns true if `caller` sees the tool. A tool is hidden if policy would deny every input.
     ///
     /// A tool that needs another scope is visible, so that the client can request that scope.
     pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
@@ -296,7 +298,7 @@ impl ToolPolicy {
             })
     }
 
-    /// Returns whether `caller` sees the tool, and if not, why, as far as the caller may know.
+    /// Returns the visibility of the tool for `caller`, with the reason if the caller may know it.
     pub(crate) fn visibility(&self, caller: &Caller, spec: &ToolSpec) -> ToolVisibility {
         if self.shows(caller, spec) {
             return ToolVisibility::Shown;
@@ -305,7 +307,7 @@ impl ToolPolicy {
         why.map_or(ToolVisibility::Hidden, ToolVisibility::Unavailable)
     }
 
-    /// Returns why a tool is not available, if `caller` may know that the tool exists.
+    /// Returns the reason why a tool is not available, if `caller` may know that the tool exists.
     ///
     /// The `[tools]` settings apply to all callers and hide nothing from a particular one. A rule
     /// of `[[policy.rules]]` hides the tool, unless it has a message for the caller.
@@ -334,8 +336,8 @@ impl ToolPolicy {
         })
     }
 
-    /// Returns true if `caller` may list the contents of sources guarded by `spec`: the token has
-    /// the needed scope.
+    /// Returns true if `caller` may list the contents of sources to which the rules of `spec`
+    /// apply: its token has the needed scope.
     pub(crate) fn may_list(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         self.scopes.scope_need(caller, spec) == ScopeNeed::Satisfied
     }
@@ -345,10 +347,10 @@ impl ToolPolicy {
         self.check_any_input(request, 0).is_ok()
     }
 
-    /// Checks whether some input could be allowed, by the rules from index `first` on.
+    /// Checks if some input could be allowed, by the rules from index `first` on.
     ///
     /// # Errors
-    /// The rule that denies every input, or `None` if the default does so or a rule failed.
+    /// The rule that denies every input. `None` if the default denies it or a rule failed.
     fn check_any_input(
         &self,
         request: &PolicyRequest<'_>,
@@ -381,7 +383,8 @@ impl ToolPolicy {
         if self.default == PolicyEffect::Deny { Err(None) } else { Ok(()) }
     }
 
-    /// Makes the decision; no other function does. If given, `trace` receives each checked rule.
+    /// Makes the decision. No other function makes one. If given, `trace` receives each checked
+    /// rule.
     fn decide(
         &self,
         request: &PolicyRequest<'_>,
@@ -500,7 +503,7 @@ impl ToolPolicy {
     }
 }
 
-/// Indexes of rules, in order.
+/// Indexes of the rules that concern a tool, in order.
 enum RuleIndexes<'p> {
     All(std::ops::Range<usize>),
     Some(std::slice::Iter<'p, usize>),

@@ -4,13 +4,13 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
-/// Most characters of a value or of a message that are repeated.
+/// Most characters of a value or of a message that an error repeats.
 const CHARS_MAX: usize = 300;
-/// Longest unknown name that is compared with known ones, in bytes. Comparing takes time in
-/// proportion to the length, which the client chooses.
+/// Longest unknown name that is compared with known names, in bytes. The client chooses the length,
+/// and a comparison takes time in proportion to it.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Describes `error` in plain words; `schema` is the whole schema that it comes from.
+/// Describes `error` in plain words. `schema` is the whole schema that was violated.
 pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> String {
     let subschema = failing_subschema(error, schema);
     match error.kind() {
@@ -29,7 +29,7 @@ pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> Str
     }
 }
 
-/// Returns the part of the schema that holds the keyword that failed.
+/// Returns the part of the schema that contains the keyword that failed.
 fn failing_subschema<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s Value {
     let keyword = error.schema_path().as_str();
     let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -118,7 +118,7 @@ fn truncate(text: &str) -> String {
     }
 }
 
-/// Shortens a long message in its middle, as it may repeat the value.
+/// Shortens a long message in its middle, because it may repeat a long value.
 pub(crate) fn shorten_middle(message: &str) -> String {
     let Some((cut, _)) = message.char_indices().nth(CHARS_MAX) else { return message.to_owned() };
     let tail = message.char_indices().rev().nth(79).map_or(0, |(at, _)| at);

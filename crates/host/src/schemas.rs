@@ -1,6 +1,6 @@
-//! Compiles schemas once and shares the validators: equal schemas have one validator.
+//! Compiles each schema once. Equal schemas share one validator.
 //!
-//! A tool's own schemas are compiled at its first call, since most tools are never called.
+//! A tool's own schemas are compiled at its first call, because most tools are never called.
 
 mod cost;
 mod repair;
@@ -25,7 +25,7 @@ const CANONICAL_PREFIX: &str = "mcp.tool:";
 /// Most problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
-/// A schema that belongs to no single tool.
+/// A schema that does not belong to a single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SharedSchema {
     /// Schema of the outcome of a call.
@@ -54,7 +54,7 @@ pub struct SchemaFiles {
     pub tools: Vec<(String, SchemaSide, SchemaFile)>,
 }
 
-/// A schema and the file that it comes from.
+/// A schema and the path of its file.
 #[derive(Debug, Clone)]
 pub struct SchemaFile {
     /// Path of the file, for messages.
@@ -85,7 +85,7 @@ pub struct SchemaChecker {
     all_compiled: Arc<Mutex<CompiledValidators>>,
 }
 
-/// Validators for the inputs and outputs of one tool.
+/// Validators for the input and output of one tool.
 #[derive(Clone)]
 pub struct ToolIoValidators {
     /// Canonical id of the tool.
@@ -109,10 +109,10 @@ pub struct SchemaError {
     pub why: String,
 }
 
-/// Reasons why validators of a tool are not found.
+/// Reasons why the validators of a tool cannot be found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolIoError {
-    /// The id has not the form of a canonical id.
+    /// The id does not have the form of a canonical id.
     #[error("`{0}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
     /// No tool has this id.
@@ -140,7 +140,7 @@ struct SharedSchemaEntry {
 /// Counters of loaded schemas and compiled validators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaCounts {
-    /// Number of times that a schema was requested.
+    /// Number of requests for a schema.
     pub schemas_loaded: usize,
     /// Number of different schemas in use, each compiled once.
     pub validators_compiled: usize,
@@ -183,7 +183,7 @@ impl SchemaRegistry {
     /// Creates a registry of the built-in schemas and of `files`.
     ///
     /// # Errors
-    /// If a file is not a valid schema; the error names the file.
+    /// A file is not a valid schema. The error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
         let shared = SharedSchema::ALL.map(|which| {
             let mut found = files.shared.iter().filter(|(other, _)| *other == which);
@@ -240,7 +240,7 @@ impl SchemaRegistry {
     /// Returns the validators of the tool `id`, for example `mcp.tool:docs.load.fetch`.
     ///
     /// # Errors
-    /// If the id is not canonical, or no tool of the catalog has it.
+    /// The id is not canonical, or no tool of the catalog has it.
     pub fn load_tool_io(&self, id: &str) -> Result<Arc<ToolIoValidators>, ToolIoError> {
         let name = canonical_name(id).ok_or_else(|| ToolIoError::NotCanonical(id.to_owned()))?;
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -355,8 +355,7 @@ impl fmt::Debug for SchemaRegistry {
 }
 
 impl SchemaChecker {
-    /// Returns the problems of `value`; the list is empty if it matches the schema. At most 8 are
-    /// returned.
+    /// Returns the problems of `value`, at most 8. The list is empty if `value` matches the schema.
     pub fn problems(&self, value: &Value) -> Vec<ValidationProblem> {
         let CompiledValidator { validator, size } = match self.compile() {
             Ok((_, compiled)) => &**compiled,
@@ -429,8 +428,8 @@ impl SchemaChecker {
 }
 
 impl ToolIoValidators {
-    /// Returns the problems of `io` as a whole call of the tool: first of the part common to all
-    /// tools, then of the tool's input.
+    /// Returns the problems of `io`, which is a whole call of the tool. Checks the part that is
+    /// common to all tools first, then the tool's input.
     pub fn input_problems(&self, io: &Value) -> Vec<ValidationProblem> {
         let mut problems = first_problems(&self.shared, io);
         if problems.is_empty() && io["tool"] != self.tool.as_str() {
@@ -503,10 +502,10 @@ fn canonical_name(id: &str) -> Option<&str> {
 /// Backtracking limit of a regular expression with lookaround, per text.
 const BACKTRACK_MAX: usize = 100_000;
 
-/// Compiles `schema` by its declared draft, or by 2020-12.
+/// Compiles `schema` according to the draft that it declares, or to 2020-12.
 ///
 /// # Errors
-/// If the schema is invalid, refers to the network, or would take too long to check a value.
+/// The schema is invalid, refers to the network, or would take too long to check a value.
 fn compile(schema: &Value) -> Result<CompiledValidator, String> {
     let size = SchemaSize::measure(schema)?;
     let compile_as = |draft| {

@@ -1,7 +1,7 @@
 //! Finds secrets and redacts them from messages and logs.
 //!
-//! A secret is found by its value (the server's own), by its name in a call (`API_TOKEN`,
-//! `--password`), or by its shape (`ghp_…`). Results of tools are not changed, except for values
+//! A secret is found by its value (the server's own secrets), by its name in a call (`API_TOKEN`,
+//! `--password`), or by its format (`ghp_…`). Results of tools are not changed, except for values
 //! that the operator marked as secret.
 
 mod shapes;
@@ -28,22 +28,23 @@ pub(crate) use values::RedactionGuard;
 /// Text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// Longest value in bytes that is never treated as a secret, whatever its name.
+/// Longest value that is never treated as a secret, whatever its name, in bytes.
 const SHORT_BYTES_MAX: usize = 5;
 /// Largest depth at which an input is searched for secrets.
 const DEPTH_MAX: usize = 16;
 /// Largest number of secrets in one call that are redacted from its refusal.
 const CALL_SECRETS_MAX: usize = 256;
-/// Largest total size of these secrets in bytes.
+/// Largest total size of the secrets of one call that are redacted, in bytes.
 const CALL_SECRETS_BYTES_MAX: usize = 1 << 20;
 /// Message that replaces a refusal if the call names more secrets.
 const WITHHELD_MESSAGE: &str = "the call names too many secrets to redact, so its error is withheld; \
                                 pass fewer secrets at once";
 
-/// Secrets of a server, known by their values.
+/// The secrets of a server: their values and names.
 #[derive(Clone, Default)]
 pub struct SecretSet {
-    /// Values, longest first, so that a contained shorter secret leaves no remainder.
+    /// The values, longest first. Otherwise a shorter secret could be redacted within a longer one,
+    /// and the rest would remain.
     values: Vec<String>,
     /// Values that are also redacted from the results of tools.
     hidden: Option<Arc<SecretValues>>,
@@ -61,12 +62,12 @@ impl fmt::Debug for SecretSet {
 #[derive(Debug, Default)]
 pub(crate) struct CallSecrets {
     secrets: SecretSet,
-    /// True if there are too many to keep.
+    /// True if the call names too many secrets to keep.
     too_many: bool,
 }
 
 impl SecretSet {
-    /// Collects those of `variables` (name and value) whose name marks a secret.
+    /// Collects the `variables` (name and value) whose name marks a secret.
     pub fn from_variables<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
         Self::from_named_variables(variables, &[])
     }
@@ -103,14 +104,15 @@ impl SecretSet {
         Self { hidden: shown, names: self.names.clone(), ..Self::from_values(all) }
     }
 
-    /// Redacts the values that must appear nowhere from a call's result.
+    /// Redacts from a call's result the values that the operator marked as secret.
     pub(crate) fn redact_value(&self, value: &mut impl Redactable) {
         if let Some(values) = &self.hidden {
             value.redact_with(values);
         }
     }
 
-    /// Returns `events` with such values redacted, for as long as the returned guard is kept.
+    /// Returns `events` with the values redacted that the operator marked as secret, while the
+    /// returned guard is kept.
     pub(crate) fn redact_events(&self, events: &EventSink) -> (EventSink, RedactionGuard) {
         match &self.hidden {
             Some(values) if events.has_receiver() => {
@@ -126,16 +128,16 @@ impl SecretSet {
         self.names.redact(shapes::redact_forms(&FORMS, redact_texts(&self.values, text)))
     }
 
-    /// Collects the secrets that `input` names, for the duration of the call.
+    /// Collects the secrets in `input`, for the duration of the call.
     ///
-    /// A call without secrets copies nothing.
+    /// Copies nothing if the call has no secrets.
     pub(crate) fn call_secrets(&self, input: &Value) -> CallSecrets {
         let mut named = NamedSecrets::new(&self.names);
         let result = named.collect(input, DEPTH_MAX);
         named.into_call_secrets(result)
     }
 
-    /// Collects the secrets that the arguments of a prompt name.
+    /// Collects the secrets in the arguments of a prompt.
     pub(crate) fn argument_secrets(&self, arguments: &PromptArguments) -> CallSecrets {
         let mut named = NamedSecrets::new(&self.names);
         let mut secret = arguments.iter().filter(|(name, _)| self.names.is_secret(name));
@@ -143,7 +145,7 @@ impl SecretSet {
         named.into_call_secrets(result)
     }
 
-    /// Redacts these secrets, and those of the call, from `error`.
+    /// Redacts the server's secrets, and those of the call, from `error`.
     pub(crate) fn redact_error(&self, of_call: &CallSecrets, error: CallError) -> CallError {
         let mut values: Vec<_> = of_call.secrets.values.iter().chain(&self.values).collect();
         values.sort_by_key(|value| Reverse(value.len()));
@@ -224,7 +226,7 @@ struct NamedSecrets<'v> {
     bytes: usize,
 }
 
-/// The limit on secrets of one call is exceeded.
+/// Error if a call names too many secrets.
 #[derive(Clone, Copy)]
 struct TooManySecrets;
 
@@ -309,8 +311,8 @@ impl<'v> NamedSecrets<'v> {
     }
 }
 
-/// Splits an argument into its name and value: `--name`, `--name=value` or `NAME=value`. A `=`
-/// beyond the longest secret name is ignored.
+/// Splits an argument into its name and value: `--name`, `--name=value` or `NAME=value`. Ignores a
+/// `=` after more bytes than the longest secret name has.
 fn split_argument(text: &str) -> (&str, Option<&str>) {
     let bytes = text.as_bytes();
     let start = &bytes[..bytes.len().min(NAME_BYTES_MAX + 1)];
@@ -320,7 +322,7 @@ fn split_argument(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns `value` trimmed, if it is long enough to be a secret.
+/// Returns the trimmed `value`, if it is long enough to be a secret.
 fn searchable_secret(value: &str) -> Option<&str> {
     Some(value.trim()).filter(|value| value.len() > SHORT_BYTES_MAX)
 }

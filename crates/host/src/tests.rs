@@ -1,4 +1,4 @@
-//! The host, asked like a dialect asks it: its answers and its audit records.
+//! Tests of the host: its answers to the requests of a dialect, and its audit records.
 #![allow(clippy::disallowed_methods, reason = "a test looks at the files it made")]
 
 mod rounds;
@@ -129,7 +129,7 @@ impl TestHost {
         job(self.host.answer(IncomingRequest { asker, ..asked(request) }).await)
     }
 
-    /// Returns the job once `wanted` is true for it. It is checked after each event.
+    /// Waits until `wanted` is true for the job, and returns the job. Checks it after each event.
     async fn wait_for(&self, id: &str, wanted: impl Fn(&JobSnapshot) -> bool) -> JobSnapshot {
         let jobs = self.host.jobs().expect("jobs");
         let (_, mut watch) = jobs.watch(None, id, 0).await.expect("a watch");
@@ -174,7 +174,7 @@ fn job(answer: Result<HostAnswer, CallError>) -> JobSnapshot {
     }
 }
 
-/// Returns the text of the output.
+/// Returns the text of the output in `answer`.
 fn text(answer: Result<HostAnswer, CallError>) -> String {
     match answer {
         Ok(HostAnswer::Output(output)) => output.content[0].as_text(),
@@ -192,7 +192,7 @@ fn accepted(value: &str) -> ClientAnswer {
     ClientAnswer::Choice(PersonChoice::Accepted(content.as_object().expect("an object").clone()))
 }
 
-/// An accepted confirmation without content.
+/// Returns an accepted confirmation without content.
 fn agreed() -> ClientAnswer {
     ClientAnswer::Choice(PersonChoice::Accepted(serde_json::Map::new()))
 }

@@ -1,4 +1,4 @@
-//! Documents that go into an index, and the description of a chunk in its results.
+//! Documents that an index receives, and the description of a chunk in search results.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use toolgate_chunks::{ChunkKind, TextChunk};
 
 use crate::fields::{ChunkTexts, FIELDS};
 
-/// Hash of a chunk's text. Chunks with equal texts share one vector.
+/// Hash of a chunk's text. Chunks with the same text share one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChunkHash(pub u64);
 
@@ -26,20 +26,21 @@ impl ChunkHash {
     }
 }
 
-/// A whole file or JSON document, which replaces the indexed content of its `path`.
+/// A whole file or JSON document. Adding it to an index replaces the indexed content of its `path`.
 #[derive(Debug, Clone)]
 pub struct IndexDocument<'t> {
     /// Key of the document in the index: for a file, its path beneath the root.
     pub path: &'t str,
-    /// Fingerprint by which the owner detects changes: for a file, its time and size.
+    /// Fingerprint with which the owner of the index detects changes. For a file, its time and
+    /// size.
     pub fingerprint: &'t [u8],
-    /// Etag, as the `files` tools return it.
+    /// Etag of the file, as the `files` tools return it.
     pub etag: &'t str,
     /// Commit that last changed the document, if known.
     pub commit: Option<&'t str>,
     /// Language, if known.
     pub lang: Option<&'t str>,
-    /// Tags that a search can filter by.
+    /// Tags by which a search can filter.
     pub tags: &'t [String],
     /// Full text.
     pub text: &'t str,
@@ -88,8 +89,8 @@ pub fn borrow_texts<'t>(texts: &'t [Cow<'_, str>; FIELDS]) -> ChunkTexts<'t> {
     texts.each_ref().map(Cow::as_ref)
 }
 
-/// Returns `text` at `bytes` without the sorted ranges in `left_out`. A range outside of the text
-/// counts as empty.
+/// Returns the part of `text` at `bytes`, without the sorted ranges in `left_out`. A range outside
+/// of the text counts as empty.
 fn remove_ranges<'t>(
     text: &'t str,
     bytes: Range<usize>,
@@ -112,37 +113,37 @@ fn remove_ranges<'t>(
 /// Description of a chunk, available without reading its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChunkSummary {
-    /// Path of its document.
+    /// Path of the chunk's document.
     pub path: String,
-    /// First line, from 1.
+    /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// Last line.
+    /// Last line of the chunk.
     pub last: u32,
     /// Kind of chunk.
     #[serde(with = "kind")]
     pub kind: ChunkKind,
-    /// Names that it defines, the main one first.
+    /// Names that the chunk defines, the main name first.
     pub names: Vec<String>,
-    /// Names that enclose its definitions, from the outermost.
+    /// Names that enclose the chunk's definitions, from the outermost.
     pub within: Vec<String>,
-    /// Signature of its main definition.
+    /// Signature of the chunk's main definition.
     pub head: String,
-    /// Language of its [`IndexDocument`].
+    /// Language of the chunk's [`IndexDocument`].
     pub lang: Option<String>,
-    /// Tags of its [`IndexDocument`].
+    /// Tags of the chunk's [`IndexDocument`].
     pub tags: Vec<String>,
-    /// Etag of its [`IndexDocument`].
+    /// Etag of the chunk's [`IndexDocument`].
     pub etag: String,
-    /// Commit of its [`IndexDocument`].
+    /// Commit of the chunk's [`IndexDocument`].
     pub commit: Option<String>,
 }
 
 /// Filter on documents. An empty filter matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DocumentFilter {
-    /// Only documents whose path begins with one of these.
+    /// Path prefixes. Only documents whose path begins with one of them match.
     pub prefixes: Vec<String>,
-    /// Only documents that have all of these tags, compared without case.
+    /// Tags. Only documents that have all of them match. Case is ignored.
     pub tags: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Interface of embedders, which make vectors of texts.
+//! Interface of embedders, which turn texts into vectors.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ pub struct VectorSpace {
     pub dimensions: usize,
 }
 
-/// Role of a text that is embedded.
+/// Role of a text that is turned into a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingRole {
     /// Search query.
@@ -23,7 +23,7 @@ pub enum EmbeddingRole {
     Chunk,
 }
 
-/// Cost of making vectors.
+/// Cost of an embedding.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EmbeddingUsage {
     /// Tokens used, if the model counts them.
@@ -40,7 +40,7 @@ pub type EmbeddingResult = Result<(Vec<Vec<f32>>, EmbeddingUsage), EmbedderUnava
 #[error("{0}")]
 pub struct EmbedderUnavailable(pub String);
 
-/// Maker of vectors: a model in a folder, or at an endpoint.
+/// A model that turns texts into vectors. It is in a folder, or behind an HTTP endpoint.
 pub trait Embedder: Send + Sync {
     /// Returns the space of the vectors.
     fn space(&self) -> &VectorSpace;
@@ -56,11 +56,11 @@ pub trait Embedder: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = EmbeddingResult> + Send + 'e>>;
 }
 
-/// Most bytes of a chunk that an embedder receives; a model with 256 tokens reads less.
+/// Most bytes of a chunk that an embedder receives. A model that reads 256 tokens needs fewer.
 const TEXT_BYTES_MAX: usize = 2_000;
 
-/// Returns the text of a chunk for an embedder, made from `texts` by field. It has the names in
-/// plain words, then the doc comment and the body.
+/// Returns the text of a chunk for an embedder, built from `texts`. It contains the names as plain
+/// words, then the doc comment and the body.
 pub fn embedding_text(texts: &crate::fields::ChunkTexts<'_>) -> String {
     let [names, within, _, _, doc, body] = texts;
     let mut text = plain_words(names);

@@ -1,20 +1,20 @@
-//! Parts of a chunk that are searched.
+//! Parts of a chunk that a search covers.
 
-/// Parts of a chunk that are searched for words, each with its own counts and length.
+/// Part of a chunk that is searched for words. Each part has its own word counts and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum ChunkField {
-    /// Names that it defines.
+    /// Names that the chunk defines.
     Name = 0,
-    /// Names that enclose it: types, modules, headings.
+    /// Names that enclose the chunk: types, modules, headings.
     Within = 1,
-    /// Path of its file.
+    /// Path of the chunk's file.
     Path = 2,
-    /// Signature of its definition.
+    /// Signature of the chunk's definition.
     Head = 3,
-    /// Doc comment.
+    /// Doc comment of the chunk's definition.
     Doc = 4,
-    /// Text without the doc comment, but with the signature.
+    /// Text of the chunk without the doc comment, but with the signature.
     Body = 5,
 }
 

@@ -1,8 +1,8 @@
 //! Index of chunks by words, vectors and names.
 //!
-//! On disk it is a folder: `words/` is a tantivy index, `static/` and `model/` store vectors by
-//! content hash, and `index.json` identifies the program version. One process writes at a time; any
-//! number of processes read.
+//! An index on disk is a folder: `words/` is a tantivy index, `static/` and `model/` store vectors
+//! by content hash, and `index.json` identifies the program version. One process writes at a time.
+//! Any number of processes read.
 
 mod header;
 mod directory;
@@ -42,21 +42,21 @@ use schema::SchemaFields;
 /// Location of an index.
 #[derive(Debug, Clone, Copy)]
 pub enum IndexLocation<'p> {
-    /// A folder of its own, which is created if missing.
+    /// A separate folder, which is created if missing.
     Folder(&'p Path),
-    /// Memory; the index ends with its last handle.
+    /// Memory. The index ends with its last handle.
     Memory,
 }
 
 /// State of an index when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexOpenOutcome {
-    /// Created empty.
+    /// A new, empty index was created.
     Created,
-    /// Existing index opened.
+    /// An existing index was opened.
     Existing,
-    /// Unusable index deleted and replaced by an empty one. The text completes a sentence that
-    /// begins with "it".
+    /// An unusable index was deleted and replaced by an empty one. The text is the reason: it
+    /// completes a sentence that begins with "it".
     Rebuilt(String),
 }
 
@@ -69,7 +69,7 @@ pub enum IndexError {
     /// The index must be rebuilt, but another process is writing it. Contains its path.
     #[error("another process is writing the search index; try again later")]
     Busy(String),
-    /// The input is not acceptable.
+    /// The input is invalid.
     #[error("{0}")]
     Refused(String),
     /// The caller canceled the operation.
@@ -80,14 +80,14 @@ pub enum IndexError {
     Failed(String),
 }
 
-/// A search index. Cheap to clone.
+/// A search index. Clones are cheap.
 #[derive(Clone)]
 pub struct SearchIndex {
     inner: Arc<SearchIndexInner>,
 }
 
 struct SearchIndexInner {
-    /// Folder of the index and of its words; `None` in memory.
+    /// Folder of the index, and its subfolder with the words. `None` for an index in memory.
     folder: Option<(PathBuf, IndexDirectory)>,
     words: tantivy::Index,
     fields: SchemaFields,
@@ -95,14 +95,14 @@ struct SearchIndexInner {
     static_vectors: VectorStore,
     /// Vectors of the configured model.
     model_vectors: Option<VectorStore>,
-    /// Set while an index in memory has a writer.
+    /// Flag that is set while an index in memory has a writer.
     writer_flag: Arc<Mutex<bool>>,
     /// Most recent snapshot.
     latest: Mutex<Option<IndexSnapshot>>,
 }
 
 impl SearchIndex {
-    /// Opens the index at `place`. An unusable one is deleted and replaced by an empty one.
+    /// Opens the index at `place`. Deletes an unusable index and replaces it by an empty one.
     ///
     /// `model` is the space of the configured model's vectors. Vectors of another model are
     /// deleted, but the rest of the index is kept.
@@ -147,20 +147,20 @@ impl SearchIndex {
         catch_panics(|| SearchIndexWriter::new(self.clone(), right)).map(Some)
     }
 
-    /// Returns the newest snapshot, from any process. Cheap if nothing has changed.
+    /// Returns a snapshot of the newest commit of any process. Cheap if nothing has changed.
     pub fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
         catch_panics(|| IndexSnapshot::newest(self))
     }
 
-    /// Returns the size on disk in bytes; 0 in memory.
+    /// Returns the size of the index on disk in bytes, or 0 for an index in memory.
     pub fn bytes(&self) -> u64 {
         self.inner.folder.as_ref().map_or(0, |(folder, _)| directory::folder_bytes(folder))
     }
 }
 
-/// Exclusive right to write.
+/// Exclusive right to write to an index.
 enum WriteLock {
-    /// Lock on a file, which ends with the process.
+    /// Lock on a file of the index folder, which ends with the process.
     Folder(#[allow(dead_code, reason = "kept, not read")] File),
     /// Flag of an index in memory.
     Memory(Arc<Mutex<bool>>),
@@ -175,7 +175,7 @@ impl Drop for WriteLock {
     }
 }
 
-/// Block size of the document store, in bytes: the unit of compression and reading.
+/// Block size of tantivy's document store, in bytes: the unit of compression and reading.
 const STORE_BLOCK_BYTES: usize = 4 << 10;
 
 fn tantivy_settings() -> IndexSettings {
@@ -235,7 +235,7 @@ fn open_folder(
     Ok((index, why.map_or(IndexOpenOutcome::Created, IndexOpenOutcome::Rebuilt)))
 }
 
-/// Opens the index in `folder` after verifying every file.
+/// Opens the index of words in `folder` after verifying every file.
 fn open_words(folder: &Path, model: Option<&VectorSpace>) -> Result<SearchIndex, IndexError> {
     let (schema, fields) = schema::build_schema();
     let directory = IndexDirectory::open_or_create(&folder.join(header::WORDS_FOLDER))?;

@@ -1,6 +1,7 @@
 //! A search index of text chunks, by words and by meaning.
 //!
-//! The index knows documents, not files. Its owner supplies the documents and receives the results.
+//! The index stores documents and does not read files. Its owner supplies the documents and
+//! receives the results.
 
 mod fields;
 pub mod document;

@@ -1,4 +1,4 @@
-//! Ranks chunks by the match of their words and vectors, the best first.
+//! Ranks chunks by how well their words and vectors match a query.
 
 pub mod question;
 pub mod bm25f;
@@ -13,24 +13,24 @@ use toolgate_chunks::words::words;
 
 use crate::ChunkSummary;
 
-/// A chunk that may match.
+/// A chunk that may match a query.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Key that the index assigned.
+    /// Key that the index assigned to the chunk.
     pub key: u64,
     /// Number of occurrences of each concept's word in each field.
     pub counts: Vec<[u16; FIELDS]>,
     /// Number of words in each field.
     pub lengths: [u32; FIELDS],
-    /// Cosine of its static vector and the query's.
+    /// Cosine of the chunk's and the query's static vectors.
     pub static_cosine: f32,
-    /// Cosine of its model vector and the query's, if both exist.
+    /// Cosine of the chunk's and the query's model vectors, if both exist.
     pub model_cosine: Option<f32>,
-    /// Description for search results.
+    /// Description of the chunk for search results.
     pub summary: ChunkSummary,
 }
 
-/// Counts the words of `question` in `texts`, and all words in each of them.
+/// Counts the words of `question` in each of `texts`, and the total words of each text.
 pub fn count_words(
     question: &WeighedQuestion,
     texts: &ChunkTexts<'_>,
@@ -48,7 +48,7 @@ pub fn count_words(
     (counts, lengths)
 }
 
-/// Statistics of an index, which word weights depend on.
+/// Statistics of an index, from which word weights are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct IndexStatistics {
     /// Number of chunks.
@@ -62,12 +62,12 @@ pub struct IndexStatistics {
 pub struct RankedCandidate {
     /// Index in the list of candidates.
     pub index: usize,
-    /// Estimated probability that it matches, from 0 to 1.
+    /// Estimated probability that the candidate matches, from 0 to 1.
     pub score: f32,
 }
 
-/// Ranks the candidates, the best first, and returns at most `top`. Equal ones are ordered by path
-/// and line.
+/// Ranks the candidates, and returns at most `top` of them, the best first. Equal candidates are
+/// ordered by path and line.
 ///
 /// If `rerank` is set, a network scores them. Otherwise, the order follows from words and vectors
 /// alone.
@@ -98,7 +98,7 @@ pub fn rank(
 /// Name of the reranker.
 pub const RERANK_METHOD: &str = reranker::RERANKER_NAME;
 
-/// Averages the scores by words and by vectors, each relative to the best.
+/// Averages the score by words and the score by vectors, each relative to the best score.
 fn fused_scores(
     question: &WeighedQuestion,
     averages: &IndexStatistics,

@@ -1,6 +1,6 @@
-//! Built-in word vectors, which need no model. Each word has two pre-trained vectors: one as a word
-//! of a query and one as a word in code. The vector of a text is the sum of the vectors of its
-//! words.
+//! Built-in word vectors, which need no separate model. Each word has two pre-trained vectors: one
+//! for its use in a query and one for its use in code. The vector of a text is the sum of the
+//! vectors of its words.
 //!
 //! `cargo xtask train-search` makes `static_model.bin`; docs/design/search.md describes it.
 
@@ -18,13 +18,13 @@ static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
         .expect("the built-in word table is valid")
 });
 
-/// First bytes of the file; the last one is the version.
+/// First bytes of the file. The last of them is the version.
 const MAGIC: [u8; 8] = *b"tg-word2";
-/// Size of the head: magic, word count, dimensions, weight of each field, and a mark that
-/// identifies the table.
+/// Size of the file's head: magic bytes, word count, dimensions, weight of each field, and a mark
+/// that identifies the table.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
 const MARK_BYTES: usize = 4;
-/// Most distinct words of a field that are used.
+/// Most distinct words of a field that contribute to a vector.
 const WORDS_MAX: usize = 512;
 
 /// Table of vectors by word.
@@ -45,8 +45,8 @@ pub struct WordVector<'m> {
 
 /// Largest number of a row.
 const NUMBER_MAX: f32 = 7.0;
-/// Candidates for clipping a row, as a share of its largest number. The one that loses least is
-/// used.
+/// Candidates for the clipping of a row, as a share of its largest number. The candidate that loses
+/// least is used.
 const CLIP_SHARES: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
 
 impl WordVector<'_> {
@@ -104,7 +104,7 @@ impl StaticModel {
         &BUILT_IN
     }
 
-    /// Parses a table; `None` if `bytes` are malformed.
+    /// Parses a table. `None` if `bytes` is malformed.
     pub fn parse(bytes: std::borrow::Cow<'static, [u8]>) -> Option<Self> {
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes.get(..8)? != MAGIC {
@@ -122,8 +122,8 @@ impl StaticModel {
         is_whole.then_some(Self { bytes, words, dimensions, gains })
     }
 
-    /// Serializes a table: for each word its vector in queries and its vector in code, in any
-    /// order.
+    /// Serializes a table. For each word, `table` contains the vector in queries and the vector in
+    /// code. The words may be in any order.
     pub fn encode(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
         let dimensions = table.first().map_or(0, |it| it.1.len());
         let mut rows: Vec<_> = table.iter().map(|it| (hash_word(&it.0), [&it.1, &it.2])).collect();
@@ -190,7 +190,7 @@ impl StaticModel {
         self.row_index(word).map(|at| self.row(1, at))
     }
 
-    /// Returns the vector of a query, of length 1; `None` if no word is known.
+    /// Returns the vector of a query, scaled to length 1. `None` if no word is known.
     pub fn embed_query(&self, text: &str) -> Option<Vec<f32>> {
         let mut counts = HashMap::new();
         for concept in concepts(text) {
@@ -203,7 +203,7 @@ impl StaticModel {
         normalize(sum)
     }
 
-    /// Returns the vector of a chunk, of length 1; `None` if no word is known.
+    /// Returns the vector of a chunk, scaled to length 1. `None` if no word is known.
     pub fn embed_chunk(&self, texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
         let mut sum = vec![0.0; self.dimensions];
         for (field, text) in texts.iter().enumerate() {
@@ -258,12 +258,12 @@ pub fn space() -> VectorSpace {
     StaticModel::built_in().space()
 }
 
-/// Returns the built-in vector of a query; see [`StaticModel::embed_query`].
+/// Returns the built-in vector of a query. See [`StaticModel::embed_query`].
 pub fn embed_query(text: &str) -> Option<Vec<f32>> {
     StaticModel::built_in().embed_query(text)
 }
 
-/// Returns the built-in vector of a chunk; see [`StaticModel::embed_chunk`].
+/// Returns the built-in vector of a chunk. See [`StaticModel::embed_chunk`].
 pub fn embed_chunk(texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
     StaticModel::built_in().embed_chunk(texts)
 }

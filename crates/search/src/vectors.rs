@@ -1,8 +1,8 @@
 //! Stores vectors of one model by content hash: compact on disk, and searchable.
 //!
-//! Vectors are in a folder of immutable blocks. The process that holds the index's write lock
-//! writes; any number of processes read. A reader holds a snapshot that later writes do not change.
-//! `docs/design/vectors.md` explains why there is no graph index.
+//! Vectors are in a folder of immutable files, called blocks. The process that holds the index's
+//! write lock writes. Any number of processes read. A reader holds a snapshot that later writes do
+//! not change. `docs/design/vectors.md` explains why there is no graph index.
 #![allow(clippy::disallowed_methods, reason = "the index's own folder, handed in by its owner")]
 
 mod block;
@@ -28,15 +28,15 @@ use crate::{ChunkHash, VectorSpace};
 
 /// Most vectors of a merged block, unless there are [`BLOCKS_MAX`] blocks.
 const MERGED_VECTORS_MAX: usize = 32_768;
-/// Number of blocks from which all are merged. Each block is an open file.
+/// Number of blocks from which on all blocks are merged. Each block is an open file.
 const BLOCKS_MAX: usize = 48;
-/// Most attempts to read a folder that changes meanwhile.
+/// Most attempts to read a folder that changes during the reading.
 const READ_ATTEMPTS_MAX: usize = 10;
 
 /// Reason for a failed operation on vectors.
 #[derive(Debug, thiserror::Error)]
 pub enum VectorsError {
-    /// The vector cannot be stored or searched for.
+    /// The vector is invalid: it cannot be stored or searched for.
     #[error("{0}")]
     Refused(String),
     /// The caller canceled the search.
@@ -58,12 +58,12 @@ pub enum VectorsError {
 pub enum Precision {
     /// One byte per number.
     Fine,
-    /// Two bits per number, a quarter of [`Precision::Fine`]. Suits vectors that are one signal
-    /// among others.
+    /// Two bits per number, a quarter of [`Precision::Fine`]. Use it for vectors that are one
+    /// signal among others.
     Coarse,
 }
 
-/// Vectors of one space.
+/// A store of vectors of one space.
 #[derive(Debug, Clone)]
 pub struct VectorStore {
     inner: Arc<VectorStoreInner>,
@@ -71,7 +71,7 @@ pub struct VectorStore {
 
 #[derive(Debug)]
 struct VectorStoreInner {
-    /// Folder of the blocks; `None` for a store in memory.
+    /// Folder of the blocks. `None` for a store in memory.
     folder: Option<PathBuf>,
     space: VectorSpace,
     precision: Precision,
@@ -89,7 +89,7 @@ struct VectorStoreState {
 
 impl VectorStore {
     /// Opens the vectors of `space` in `folder`, which is created if missing. Also returns a
-    /// message for each unusable block, whose vectors must be made again.
+    /// message for each unusable block. The vectors of such a block must be computed again.
     pub fn open(
         folder: &Path,
         space: &VectorSpace,
@@ -139,14 +139,14 @@ impl VectorStore {
         self.inner.state().snapshot.clone()
     }
 
-    /// Loads blocks that other processes wrote and drops blocks found to be damaged. Returns a
-    /// message for each unusable block.
+    /// Loads blocks that other processes wrote, and drops damaged blocks. Returns a message for
+    /// each unusable block.
     pub fn refresh(&self) -> Result<Vec<String>, VectorsError> {
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)
     }
 
-    /// Stores `vectors` durably; content that already has a vector keeps it. Only the process that
+    /// Stores `vectors` durably. Content that already has a vector keeps it. Only the process that
     /// holds the index's write lock may call this. Batches of some thousand vectors are best.
     pub fn append(&self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), VectorsError> {
         let VectorStoreInner { folder, space, precision, .. } = &*self.inner;
@@ -186,8 +186,8 @@ impl VectorStore {
         Ok(())
     }
 
-    /// Removes vectors that are not `wanted`, merges the rest into one block and returns the number
-    /// removed. Only the process that holds the index's write lock may call this.
+    /// Removes vectors that are not `wanted`, merges the rest into one block, and returns the
+    /// number of removed vectors. Only the process that holds the index's write lock may call this.
     pub fn retain(&self, wanted: &dyn Fn(ChunkHash) -> bool) -> Result<usize, VectorsError> {
         let VectorStoreInner { folder, space, precision, .. } = &*self.inner;
         let precision = *precision;
@@ -252,7 +252,8 @@ impl VectorStoreInner {
         Ok(messages)
     }
 
-    /// Opens the usable blocks of `there`, in order. Returns `None` if one has vanished meanwhile.
+    /// Opens the usable blocks among the files `there`, in order. Returns `None` if a file has
+    /// vanished meanwhile.
     fn read_blocks(
         &self,
         folder: &Path,
@@ -290,7 +291,7 @@ impl VectorStoreInner {
         Ok(Some(blocks))
     }
 
-    /// Makes `blocks` the current ones, and deletes every other block file.
+    /// Makes `blocks` the current blocks, and deletes every other block file.
     fn replace(&self, state: &mut VectorStoreState, blocks: Vec<Arc<VectorBlock>>) {
         state.next_append += 1;
         state.snapshot = VectorSnapshot::new(&self.space, blocks);
@@ -304,9 +305,9 @@ impl VectorStoreInner {
     }
 }
 
-/// Returns the index from which `blocks` are merged with `new` vectors. Blocks that are not much
-/// larger than everything after them are merged. This keeps the number of blocks low and rewrites
-/// each vector only a few times.
+/// Returns the index of the first block that is merged with `new` vectors. Blocks that are not much
+/// larger than everything after them are merged. This keeps the number of blocks low, and each
+/// vector is rewritten only a few times.
 fn merge_start(blocks: &[Arc<VectorBlock>], new: usize) -> usize {
     let crowded = blocks.len() >= BLOCKS_MAX;
     let mut from = blocks.len();

@@ -1,7 +1,7 @@
-//! Decides if a peer sends so quickly that busy polling beats sleeping.
+//! Decides if a peer sends so quickly that busy polling is faster than sleeping.
 //!
-//! Putting a thread to sleep and waking it takes longer than a quick peer takes to send again. A
-//! slow peer costs only a look at the clock.
+//! A quick peer sends again in less time than it takes to put a thread to sleep and wake it. With a
+//! slow peer, the only additional cost is a read of the clock.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
@@ -23,7 +23,7 @@ pub(crate) struct SpinHistory {
     pub(crate) is_enabled: bool,
     /// Longest gap that counts as quick.
     pub(crate) gap_max: Duration,
-    /// Number of quick arrivals in a row, up to [`OFTEN`].
+    /// Number of quick arrivals in a row, up to [`QUICK_ARRIVALS_MIN`].
     pub(crate) quick_arrivals: u32,
 }
 
@@ -33,7 +33,7 @@ impl SpinHistory {
         Self { is_enabled: *HAS_SPARE_PROCESSOR, gap_max: GAP_MAX, quick_arrivals: 0 }
     }
 
-    /// Records that data arrived after `waited`.
+    /// Records that data arrived after the time `waited`.
     pub(crate) fn record_arrival(&mut self, waited: Duration) {
         self.quick_arrivals = if waited <= self.gap_max {
             (self.quick_arrivals + 1).min(QUICK_ARRIVALS_MIN)
@@ -42,7 +42,7 @@ impl SpinHistory {
         };
     }
 
-    /// Records that busy polling was in vain.
+    /// Records that busy polling found no data.
     pub(crate) fn record_miss(&mut self) {
         self.quick_arrivals = 0;
     }

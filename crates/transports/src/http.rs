@@ -1,4 +1,5 @@
-//! HTTP transport: requests in; single messages, files, event streams or WebSockets out.
+//! HTTP transport: receives requests, and sends single messages, files, event streams or WebSocket
+//! messages.
 
 mod admission;
 mod cors;
@@ -71,13 +72,13 @@ pub trait HttpApplication: Send + Sync + 'static {
     /// Answers one message. The future is dropped if the client disconnects first.
     fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse>;
     /// Returns the answer to a message that could not be read, or `None` to use the transport's
-    /// own.
+    /// default answer.
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameHead,
         why: &'a UnreadReason,
     ) -> BoxFuture<'a, Option<Reply>>;
-    /// Returns true if the application answers `/healthz`. Otherwise the transport does.
+    /// Returns true if the application answers `/healthz`. Otherwise the transport answers it.
     fn answers_health(&self) -> bool {
         false
     }
@@ -95,11 +96,11 @@ pub enum UnreadReason {
     TimedOut,
     /// Body that broke off.
     Incomplete,
-    /// Content type or encoding that is not supported, with an explanation.
+    /// Content type or encoding that the server does not support, with an explanation.
     Unsupported(String),
     /// Request for a stream or WebSocket while the limit is reached.
     TooManyStreams,
-    /// Body that found no room among other bodies.
+    /// Body for which the memory budget of request bodies has no room.
     NoBodyRoom,
 }
 
@@ -160,7 +161,7 @@ pub enum RequestSender {
 pub struct ReceivedRequest {
     /// Message content. The body may be missing if the sender is not authenticated.
     pub frame: MessageFrame,
-    /// True if the client requests a WebSocket, and so may be answered with one.
+    /// True if the client requests a WebSocket. Only then may the response be one.
     pub upgrade: bool,
     /// Sender of the message.
     pub sender: RequestSender,
@@ -211,19 +212,20 @@ pub struct HttpBounds {
     pub body_bytes_max: usize,
     /// Time for a body to arrive.
     pub body_time_max: Duration,
-    /// Most bytes of answers that may wait to be sent over all connections. Beyond it, the slowest
-    /// client with the most is disconnected.
+    /// Most bytes of answers that wait to be sent, over all connections. Above it, the server
+    /// disconnects the client with the most unsent bytes, stuck clients first.
     pub unsent_bytes_max: usize,
-    /// Time for headers to arrive, and idle time of a connection.
+    /// Time for the headers of a request to arrive, and longest idle time of a connection.
     pub head_time_max: Duration,
     /// Time for a client to read the next part of a response.
     pub write_time_max: Duration,
-    /// Most connections at once, WebSockets included. At the limit, a new one replaces the
-    /// connection that has waited longest for its client. If all are busy, it waits.
+    /// Most connections at once, including WebSockets. At the limit, a new connection replaces the
+    /// connection that has waited longest for its client. If all connections are busy, the new one
+    /// waits.
     pub connections_max: usize,
     /// Most long-lived event streams and WebSockets at once.
     pub streams_max: usize,
-    /// Most long-lived event streams and WebSockets per authenticated caller.
+    /// Most long-lived event streams and WebSockets of one authenticated caller.
     pub streams_each: usize,
     /// Pause after which an event stream sends a comment and a WebSocket a ping. A WebSocket client
     /// is dropped after three pauses of silence.
@@ -232,15 +234,15 @@ pub struct HttpBounds {
     pub drain: Duration,
     /// Messages that may wait for a WebSocket client before it is dropped as too slow.
     pub socket_waiting_messages: usize,
-    /// Bytes of messages that may wait for a WebSocket client. With this many waiting, one more
-    /// message drops the client.
+    /// Bytes of messages that may wait for a WebSocket client. If that many wait, one more message
+    /// drops the client.
     pub socket_waiting_bytes: usize,
     /// Counter of connections and streams.
     pub occupancy: OccupancyCounter,
 }
 
-/// Serves `exchange` at `entrance` (a `TcpListener` is enough) until `shutdown` is cancelled, then
-/// lets requests in flight finish.
+/// Serves the application `exchange` at the listener `entrance`, which may be a `TcpListener`. When
+/// `shutdown` is cancelled, lets requests in flight finish.
 ///
 /// # Errors
 /// When the listener fails.
@@ -391,7 +393,7 @@ async fn serve_requests(
     client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// WebSocket conversation that starts once the last HTTP response is sent.
+/// WebSocket conversation that starts after the last HTTP response has been sent.
 struct PendingSocket {
     talk: Box<dyn SocketConversation>,
     upgrade: OnUpgrade,

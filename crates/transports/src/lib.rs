@@ -1,7 +1,7 @@
 //! Transports: stdio, HTTP, WebSockets and, for tests, memory.
 //!
-//! A transport frames messages, caps their size before parsing, and passes back-pressure on. It
-//! never reads a body's content.
+//! A transport splits its input into messages, limits their size, and reads no faster than they are
+//! processed. It never parses the content of a message.
 
 mod adaptive_spin;
 pub mod stdio;

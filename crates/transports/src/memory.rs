@@ -6,13 +6,13 @@ use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
 
-/// Client's end of the streams.
+/// The client's end of a pair of streams.
 pub struct MemoryClient {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     output: WriteHalf<DuplexStream>,
 }
 
-/// Server's end: its input and its output.
+/// The server's end of a pair of streams: its input and its output.
 pub type MemoryServerStreams = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
 /// Creates both ends, with a buffer of `bytes` in each direction.

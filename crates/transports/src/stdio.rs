@@ -20,7 +20,8 @@ pub use spinning_reader::spin_read;
 
 /// Size of one read, and of one write, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Largest message that is copied into a joint write, in bytes. Larger ones are written separately.
+/// Largest message that is copied into a joint write, in bytes. Larger messages are written
+/// separately.
 const COPY_BYTES_MAX: usize = 32 << 10;
 
 /// Line without its line ending.
@@ -34,9 +35,9 @@ pub enum InputLine {
 
 /// Passes every line of `input` to `take`, in order, until the input ends.
 ///
-/// Nothing is read while `take` waits, so a client that does not read its answers is soon not read
-/// either. Blank lines are skipped. A line ends with `\n` or `\r\n`, and the last one may lack its
-/// ending.
+/// Reads nothing while `take` waits. If a client does not read its answers, the server therefore
+/// soon stops reading from it. Blank lines are skipped. A line ends with `\n` or `\r\n`. The last
+/// line may lack its ending.
 ///
 /// # Errors
 /// When reading fails.
@@ -142,8 +143,8 @@ pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
     }
 }
 
-/// Buffer size of an output pipe, in bytes. A larger buffer takes fewer writes, each of which wakes
-/// the reader. A user's pipes may have 64 MiB in all.
+/// Buffer size of an output pipe, in bytes. A larger buffer needs fewer writes, each of which wakes
+/// the reader. The pipes of one user may have 64 MiB in total.
 const PIPE_BYTES: usize = 256 << 10;
 
 /// Opens this process's standard output.
@@ -168,8 +169,9 @@ pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
 
 /// File type of a standard stream.
 ///
-/// A pipe or socket needs no thread to wait for, which saves two hand-overs per call. A pipe is
-/// opened again, so that other processes that share it do not see it become non-blocking.
+/// Pipes and sockets need no thread that waits for data, which saves two thread switches per call.
+/// A pipe is opened again, so that it does not become non-blocking for other processes that share
+/// it.
 enum StreamKind {
     Pipe,
     Socket,

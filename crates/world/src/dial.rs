@@ -24,8 +24,8 @@ use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
-/// Idle time before TCP keepalive probes start. Probes repeat at a third of it, and three
-/// unanswered ones end the connection.
+/// Idle time before TCP keepalive probes start. A probe follows each further third of this time,
+/// and three unanswered probes end the connection.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 
 /// A byte stream to a server.
@@ -76,7 +76,7 @@ impl AsyncWrite for DialedStream {
     }
 }
 
-/// The address that a server listens at.
+/// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DialAddress {
     /// A host (a name or an IP address) and a TCP port.
@@ -132,7 +132,7 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A TLS client. Cheap to clone.
+/// A TLS client. Clones are cheap.
 #[derive(Clone)]
 pub struct TlsClient {
     connector: TlsConnector,
@@ -140,10 +140,11 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Creates a TLS client that trusts `trust`. It reads certificate files, so it blocks.
+    /// Creates a TLS client that trusts the authorities `trust`. Blocks, because it reads
+    /// certificate files.
     ///
     /// # Errors
-    /// If there are no certificates to trust.
+    /// No certificates to trust were found.
     pub fn new(trust: &CertificateTrust) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -177,8 +178,8 @@ impl TlsClient {
     }
 }
 
-/// Returns the error of a TLS handshake with `host` in words that a person understands. The advice
-/// for an unknown issuer depends on whether the system's certificates are trusted.
+/// Explains the error `err` of a TLS handshake with `host` to a person. The advice about an unknown
+/// issuer depends on `trusts_system`: whether the client trusts the system's certificates.
 pub(crate) fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Error {
     let cause = err.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let why = match cause {
@@ -249,7 +250,7 @@ fn root_store(certificates: Vec<CertificateDer<'static>>) -> Option<RootCertStor
     (added > 0).then_some(roots)
 }
 
-/// A verifier that accepts any certificate and still checks the handshake signatures.
+/// A verifier that accepts any certificate, but checks the signatures of the handshake.
 #[derive(Debug)]
 struct AnyCertificateVerifier {
     provider: Arc<CryptoProvider>,

@@ -36,13 +36,13 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The default limit of a response body, in bytes. The rest of a longer body is not read.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-/// An HTTP client. Cheap to clone.
+/// An HTTP client. Clones are cheap.
 #[derive(Clone, Default)]
 pub struct HttpFetcher {
     tls: Arc<OnceLock<Result<TlsConnector, String>>>,
 }
 
-/// A POST request. It has no `Debug`, because it holds a secret key.
+/// A POST request. The type does not implement `Debug`, because a request contains a secret key.
 pub struct JsonPost<'a> {
     /// The JSON body.
     pub json: Vec<u8>,
@@ -50,7 +50,7 @@ pub struct JsonPost<'a> {
     pub key: Option<&'a str>,
     /// The time limit, from name lookup to the last byte of the response.
     pub timeout: Duration,
-    /// The most bytes of the response body to read.
+    /// The limit of the response body, in bytes. The rest of a longer body is not read.
     pub answer_bytes_max: usize,
 }
 
@@ -74,7 +74,7 @@ pub struct FetchResponse {
     pub cache_control: Option<String>,
 }
 
-/// An `http` or `https` URL to send requests to.
+/// An `http` or `https` URL that receives requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpTarget {
     is_https: bool,
@@ -83,7 +83,7 @@ pub struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// Joins `path` to the path of `url`.
+    /// Parses `url` and appends `path` to its path.
     ///
     /// # Errors
     /// A phrase that explains why the URL is unusable: no host, another scheme, a user name or a
@@ -124,8 +124,8 @@ impl HttpTarget {
         Ok(Self { path, ..target })
     }
 
-    /// Returns `true` if nobody between can read requests: the URL is `https` or the host is
-    /// loopback.
+    /// Returns `true` if nobody on the network can read requests: the URL is `https`, or the host
+    /// is loopback.
     pub fn is_encrypted_or_loopback(&self) -> bool {
         let host = self.host();
         let address = host.parse::<IpAddr>();

@@ -1,4 +1,4 @@
-//! Waits for any change in a set of folders (inotify), without reporting which change it was.
+//! Waits for any change in a set of folders (inotify), without details of the change.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,15 +9,15 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A watch on folders that wakes when an entry comes, goes, is written or gets other permissions.
+/// A watch on folders. It reports when an entry appears, disappears, is written or gets other
+/// permissions.
 pub struct FolderChangeSignal(AsyncFd<OwnedFd>);
 
 impl FolderChangeSignal {
-    /// Starts to watch `folders`. Only the first one must exist; the others are skipped if they
-    /// cannot be watched.
+    /// Starts to watch `folders`. Skips folders that cannot be watched, except the first.
     ///
     /// # Errors
-    /// If the first folder cannot be watched.
+    /// The first folder cannot be watched.
     pub fn new(folders: &[&Path]) -> io::Result<Self> {
         let queue = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let kinds = WatchFlags::CLOSE_WRITE
@@ -38,7 +38,7 @@ impl FolderChangeSignal {
     /// Waits until something has happened since the last call.
     ///
     /// # Errors
-    /// If the inotify queue cannot be read.
+    /// The inotify queue cannot be read.
     pub async fn wait(&self) -> io::Result<()> {
         self.0.async_io(Interest::READABLE, drain_events).await
     }
@@ -50,7 +50,7 @@ fn queue_reader(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
-/// Reads all queued events and discards them. Fails with `EAGAIN` if there are none.
+/// Reads and discards all queued events. Fails with `EAGAIN` if none is queued.
 fn drain_events(queue: &OwnedFd) -> io::Result<()> {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(queue, &mut room);

@@ -1,6 +1,6 @@
 //! The only code that touches the workspace, starts programs and opens connections to others.
 //!
-//! Tools, upstreams and the server are handed what is here: a [`Root`] for files, a
+//! Tools, upstreams and the server receive the types of this crate: a [`Root`] for files, a
 //! [`ProcessRunner`] for programs, an [`HttpFetcher`] for requests.
 
 pub mod root;

@@ -1,8 +1,8 @@
 //! Starts programs and ends each of them together with every process it started.
 //!
 //! Callers decide which program may run and with which environment. This module guarantees that no
-//! process outlives its run or the server, even a killed server. It also bounds the memory for
-//! output, and lets a program inherit nothing that it was not given.
+//! process outlives its run or the server, even if the server is killed. It also limits the memory
+//! for output. A program inherits only the environment and the handles that its caller passes.
 
 #![allow(clippy::disallowed_methods, reason = "this module starts programs and reads /proc")]
 
@@ -59,15 +59,15 @@ pub struct ProgramStart {
     pub cwd: OwnedFd,
     /// The complete environment.
     pub env: BTreeMap<OsString, OsString>,
-    /// The bytes for standard input. `None` means immediate end of file.
+    /// The bytes for standard input. With `None`, standard input is empty.
     pub stdin: Option<Vec<u8>>,
     /// The limits of time and output.
     pub bounds: RunLimits,
-    /// The confinement. `None` lets the program do everything that the server may.
+    /// The confinement. With `None`, the program has all rights of the server.
     pub confinement: Option<Confinement>,
 }
 
-/// The limits of one run: its time and how much output is kept.
+/// The limits of one run: its time and its stored output.
 #[derive(Debug, Clone, Copy)]
 pub struct RunLimits {
     /// The time after which the program is asked to stop.
@@ -80,7 +80,7 @@ pub struct RunLimits {
     pub spool_bytes_max: u64,
 }
 
-/// The result of a run. None of its processes exists any more.
+/// The result of a run whose processes have all ended.
 pub struct ProgramOutcome {
     /// The exit status of the main process.
     pub status: ExitStatus,
@@ -92,27 +92,27 @@ pub struct ProgramOutcome {
     pub stdout: CapturedOutput,
     /// The output to standard error.
     pub stderr: CapturedOutput,
-    /// The confinement that was in force.
+    /// The layers of the sandbox that confined the program.
     pub sandbox: Arc<SandboxCoverage>,
 }
 
 /// The reason for stopping a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// It ran longer than its time limit.
+    /// The program ran longer than its time limit.
     TimedOut,
-    /// The caller cancelled it, or the server is closing.
+    /// The caller cancelled the run, or the server is closing.
     Canceled,
 }
 
 impl ProcessRunner {
     /// Creates a runner without a sandbox for a server with the environment `environment`.
     ///
-    /// It makes this process the one that adopts orphans (a child subreaper), so that no double
-    /// fork escapes.
+    /// This process becomes a child subreaper: it adopts orphaned processes, so that no double fork
+    /// escapes.
     ///
     /// # Errors
-    /// If the system does not support that, or no thread can be started.
+    /// The system does not support subreapers, or no thread can be started.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Self> {
         Self::with_sandbox(environment, Sandbox::disabled())
     }
@@ -128,8 +128,8 @@ impl ProcessRunner {
         Self::with_leftovers(environment, sandbox, None)
     }
 
-    /// Creates a runner that confines programs in `workspace`. First it removes the placeholders
-    /// that killed servers left there.
+    /// Creates a runner that confines programs in `workspace`. Before that, it removes the
+    /// placeholder folders that killed servers left in the workspace.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -188,7 +188,7 @@ impl ProcessRunner {
     /// Returns `true` if a program confined by `inside` sees the file at `named`.
     ///
     /// # Errors
-    /// If programs cannot be confined on this system.
+    /// This system cannot confine programs.
     pub fn shows_file(&self, inside: &Confinement, named: &Path) -> io::Result<bool> {
         self.sandbox().shows_file(inside, named, &self.0.environment)
     }
@@ -201,14 +201,15 @@ impl ProcessRunner {
         if names.trim().is_empty() { std::env::consts::OS.to_owned() } else { names }
     }
 
-    /// Runs a program to its end. Stops it when its time is over or when `cancel` is cancelled.
+    /// Runs a program to its end. Stops the program when its time is over or when `cancel` is
+    /// cancelled.
     ///
     /// `watch` receives all output as it arrives. When this returns, no process of the program is
     /// left. Dropping the future stops the program in the background.
     ///
     /// # Errors
-    /// If the program cannot be started or does not die after a kill. `Interrupted` if it was
-    /// cancelled before it started.
+    /// The program cannot be started, or does not die after a kill. The error is `Interrupted` if
+    /// the run was cancelled before the program started.
     pub async fn run(
         &self,
         start: ProgramStart,
@@ -221,27 +222,28 @@ impl ProcessRunner {
     /// Starts a program with open pipes. It runs until the returned value is dropped.
     ///
     /// # Errors
-    /// If the program cannot be started. `Interrupted` if the server is closing.
+    /// The program cannot be started. The error is `Interrupted` if the server is closing.
     pub async fn open(&self, start: ProgramStart) -> io::Result<OpenProgram> {
         running::open(self, start).await
     }
 
-    /// Returns the mark on all programs of this server, by which they are found after a crash.
+    /// Returns the mark of all programs of this server. After a crash, the next server finds the
+    /// programs by this mark.
     pub fn mark(&self) -> ServerMark {
         self.0.spawner.mark()
     }
 
-    /// Kills the programs that an exited server with `mark` left running. Returns `true` if there
-    /// were any.
+    /// Kills the programs that an exited server with the mark `mark` left running. Returns `true`
+    /// if it found any.
     ///
-    /// Usually that server's keeper has already done so, unless it was killed too. Blocks until
-    /// nothing is left, for at most 10 s. Does nothing if `mark` is our own or that of a server
-    /// above us.
+    /// Usually that server's keeper process has already killed them, unless it was killed too.
+    /// Blocks until no program is left, for at most 10 s. Does nothing if `mark` belongs to this
+    /// server or to a server that started it.
     pub fn kill_leftovers_of(&self, mark: ServerMark) -> bool {
         mark != self.mark() && !mark.matches(TagLimits::read_own()) && keeper::kill_all_marked(mark)
     }
 
-    /// Stops all running programs and waits until none is left.
+    /// Stops all running programs and waits for their end.
     pub async fn close(&self) {
         self.0.shutdown.cancel();
         self.0.tasks.close();

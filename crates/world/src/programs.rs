@@ -1,5 +1,4 @@
-//! Programs: their lookup in `PATH`, their executable images, and the marks by which their
-//! processes are found again.
+//! Programs: their lookup in `PATH`, their start, and the numbers that mark their processes.
 
 #![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
 

@@ -1,9 +1,9 @@
-//! The workspace: one directory held open, and every path below it.
+//! The workspace: one open directory, and every path below it.
 //!
-//! No path is ever joined and opened from outside. The kernel resolves each one below the open
-//! directory (`openat2`, `RESOLVE_BENEATH`). Therefore `..`, absolute paths, symlinks and races
-//! cannot leave it. Opening the root fails if the kernel has no `openat2` (before Linux 5.6, or
-//! filtered by a container), because there is no weaker fallback.
+//! The kernel resolves each path below the open directory (`openat2`, `RESOLVE_BENEATH`). Therefore
+//! `..`, absolute paths, symlinks and races cannot leave the directory. Opening the root fails if
+//! the kernel has no `openat2` (before Linux 5.6, or filtered by a container), because there is no
+//! weaker fallback.
 
 mod path;
 mod beneath;
@@ -68,9 +68,9 @@ pub use replace::{ExistingFile, MissingFile, WriteConditions, WriteOutcome};
 pub use walk::{OpenFolder, TreeWalk, WalkEntry, WalkFilter, WalkFolder, WalkStart};
 pub use work::WorkMonitor;
 
-/// A workspace, held open as a directory. Cheap to clone.
+/// A workspace, held open as a directory. Clones are cheap.
 ///
-/// Symlinks that stay inside are followed. All others are refused.
+/// Symlinks that lead to a path in the workspace are followed. All others are refused.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<RootHandle>,
@@ -82,9 +82,9 @@ pub struct Root {
 /// Settings of a workspace that its owner chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootRules {
-    /// Names that can be read but never changed, at any depth.
+    /// Names of files and folders that can be read but never changed, at any depth.
     pub protected: Vec<String>,
-    /// The largest file, in bytes, whose etag is a hash of its content. Default 64 MiB.
+    /// The size of the largest file whose etag is a hash of its content, in bytes. Default: 64 MiB.
     pub hashed_bytes_max: u64,
 }
 
@@ -113,7 +113,7 @@ impl Root {
     /// Opens the directory at `path` with the default rules.
     ///
     /// # Errors
-    /// If it cannot be opened, or this system cannot confine paths to it.
+    /// The directory cannot be opened, or this system cannot confine paths to it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(path, flags, Mode::empty())?;
@@ -132,10 +132,10 @@ impl Root {
         })
     }
 
-    /// Opens the directory at `path` as a root of its own, which nothing in it leads out of.
+    /// Opens the directory at `path` as a separate root. No path in that root leads out of it.
     ///
     /// # Errors
-    /// If it is missing, not a directory, or not below this root.
+    /// The path is missing, not a directory, or not below this root.
     pub fn open_sub_root(&self, path: &str) -> Result<Self, ToolError> {
         let dir = self.open_dir(path)?;
         let path = beneath::path_of_fd(dir.as_fd())
@@ -167,7 +167,7 @@ impl Root {
     /// Opens the directory at `path` as a handle for entering and lookups (`O_PATH`).
     ///
     /// # Errors
-    /// If it is missing, not a directory, or not below the root.
+    /// The path is missing, not a directory, or not below the root.
     pub fn open_dir(&self, path: &str) -> Result<OwnedFd, ToolError> {
         let path = self.relative(path)?;
         self.resolve(path, OFlags::PATH | OFlags::DIRECTORY).map_err(|err| self.refusal(path, err))

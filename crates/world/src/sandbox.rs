@@ -1,8 +1,10 @@
-//! Confines the programs that tools start: limits the files, processes and networks they reach.
+//! Confines the programs that tools start: limits the files, processes and networks that they can
+//! reach.
 //!
-//! The server does not start a confined program directly. It starts itself under another name as a
-//! [helper](run_helper_if_asked). The helper sets up the namespaces and mounts, drops privileges,
-//! and then executes the program.
+//! The server does not start a confined program directly. It starts its own executable under
+//! another name, as a [helper](run_helper_if_asked). The helper sets up the namespaces and mounts,
+//! drops privileges, and then executes the program. The file tree that a confined program sees is
+//! called its view.
 
 #![allow(
     clippy::disallowed_methods,
@@ -59,7 +61,7 @@ pub(super) use reserved_names::SandboxLeftovers;
 use standby::IdleHelpers;
 use unconfined_thread::UnconfinedThread;
 
-/// The sandbox for programs. Cheap to clone.
+/// The sandbox for programs. Clones are cheap.
 #[derive(Clone)]
 pub struct Sandbox(Arc<SandboxState>);
 
@@ -77,7 +79,7 @@ struct SandboxState {
 
 /// The confinement of one program.
 pub struct Confinement {
-    /// The profile that applies.
+    /// The profile that applies to the program.
     pub profile: SandboxProfile,
     /// The workspace that the program is confined to.
     pub workspace: Root,
@@ -85,9 +87,10 @@ pub struct Confinement {
     pub read_only: bool,
     /// The repository's `.git` folder, if the program is git and may change it.
     pub git_folder: Option<PathBuf>,
-    /// Additional paths that the program can see.
+    /// Additional paths in the program's view.
     pub visible_paths: Vec<PathBuf>,
-    /// The only files and folders that may be executed. `None` allows everything visible.
+    /// The only files and folders that may be executed. `None` allows every file in the program's
+    /// view.
     pub executables: Option<Vec<PathBuf>>,
 }
 
@@ -101,17 +104,16 @@ impl Confinement {
 /// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPaths {
-    /// Values of `PATH` in which programs are looked up.
+    /// The values of `PATH` in which programs are looked up.
     pub search_paths: Vec<String>,
-    /// Paths relative to the workspace that no program may change.
+    /// Paths that no program may change, relative to the workspace.
     pub guarded: Vec<String>,
-    /// The server's own folders, as absolute paths. They are hidden from every program that could
-    /// see them.
+    /// The server's own folders, as absolute paths. They are hidden from all programs.
     pub hidden: Vec<PathBuf>,
 }
 
 impl Sandbox {
-    /// Creates a disabled sandbox: programs run with the server's rights.
+    /// Creates a disabled sandbox: all programs run unconfined, with the server's rights.
     pub fn disabled() -> Self {
         let settings =
             SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
@@ -119,11 +121,11 @@ impl Sandbox {
         Self::from_parts(settings, paths, Vec::new(), None, ReservedNames::default())
     }
 
-    /// Creates the sandbox that `settings` describe. The executable must call
-    /// [`run_helper_if_asked`] first in `main`.
+    /// Creates the sandbox that `settings` describe. The `main` function of the executable must
+    /// first call [`run_helper_if_asked`].
     ///
     /// # Errors
-    /// If the settings are invalid, or no thread can be started.
+    /// The settings are invalid, or no thread can be started.
     pub fn new(settings: &SandboxSettings, paths: SandboxPaths) -> Result<Self, String> {
         let rules = compile_rules(settings)?;
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
@@ -150,10 +152,11 @@ impl Sandbox {
         self.0.settings == *settings && self.0.paths == *paths
     }
 
-    /// Returns the confinement of a program of `tool` in `workspace`. `None` if it is unconfined.
+    /// Returns the confinement of a program that `tool` starts in `workspace`. `None` if the
+    /// program is unconfined.
     ///
-    /// The first matching rule decides. Without a rule, a tool that `only_reads` may not write
-    /// under the `workspace` profile.
+    /// The first matching `[[sandbox.for]]` rule decides. If no rule matches and `only_reads` is
+    /// set, a program with the profile `workspace` may only read the workspace.
     pub fn confinement_for(
         &self,
         tool: &str,
@@ -169,8 +172,8 @@ impl Sandbox {
         Self::new_confinement(profile, only_reads, workspace)
     }
 
-    /// Returns the confinement of a program in `workspace` under `profile`. `None` if it is
-    /// unconfined.
+    /// Returns the confinement of a program in `workspace` under `profile`. `None` if the program
+    /// is unconfined.
     pub fn confinement_with(
         &self,
         profile: SandboxProfile,
@@ -209,7 +212,7 @@ impl Sandbox {
     /// is the server's environment.
     ///
     /// # Errors
-    /// If nothing can be confined on this system.
+    /// This system cannot confine programs.
     pub fn coverage(
         &self,
         profile: SandboxProfile,
@@ -227,10 +230,10 @@ impl Sandbox {
         self.0.idle.close();
     }
 
-    /// Returns the placeholders that killed servers may have left in the folder `workspace`.
+    /// Returns the placeholder folders that killed servers may have left in the folder `workspace`.
     ///
     /// # Errors
-    /// If there is no such folder.
+    /// The folder `workspace` does not exist.
     pub(super) fn leftovers(&self, workspace: &Path) -> io::Result<SandboxLeftovers> {
         // An earlier server may have protected more than this one, so all names are checked.
         let guards = GuardedPaths::new(&self.0.paths.guarded, false);

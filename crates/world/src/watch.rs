@@ -1,8 +1,9 @@
-//! Notifies subscribers when files of a workspace change. Without subscribers nothing runs.
+//! Notifies subscribers when files of a workspace change. Watches nothing if there are no
+//! subscribers.
 //!
-//! inotify reports the folder in which something happened. The module then looks below the root to
-//! find out more. A folder is watched by its handle, so that no path can lead the watch out of the
-//! root.
+//! inotify reports the folder in which something changed. The module then reads that folder to find
+//! the changed files. It watches a folder by its open handle, so that no path can lead the watch
+//! out of the root.
 
 mod folder_watches;
 mod watched_files;
@@ -32,12 +33,12 @@ use folder_watches::FolderWatches;
 pub use tracker::{FileChanges, FileTracker, FolderUpdate};
 use watch_set::WatchSet;
 
-/// The delay between an event and looking at files, to collect more events.
+/// The delay between an event and the check of the files, to collect more events.
 const FILES_DELAY: Duration = Duration::from_millis(50);
 /// The additional delay before the file list is refreshed.
 const LIST_DELAY: Duration = Duration::from_millis(150);
 
-/// Watches the files below one root. Clones share one watch.
+/// A watcher of the files below one root. Clones share one watch.
 #[derive(Clone)]
 pub struct FileWatcher(Arc<WatcherState>);
 
@@ -46,19 +47,19 @@ struct WatcherState {
     watch: Mutex<Weak<ActiveWatch>>,
 }
 
-/// A running watch. It ends when the last subscription drops it.
+/// A running watch, which ends when the last subscription is dropped.
 struct ActiveWatch(Arc<WatchShared>);
 
 /// The state that subscriptions share with the watching task.
 #[derive(Default)]
 struct WatchShared {
     requests: Mutex<WatchRequests>,
-    /// Wakes the task when the subscriptions change.
+    /// A signal that wakes the watching task when the subscriptions change.
     changed: Notify,
     ended: CancellationToken,
 }
 
-/// All subscriptions by number.
+/// All subscriptions, by number.
 #[derive(Default)]
 struct WatchRequests {
     last_number: u64,
@@ -67,19 +68,19 @@ struct WatchRequests {
 }
 
 struct FileWatchRequest {
-    /// The path relative to the root.
+    /// The watched path, relative to the root.
     path: String,
-    /// The URI to report.
+    /// The URI that notifications contain.
     uri: Arc<str>,
     changes: ChangeFeed,
-    /// Completed once the file is watched.
+    /// The sender of the result, once the file is watched or cannot be.
     ready: Option<oneshot::Sender<Result<(), ToolError>>>,
 }
 
 #[derive(Clone)]
 struct ListWatchRequest {
     changes: ChangeFeed,
-    /// Changes from this time on are reported.
+    /// The time from which on changes are reported.
     since: FileTime,
 }
 
@@ -99,7 +100,7 @@ impl FileWatcher {
     /// disappears.
     ///
     /// # Errors
-    /// If the system has no free watches.
+    /// The system has no free watches.
     pub async fn watch_file(
         &self,
         path: &str,
@@ -216,10 +217,9 @@ impl Drop for WatchEndGuard {
     }
 }
 
-/// Runs the watch until nobody subscribes any more.
+/// Runs the watch until no subscription is left.
 ///
-/// Files are looked at on blocking threads. At any event rate, the queue is read at most once per
-/// [`FILES_DELAY`].
+/// Files are checked on blocking threads. The event queue is read at most once per [`FILES_DELAY`].
 async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: WatchSet) {
     let WatchEndGuard(shared) = &shared;
     let mut look_at: Option<Instant> = None;
@@ -274,7 +274,7 @@ fn queue_reader(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
-/// The work to do next.
+/// The next step of the watching task.
 enum WatchStep {
     Files,
     List,

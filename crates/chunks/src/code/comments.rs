@@ -17,7 +17,7 @@ pub(super) struct LeadingComments {
 }
 
 impl SyntaxWalk<'_, '_> {
-    /// Processes the comment `node`: it documents its container or the next definition.
+    /// Processes the comment `node`, which documents its container or the next definition.
     pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut WalkLevel) {
         let (first, last) = self.line_span(node);
         if level.last_line == Some(first) {
@@ -36,7 +36,8 @@ impl SyntaxWalk<'_, '_> {
         }
     }
 
-    /// Returns the bytes of the comment's whole lines, or of the comment alone if it shares them.
+    /// Returns the bytes of the comment's whole lines. If code shares these lines, returns the
+    /// bytes of the comment alone.
     fn comment_bytes(&self, node: Node<'_>, first: usize, last: usize) -> Range<usize> {
         let lines = self.lines.bytes(first, last);
         let is_blank = |range: Range<usize>| {
@@ -89,7 +90,7 @@ impl SyntaxWalk<'_, '_> {
         self.parts.push(part);
     }
 
-    /// Returns the doc text in `comments` above a definition, and its position.
+    /// Returns the doc text in the `comments` above a definition, and its position.
     pub(super) fn doc_text(
         &self,
         comments: Vec<(Range<usize>, CommentKind)>,
@@ -119,7 +120,7 @@ impl SyntaxWalk<'_, '_> {
     }
 }
 
-/// Extends `lead` by the lines from `first` to `last`, or restarts it if they are not adjacent.
+/// Extends `lead` by the lines from `first` to `last`. Starts a new lead if they are not adjacent.
 pub(super) fn extend_lead(lead: &mut Option<LeadingComments>, first: usize, last: usize) {
     match lead {
         Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),

@@ -11,11 +11,11 @@ use crate::outline::PartKind;
 /// Names of a definition.
 #[derive(Debug, Default)]
 pub(super) struct DefinitionNames {
-    /// Names that it defines, the main one first.
+    /// Names that the definition defines, the main name first.
     pub(super) names: Vec<String>,
-    /// Enclosing names that it contains itself: `Server` of `void Server::serve()`.
+    /// Enclosing names that the definition itself contains: `Server` in `void Server::serve()`.
     pub(super) outer_names: Vec<String>,
-    /// Names that it contributes to the path of definitions inside it.
+    /// Names that the definition adds to the enclosing names of definitions inside it.
     pub(super) scope: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ const NAMES_MAX: usize = 8;
 const NAME_BYTES_MAX: usize = 200;
 /// Most enclosing names.
 const ABOVE_MAX: usize = 8;
-/// Most declarators of a declaration, and their deepest nesting.
+/// Most declarators of a declaration, and their greatest nesting depth.
 const DECLARATORS_MAX: usize = 32;
 
 /// Returns the names that `node` defines, possibly none.
@@ -104,7 +104,7 @@ fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) 
     }
 }
 
-/// Collects `name`: an identifier, or a qualified one.
+/// Collects `name`, which is a plain or a qualified identifier.
 fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
     let name_text = &text[name.byte_range()];
     match name.kind() {
@@ -213,7 +213,7 @@ fn type_name(node: Node<'_>, text: &str) -> Option<String> {
     (name.len() <= NAME_BYTES_MAX).then(|| name.to_owned())
 }
 
-/// Appends the innermost of `parts`, from the outermost.
+/// Appends the innermost of `parts` to `above`, in the order from the outermost.
 fn push_outer<'t>(above: &mut Vec<String>, parts: impl DoubleEndedIterator<Item = &'t &'t str>) {
     let fitting = parts.filter(|it| it.len() <= NAME_BYTES_MAX);
     let mut last: Vec<String> = fitting.rev().take(ABOVE_MAX).map(|it| (*it).to_owned()).collect();

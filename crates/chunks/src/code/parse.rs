@@ -11,8 +11,8 @@ use crate::grammars::{AcceptedLetters, Grammar};
 use crate::memory::ParseMemory;
 
 /// Most progress checks of a parse before it is abandoned, about a second of work. A megabyte of
-/// handwritten code needs some 7,000. The limit is a count and not a time, so that the chunks of a
-/// text do not depend on the load of the machine.
+/// handwritten code needs some 7,000 checks. The limit is a count instead of a time, so that the
+/// chunks of a text do not depend on the load of the machine.
 const PROGRESS_CHECKS_MAX: usize = 25_000;
 /// Most memory of a parse, in bytes. A megabyte of handwritten code needs some 45 MiB.
 const MEMORY_MAX: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! Answers of the envelope dialect: the envelope's data and its transmission.
+//! Answers of the envelope dialect: the data of an envelope, and its form on each transport.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const IS_DETERMINISTIC: bool = false;
 pub(super) enum EnvelopeTransport {
     /// The body of an HTTP response.
     Http {
-        /// The allowed method, if the request used another one.
+        /// The allowed method, if the request used another method.
         allow: Option<&'static str>,
     },
     /// A JSON-RPC line.
@@ -43,7 +43,8 @@ pub(super) struct EnvelopeEncoder {
 }
 
 impl AnswerEncoder for EnvelopeEncoder {
-    /// Every answer of this dialect has an envelope, so this is always an error.
+    /// Encodes an internal error. The host must not call this, because every answer of this dialect
+    /// has an envelope.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let why = match outcome {
             Ok(_) => "the answer has no envelope; this is a bug in toolgate".to_owned(),

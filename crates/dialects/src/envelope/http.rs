@@ -80,7 +80,7 @@ pub(super) fn read(
     )
 }
 
-/// Creates the answer to a request that was rejected before it was read.
+/// Creates the answer to a request that the server rejected without reading it.
 pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> FrameReading {
     let request = match parse_path(path) {
         Ok(endpoint) => request_for_path(endpoint, path),
@@ -128,7 +128,7 @@ fn parse_path(path: &str) -> Result<EnvelopePath, CallError> {
     })
 }
 
-/// Returns the rest of `path` after `above` and a `/`; an empty string for `above` itself.
+/// Returns the rest of `path` after `above` and a `/`. For `above` itself, returns an empty string.
 fn strip_path_prefix<'p>(path: &'p str, above: &str) -> Option<&'p str> {
     match path.strip_prefix(above)? {
         "" => Some(""),

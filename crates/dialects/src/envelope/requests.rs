@@ -8,7 +8,7 @@ use super::names::{catalog_name, parse_tool_id, prompt_name};
 /// The most characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A request and its origin.
+/// A request to the host, and its origin for the envelope.
 pub(super) struct EnvelopeRequest {
     pub(super) request: HostRequest,
     pub(super) origin: CallOrigin,

@@ -45,7 +45,7 @@ impl<'a> McpBlock<'a> {
         Self::Text { text: text.into(), annotations: None }
     }
 
-    /// Returns the approximate length of a text block in bytes; 0 for other blocks.
+    /// Returns the approximate length of a text block in bytes. 0 for other blocks.
     pub(crate) fn bytes_estimate(&self) -> usize {
         match self {
             Self::Text { text, .. } => text.len(),
@@ -53,7 +53,7 @@ impl<'a> McpBlock<'a> {
         }
     }
 
-    /// Converts `content`. It becomes text if the revision has no block of its kind.
+    /// Converts `content` to a block. The block is text if the revision has no block of this kind.
     pub(crate) fn from_content(content: &'a ContentBlock, revision: &Revision) -> Self {
         let ContentBlock { shown, meant } = content;
         let annotations = BlockAnnotations::from_annotations(meant, revision);
@@ -95,7 +95,7 @@ pub(crate) struct BlockAnnotations<'a> {
 }
 
 impl<'a> BlockAnnotations<'a> {
-    /// Converts `meant`; `None` if nothing is set.
+    /// Converts the annotations `meant`. `None` if no annotation is set.
     fn from_annotations(meant: &'a ContentAnnotations, revision: &Revision) -> Option<Self> {
         let ContentAnnotations { audience, priority, modified } = meant;
         let last_modified = match revision.content {
@@ -234,7 +234,7 @@ impl<'a> ItemInfo<'a> {
     }
 }
 
-/// Returns the metadata if it is not empty and the revision has `_meta` on items.
+/// Returns the metadata `meta` if it is not empty and the revision supports `_meta` on items.
 pub(crate) fn meta_if_supported<'a>(
     meta: &'a MetaFields,
     revision: &Revision,
@@ -242,7 +242,7 @@ pub(crate) fn meta_if_supported<'a>(
     Some(meta).filter(|meta| revision.structured && !meta.is_empty())
 }
 
-/// Returns the icons if the revision has them.
+/// Returns the icons if the revision supports icons.
 pub(crate) fn icons_if_supported<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
     if revision.icons { icons } else { &[] }
 }

@@ -16,8 +16,8 @@ pub(crate) fn encode(item: &impl Display) -> String {
     URL_SAFE_NO_PAD.encode(format!("{MARK}{item}"))
 }
 
-/// Returns the cursor of the page after `item` in a list of `what`. Each kind of list has its own
-/// cursors.
+/// Returns the cursor of the page after `item` in a list of `what`. A cursor is valid only for its
+/// kind of list.
 pub(crate) fn encode_next(what: &str, item: &impl Display) -> String {
     encode(&format_args!("{what} {item}"))
 }
@@ -52,7 +52,7 @@ pub(crate) fn parse<T>(
     Err(McpFailure::invalid_params(Some(id.clone()), why))
 }
 
-/// Decodes a cursor; `None` if it was not created by [`encode()`].
+/// Decodes a cursor. `None` if [`encode()`] did not create it.
 fn decode(cursor: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
     std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK).map(str::to_owned)

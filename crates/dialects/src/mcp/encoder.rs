@@ -34,20 +34,20 @@ pub(crate) struct McpEncoder {
     pub(crate) notifications: RequestNotifications,
 }
 
-/// A kind of request, which determines the form of its answer.
+/// The kind of an MCP request, which determines the form of its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum McpRequestKind {
     /// A list of tools.
     Tools,
     /// A call.
     Call,
-    /// A call that is or may become a task.
+    /// A call that may become a task.
     Task,
     /// A request about existing tasks.
     TaskRequest(TaskRequest),
-    /// A request for resources, prompts, completion or skills.
+    /// A request for resources, prompts, completions or skills.
     Library {
-        /// The kind of library request.
+        /// The kind of request.
         want: LibraryRequest,
         /// The URI that the request names, if it names one.
         uri: Option<String>,
@@ -214,7 +214,7 @@ impl McpEncoder {
         success_with_capacity(&self.id, &ToolList { tools, next_cursor, stamp }, bytes)
     }
 
-    /// Encodes the outcome of a call as `tools/call` returns it.
+    /// Encodes the outcome of a call in the form that `tools/call` returns.
     pub(crate) fn encode_outcome<'a>(
         &'a self,
         outcome: Result<&'a ToolOutput, &CallError>,
@@ -284,7 +284,7 @@ impl McpEncoder {
         }
     }
 
-    /// Creates a failed result, which the model sees.
+    /// Creates a result with `isError`, which the model sees.
     fn failed_result(&self, message: String) -> CallResult<'_> {
         CallResult {
             content: vec![McpBlock::text(message)],
@@ -474,8 +474,8 @@ pub(crate) struct CallResult<'a> {
 }
 
 impl CallResult<'_> {
-    /// Returns the approximate length in bytes. Texts count twice if there is a structured result,
-    /// plus a share for escapes.
+    /// Returns the approximate length in bytes, with room for escapes. If there is a structured
+    /// result, texts count twice.
     pub(crate) fn bytes_estimate(&self) -> usize {
         let texts: usize = self.content.iter().map(McpBlock::bytes_estimate).sum();
         let times = 1 + usize::from(self.structured_content.is_some());
@@ -493,7 +493,7 @@ impl CallResult<'_> {
     }
 }
 
-/// The members that every result has in the stateless era. It is empty in the session era.
+/// The members that every result of a stateless revision has. Empty for session revisions.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResultStamp<'a> {
@@ -573,7 +573,7 @@ impl<'a> ResultStamp<'a> {
         result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
-    /// Returns the stamp for a result that is a task.
+    /// Returns the stamp in the form for a result that is a task.
     pub(crate) fn into_task_stamp(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }

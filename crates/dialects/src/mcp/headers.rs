@@ -1,4 +1,5 @@
-//! HTTP headers of stateless requests that repeat the body, and their comparison with it.
+//! HTTP headers of stateless requests that repeat parts of the body, and their comparison with the
+//! body.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +14,7 @@ pub(crate) const VERSION: &str = "mcp-protocol-version";
 /// The header with the session id.
 pub(crate) const SESSION: &str = "mcp-session-id";
 
-/// The header with the last event that a client received of an interrupted stream.
+/// The header with the id of the last event that a client received before a stream was interrupted.
 pub(crate) const LAST_EVENT: &str = "last-event-id";
 /// The prefix of headers that repeat an argument.
 const ARGUMENT: &str = "mcp-param-";
@@ -89,7 +90,7 @@ pub(crate) fn header_params(head: &FrameHead) -> Option<Vec<(String, Result<Stri
     Some(params)
 }
 
-/// Decodes MCP's Base64 marker in `value`, if it has one.
+/// Decodes `value` if it has MCP's marker for Base64.
 fn decode_value(value: &str) -> Result<String, String> {
     let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="))
     else {

@@ -1,4 +1,4 @@
-//! Recovery of the id from a message with invalid JSON, so that the error can name its request.
+//! Recovers the id of a message with invalid JSON, so that the error can name the request.
 
 use super::message::read_id;
 use crate::rpc::RequestId;

@@ -1,4 +1,5 @@
-//! MCP requests for resources, prompts, completion and skills, and their answers.
+//! MCP requests for resources, prompts, completions and skills (together: library requests), and
+//! their answers.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -49,12 +50,13 @@ fn supports_completion(facts: &ServerInfo) -> bool {
     facts.prompts || facts.resources
 }
 
-/// Returns true if the revision and the server support skills. Their files need resources.
+/// Returns true if the revision and the server support skills. Skills need resources, too, because
+/// their files are resources.
 fn supports_skills(revision: &Revision, facts: &ServerInfo) -> bool {
     revision.era == ProtocolEra::Stateless && facts.skills && facts.resources
 }
 
-/// A kind of library request.
+/// The kind of a library request: a request for resources, prompts, completions or skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LibraryRequest {
     /// A list of resources.
@@ -312,7 +314,7 @@ impl McpEncoder {
         }
     }
 
-    /// Encodes a page of the list `name`.
+    /// Encodes a page of a list as the member `name` of the result.
     fn list_reply<T: Serialize>(
         &self,
         name: &'static str,

@@ -98,7 +98,7 @@ fn error_sentence(error: &Value) -> String {
     }
 }
 
-/// A JSON-RPC error. Serialization writes the `error` object without the id.
+/// A JSON-RPC error with its HTTP status. Serialization writes the `error` object without the id.
 #[derive(Debug, Serialize)]
 pub(crate) struct McpFailure {
     #[serde(skip)]
@@ -107,7 +107,7 @@ pub(crate) struct McpFailure {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
-    /// The HTTP status; ignored by other transports.
+    /// The HTTP status. Other transports ignore it.
     #[serde(skip)]
     pub(crate) status: u16,
 }
@@ -156,7 +156,7 @@ impl McpFailure {
         Self { status, ..self }
     }
 
-    /// Encodes the error. If `anonymous` is true, an unknown id is left out instead of `null`.
+    /// Encodes the error. If `anonymous` is true, an unknown id is omitted. Otherwise it is `null`.
     pub(crate) fn reply(&self, anonymous: bool) -> Reply {
         #[derive(Serialize)]
         struct McpErrorFrame<'a> {
@@ -194,7 +194,7 @@ pub(crate) fn success(id: &RequestId, result: &impl Serialize) -> Reply {
     Reply::json(rpc::success(id, result))
 }
 
-/// Encodes a successful result of about `bytes` bytes.
+/// Encodes a successful result. `bytes` is its approximate length.
 pub(crate) fn success_with_capacity(
     id: &RequestId,
     result: &impl Serialize,

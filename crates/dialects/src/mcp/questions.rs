@@ -1,5 +1,5 @@
-//! Questions to MCP clients, in results that end a request or as server requests, and their
-//! answers.
+//! Questions to MCP clients, and their answers. A question is part of a result that ends the
+//! request, or it is a request from the server.
 
 use std::borrow::Cow;
 
@@ -80,7 +80,7 @@ pub(crate) fn parse_question_mode(
     Ok(QuestionMode::OnRepeat { can: support, given: answers, state })
 }
 
-/// Parses the answers in `inputResponses`; `None` if the member is missing.
+/// Parses the answers in `inputResponses`. `None` if this member is missing.
 ///
 /// An object that is not a recognizable answer is dropped, so that its question is asked again. An
 /// unknown `action` in a repeated request is an error.
@@ -147,9 +147,9 @@ pub(crate) fn input_requests(questions: &ClientQuestions, revision: &Revision) -
     Value::Object(spelled.collect())
 }
 
-/// Encodes a question as a server request with `id`, for `task` if the question is a task's.
-/// Returns `None` if the revision cannot express it. The metadata holds `key`, for proxies that
-/// forward it.
+/// Encodes a question as a server request with `id`. If a task asks the question, `task` names it.
+/// The metadata contains `key`, for proxies that forward the question. Returns `None` if the
+/// revision cannot express the question.
 pub(crate) fn encode_question(
     (id, key): (&str, &str),
     question: &ClientQuestion,
@@ -268,7 +268,8 @@ fn parse_roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
     Some(roots)
 }
 
-/// Returns the method and parameters of a question; `None` if the revision cannot express it.
+/// Returns the method and parameters of a question. `None` if the revision cannot express the
+/// question.
 fn question_params(
     question: &ClientQuestion,
     revision: &Revision,

@@ -22,7 +22,7 @@ pub(crate) struct RequestNotifications {
     progress_token: Option<Value>,
     /// The lowest level of log lines that the client wants.
     log_level: Option<LogLevel>,
-    /// The bits of the last progress value sent. It only grows.
+    /// The bits of the last progress value that was sent. The value only grows.
     progress: AtomicU64,
     /// The task that the notifications belong to.
     task: Option<JobId>,
@@ -49,7 +49,7 @@ impl RequestNotifications {
         Ok(Self { revision, facts, progress_token, log_level, progress, task: None })
     }
 
-    /// Returns the preferences for the task that the request created.
+    /// Returns a copy for the task that the request created.
     pub(crate) fn for_task(&self, task: JobId) -> Self {
         Self {
             revision: self.revision,
@@ -71,7 +71,7 @@ impl RequestNotifications {
         self.progress_token.is_some() || self.log_level.is_some()
     }
 
-    /// Encodes a progress notification; `None` if the client wants none or the progress did not
+    /// Encodes a progress notification. `None` if the client wants none or the progress did not
     /// grow.
     pub(crate) fn encode_progress(
         &self,

@@ -29,7 +29,8 @@ pub(crate) fn request_kind(
     }
 }
 
-/// Parses the parameters into a host request. Also returns the request kind, completed from them.
+/// Parses the parameters into a host request. Also returns the request kind, with its details from
+/// the parameters.
 pub(crate) fn parse_request(
     id: &RequestId,
     asked: McpRequestKind,
@@ -51,7 +52,7 @@ pub(crate) fn parse_request(
     })
 }
 
-/// Parses a tool call, which may be one that becomes a task.
+/// Parses a tool call, which may become a task.
 fn read_call(
     id: &RequestId,
     revision: &Revision,
@@ -136,8 +137,9 @@ fn is_stream(range: &str) -> bool {
     kind == "text/event-stream" && !parts.any(|part| part.strip_prefix("q=").is_some_and(none))
 }
 
-/// Returns the forms of answer that the client accepts. A client on lines reads streams. An HTTP
-/// client does if its `Accept` names them, and can resume them if the revision supports it.
+/// Returns the forms of answer that the client accepts. A client on lines accepts streams. An HTTP
+/// client accepts streams if its `Accept` header names them, and can resume them if the revision
+/// supports that.
 pub(crate) fn answer_form(head: &FrameHead, revision: &Revision) -> AnswerForm {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();

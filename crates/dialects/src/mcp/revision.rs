@@ -1,4 +1,5 @@
-//! The revisions of MCP as rows of named differences. Code tests a row's fields, never its date.
+//! The revisions of MCP, each with named differences from the others. Code tests these fields,
+//! never the date of a revision.
 
 use super::message::MISSING_CAPABILITY;
 use crate::rpc;
@@ -8,7 +9,7 @@ use crate::rpc;
 pub struct Revision {
     /// The protocol version string.
     pub name: &'static str,
-    /// The way a client begins, and the scope of its settings.
+    /// The way a client begins, and how long its settings apply.
     pub era: ProtocolEra,
     /// Support for batches.
     pub batches: BatchSupport,
@@ -42,9 +43,10 @@ pub struct Revision {
 /// The way a client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolEra {
-    /// With `initialize`. The settings hold for the session.
+    /// The client begins with `initialize`. Its settings apply to the session.
     Session,
-    /// With any request. Each request carries its settings, and each result names its type.
+    /// The client begins with any request. Each request contains the client's settings, and each
+    /// result names its type.
     Stateless,
 }
 
@@ -89,11 +91,11 @@ pub enum SchemaSupport {
 /// The way a call becomes a task, which outlives its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskSupport {
-    /// Never.
+    /// Calls never become tasks.
     None,
-    /// By a parameter from the client.
+    /// A call becomes a task if the client requests it by a parameter.
     Param,
-    /// By the server's decision, if the request declares the extension.
+    /// A call becomes a task if the server decides so and the request declares the extension.
     Extension,
 }
 
@@ -172,7 +174,8 @@ const ROWS: [Revision; 5] = [
     },
 ];
 
-/// The newest revision with `initialize`. A client that requests an unknown revision gets this one.
+/// The newest revision with `initialize`. A client that requests an unknown revision gets this
+/// revision.
 pub const NEWEST_SESSION: Revision = Revision {
     name: "2025-11-25",
     era: ProtocolEra::Session,
@@ -208,7 +211,7 @@ impl Revision {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
-    /// Returns the revision `name`, if it belongs to `era`.
+    /// Returns the revision with the version string `name`, if it belongs to `era`.
     pub fn find(name: &str, era: ProtocolEra) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }

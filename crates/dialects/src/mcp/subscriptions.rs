@@ -15,12 +15,13 @@ use super::tasks::{self, TaskRequest};
 use crate::json::RpcParams;
 use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
 
-/// The `_meta` key of the subscription that a message belongs to.
+/// The `_meta` key for the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// The most resources, and the most tasks, of one subscription.
+/// The most resources of one subscription, and also the most tasks.
 const NAMED_MAX: usize = 1000;
 
-/// Parses `subscriptions/listen`. `line` is true if the request arrived on a stream of lines.
+/// Parses the request `subscriptions/listen`. `line` is true if the request arrived on a stream of
+/// lines.
 ///
 /// Kinds of changes that this server never has are left out of the subscription.
 pub(crate) fn parse_listen(
@@ -85,7 +86,7 @@ pub(crate) fn parse_listen(
 
 /// The encoder for one subscription. Each message names the subscription.
 struct SubscriptionEncoder {
-    /// Encodes tasks like the answer to `tasks/get`.
+    /// The encoder for tasks, in the form of the answer to `tasks/get`.
     encoder: McpEncoder,
     line: bool,
 }
@@ -210,7 +211,7 @@ mod tests {
         Arc::new(ServerInfo { resources, prompts: false, ..tests::facts() })
     }
 
-    /// What comes of a request for `notifications` whose client declares `capabilities`.
+    /// Parses a request for `notifications` from a client that declares `capabilities`.
     fn listen(
         id: &Value,
         notifications: &Value,

@@ -1,4 +1,5 @@
-//! MCP's tasks, which are jobs: a parameter in 2025-11-25, an extension in 2026-07-28.
+//! MCP's tasks, which are toolgate's jobs. A client requests them by a parameter in 2025-11-25, and
+//! by an extension in 2026-07-28.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::json::RpcParams;
 
 /// The name of the tasks extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// The `_meta` key of the task that a message belongs to.
+/// The `_meta` key for the task to which a message belongs.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The suggested polling interval in milliseconds.
 const POLL_MS: u64 = 500;
@@ -31,7 +32,7 @@ const POLL_MS: u64 = 500;
 const WORKING: &str = "working";
 /// The status of a task that waits for answers.
 const ASKING: &str = "input_required";
-/// The time after which a call is answered with a task instead of its result.
+/// The time after which the answer to a call is a task instead of the result.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// Declares tasks in the server's `capabilities`.
@@ -46,7 +47,7 @@ pub(crate) fn declare_capabilities(revision: &Revision, capabilities: &mut Value
     }
 }
 
-/// Parses the job options of a call; `None` if the call is not to be a task.
+/// Parses the job options of a call. `None` if the call must not become a task.
 pub(crate) fn parse_job_options(
     revision: &Revision,
     id: &RequestId,
@@ -81,7 +82,7 @@ pub(crate) fn parse_job_options(
     }
 }
 
-/// A kind of request about existing tasks.
+/// The kind of a request about existing tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskRequest {
     /// The state of a task.
@@ -166,7 +167,7 @@ fn declares_extension(params: &RpcParams) -> bool {
     extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
 }
 
-/// Parses a number of milliseconds; `None` if it is invalid.
+/// Parses a number of milliseconds. `None` if it is invalid.
 fn parse_millis(value: &Value) -> Option<Duration> {
     if let Some(whole) = value.as_u64() {
         return Some(Duration::from_millis(whole));
@@ -257,7 +258,7 @@ impl McpEncoder {
         success(&self.id, &self.stamp(None))
     }
 
-    /// Converts a task to the form of a notification, which equals the answer to `tasks/get`.
+    /// Converts `job` to the task in a notification, in the form of the answer to `tasks/get`.
     pub(crate) fn detailed_task(&self, job: &JobSnapshot) -> Value {
         let mut task = json!(self.task_details(job));
         if let Some(fields) = task.as_object_mut() {
@@ -353,7 +354,7 @@ struct McpTask<'a> {
     times: TaskTimes,
 }
 
-/// The retention time and polling interval of a task, in milliseconds.
+/// The time for which a task is kept and its polling interval, in milliseconds.
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum TaskTimes {

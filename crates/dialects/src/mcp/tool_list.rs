@@ -74,7 +74,7 @@ impl<'a> ToolEntry<'a> {
     }
 }
 
-/// The support for tasks of a tool.
+/// A tool's support for tasks.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaskExecution {
@@ -89,9 +89,8 @@ fn is_supported_schema(schema: &Value, shapes: SchemaSupport) -> bool {
     }
 }
 
-/// Adapts `schema` to the revision. Older clients require object schemas for properties, so `true`
-/// becomes `{}` and `false` becomes `{"not": {}}`. Such a client may otherwise refuse the whole
-/// list.
+/// Adapts `schema` to the revision. Older clients may refuse the whole list if the schema of a
+/// property is not an object. Therefore `true` becomes `{}` and `false` becomes `{"not": {}}`.
 fn adapt_schema(schema: &Value, shapes: SchemaSupport) -> Cow<'_, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let has_booleans = properties.is_some_and(|all| all.values().any(Value::is_boolean));
@@ -113,7 +112,7 @@ fn adapt_schema(schema: &Value, shapes: SchemaSupport) -> Cow<'_, Value> {
     }
 }
 
-/// The hints about a tool's effects.
+/// The hints about a tool's effects (`annotations`).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolAnnotations<'a> {

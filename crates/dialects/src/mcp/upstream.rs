@@ -1,4 +1,4 @@
-//! MCP from the client's side: requests to a server and parsing of its results.
+//! The client side of MCP: requests to a server, and parsing of its results.
 //!
 //! These functions are pure. Connections and retries are in the `upstream` crate.
 

@@ -12,7 +12,7 @@ const CHARACTER_BYTES: u64 = 4;
 /// The time limit of a program in milliseconds, if the call sets none.
 const TIMEOUT_DEFAULT_MS: u64 = 60_000;
 
-/// A called contract method, with the data needed to answer it.
+/// A called contract method, with the parameters that its answer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MiraCall {
     Read(ReadLimit),

@@ -20,7 +20,7 @@ use crate::tool_mentions::rename_tools;
 pub(super) struct MiraEncoder {
     pub(super) id: RawId,
     pub(super) request: MiraRequest,
-    /// The number of the next output chunk; `None` if chunks are not sent.
+    /// The number of the next output chunk. `None` if chunks are not sent.
     chunks: Option<AtomicU64>,
 }
 

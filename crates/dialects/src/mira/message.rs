@@ -38,7 +38,7 @@ pub(super) enum MiraConnection {
 pub(super) struct RawId(Arc<RawValue>);
 
 impl RawId {
-    /// Parses the id `value` of the message `body`; `None` if it is invalid or too long.
+    /// Parses the id `value` of the message `body`. `None` if it is invalid or too long.
     fn parse(value: &Value, body: &[u8]) -> Option<Self> {
         if is_id_too_long(value) {
             return None;

@@ -32,7 +32,7 @@ pub(super) enum ContractMethod {
 }
 
 impl MiraMethod {
-    /// Parses the method `name`; `None` if it cannot be a tool's name.
+    /// Parses the method `name`. `None` if it cannot be a tool's name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         if name == "tools/list" {
             return Some(Self::List);
@@ -52,7 +52,7 @@ impl MiraMethod {
 impl ContractMethod {
     pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Run, Self::Search];
 
-    /// The time limit of methods for which the contract sets no other.
+    /// The time limit of methods for which the contract sets no other limit.
     pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
 
     /// Returns the contract's name.

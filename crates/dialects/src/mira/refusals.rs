@@ -235,7 +235,7 @@ fn unknown_tool(
     }
 }
 
-/// Sets the field to `path` if the path is the call's only subject.
+/// Sets the field of `refusal` to `path` if the call concerns only a path.
 fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
     match request {
         MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_)) => {
@@ -248,7 +248,7 @@ fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
     }
 }
 
-/// Creates the error for a state that differs from the expected one, with both sides.
+/// Creates the error for a state that differs from the expected state. The error contains both.
 fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRefusal {
     let sentence = match request {
         // The sentence uses this dialect's parameter names. It omits the path, which the gate has

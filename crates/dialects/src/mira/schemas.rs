@@ -18,7 +18,7 @@ pub(super) struct MethodSchemas {
     pub(super) result: ContractSchema,
 }
 
-/// A schema that is compiled on first use.
+/// A schema of the contract, which is compiled on first use.
 pub(super) struct ContractSchema {
     text: &'static str,
     value: OnceLock<Value>,
@@ -57,7 +57,8 @@ impl ContractSchema {
         })
     }
 
-    /// Returns the problems of `value`, at most [`PROBLEMS_MAX`]; none if it satisfies the schema.
+    /// Returns the problems of `value`, at most [`PROBLEMS_MAX`]. Returns none if `value` satisfies
+    /// the schema.
     pub(super) fn error_problems(&self, value: &Value) -> Vec<ValidationProblem> {
         let validator = self.validator();
         if validator.is_valid(value) {
@@ -71,7 +72,7 @@ impl ContractSchema {
 /// The message for an unknown parameter.
 const UNKNOWN_PARAMETER: &str = "unknown parameter; `tools/list` has the schema";
 
-/// Converts a validation error to problems. They never contain values, which may be secret.
+/// Converts a validation error to problems. The problems never contain values, which may be secret.
 fn problems(error: &ValidationError<'_>) -> Vec<ValidationProblem> {
     let here = error.instance_path().as_str();
     let at = |name: &str| format!("{here}/{}", escape_pointer(name));

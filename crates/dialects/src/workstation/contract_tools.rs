@@ -1,5 +1,5 @@
-//! The contract's own tools: names, parameters and answers, and the catalog tools that implement
-//! them.
+//! The contract's own tools: their names, parameters and answers, and the catalog tools that
+//! implement them.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput, ValidationProblem};
@@ -11,7 +11,7 @@ use crate::tool_mentions::rename_tools;
 /// The requested limit of a program's output. The tools may have lower limits.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 const DIFF_BYTES_MAX: u64 = 1 << 20;
-/// The requested limit of a file, so high that only the server's own limit applies.
+/// The requested limit of a file. It is so high that only the server's own limit applies.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 /// The requested limit of names in a folder.
 const NAMES_MAX: u64 = 10_000;
@@ -63,7 +63,7 @@ const ADVICE_SEPARATORS: [&str; 2] = ["; ", ", or "];
 pub(crate) struct ContractTool {
     /// The name in this dialect.
     pub(crate) name: &'static str,
-    /// The id of the catalog tool that implements it.
+    /// The id of the catalog tool that implements this tool.
     pub(crate) tool: &'static str,
     /// The description for the agent.
     pub(crate) description: &'static str,
@@ -88,7 +88,7 @@ enum ParameterType {
     Text,
     /// An optional string, which may be `null`.
     MaybeText,
-    /// A whole number from 1 to `most`; the default is `or`.
+    /// A whole number from 1 to `most`. The default is `or`.
     Count { or: u64, most: u64 },
 }
 
@@ -109,7 +109,7 @@ enum ToolBehavior {
     CurrentBranch,
     Add,
     Commit,
-    /// Build, test or restore.
+    /// A build, a test run or a restore of dependencies.
     Project,
     Run,
     Diagnostics,
@@ -464,7 +464,8 @@ impl ContractTool {
         })
     }
 
-    /// Returns true if an output with this ending is a result. Programs that ran and failed are.
+    /// Returns true if an output with this ending is a result. The output of a program that ran and
+    /// failed is a result, too.
     pub(crate) fn is_result(&self, ending: CallEnding) -> bool {
         match (ending, self.behavior) {
             (CallEnding::Done, _)
@@ -522,7 +523,7 @@ impl ContractTool {
 }
 
 impl ToolParameter {
-    /// Returns the problem with `value` as this parameter.
+    /// Returns the problem if `value` is not valid for this parameter.
     fn problem(&self, value: Option<&Value>) -> Option<String> {
         match (self.value_type, value) {
             (ParameterType::Text, None) => {

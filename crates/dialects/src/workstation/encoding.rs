@@ -19,8 +19,8 @@ const TIMED_OUT: i32 = -32000;
 /// The contract's name of the toolset `files`.
 const FILES: &str = "filesystem";
 
-/// Returns the dialect's name of the tool `id`. Returns `None` for tools that implement a contract
-/// tool, and for names that would be ambiguous.
+/// Returns the dialect's name of the tool `id`. Returns `None` for a tool that implements a
+/// contract tool, and if the name would be ambiguous.
 pub(crate) fn tool_name(id: &str) -> Option<String> {
     let (toolset, _) = id.split_once('.').unwrap_or((id, ""));
     if implemented_by(id).is_some() || toolset == FILES {
@@ -33,7 +33,8 @@ pub(crate) fn tool_name(id: &str) -> Option<String> {
     })
 }
 
-/// Returns the name under which the tool `id` is called: the contract's or the dialect's.
+/// Returns the name under which clients call the tool `id`: the contract's name or the dialect's
+/// name.
 pub(crate) fn dialect_name(id: &str) -> Option<String> {
     match implemented_by(id) {
         Some(tool) => Some(tool.name.to_owned()),
@@ -41,7 +42,8 @@ pub(crate) fn dialect_name(id: &str) -> Option<String> {
     }
 }
 
-/// Returns `text` about a call of `name` with the dialect's names of tools and parameters.
+/// Returns `text`, which is about a call of `name`, with the dialect's names of tools and
+/// parameters.
 fn in_own_names(name: &str, text: &str) -> String {
     match find_tool(name) {
         Some(tool) => tool.in_own_names(text),
@@ -75,7 +77,7 @@ pub(crate) fn probable_tool(name: &str) -> Option<String> {
     tool.map(|tool| tool.tool.to_owned())
 }
 
-/// Encodes the tools for `tools/list`, the contract's own first.
+/// Encodes the tools for `tools/list`. The contract's own tools come first.
 pub(crate) fn tool_list(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     encode_tools(
         tools,

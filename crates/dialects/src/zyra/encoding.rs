@@ -15,7 +15,7 @@ pub(crate) fn tool_name(id: &str) -> String {
     fold_name(id).replace('_', "-")
 }
 
-/// Splits a tool's name into stage and command, which errors repeat.
+/// Splits a tool's name into the stage and the command, for error messages.
 pub(crate) fn split_tool_name(name: &str) -> (String, String) {
     let cut = name.split_once(['.', ':', ' ', '/']).or_else(|| name.split_once(['-', '_']));
     let (stage, command) = cut.unwrap_or((name, ""));
@@ -46,12 +46,12 @@ pub(crate) fn note_in_own_names(note: &str, called: Option<&str>) -> String {
     rename_tools(note, called, |id| Some(tool_name(id)))
 }
 
-/// A result in the form of a command line.
+/// A result in the form of a program's result: output streams and exit code.
 #[derive(Debug, Default)]
 pub(crate) struct CommandResult<'a> {
     pub(crate) stdout: Cow<'a, str>,
     pub(crate) stderr: Cow<'a, str>,
-    /// The exit code; `None` if no program ran.
+    /// The exit code. `None` if no program ran.
     pub(crate) exit_code: Option<i64>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> CommandResult<'a> {
         }
     }
 
-    /// Converts the outcome of a job. It is empty until the job has ended.
+    /// Converts the outcome of a job. The result is empty until the job has ended.
     pub(crate) fn from_job(job: &'a JobSnapshot) -> Self {
         match &job.outcome {
             None => Self::default(),
@@ -91,7 +91,7 @@ pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
     (!job.downloads().is_empty()).then(|| format!("/v1{}", download_path(job.id)))
 }
 
-/// Returns the path of a job's file, as in the answer to its start.
+/// Returns the path of a job's file, in the form of the answer to the job's start.
 pub(crate) fn download_path(id: JobId) -> String {
     format!("/jobs/{id}/download")
 }

@@ -6,7 +6,7 @@ use toolgate_contract::FrameHead;
 
 /// The paths on a shared listener. A path that ends in `/` includes everything below it.
 ///
-/// `/mcp` belongs to MCP, except for requests that [`probes`] matches.
+/// `/mcp` belongs to MCP, except for requests that [`is_zyra_probe`] matches.
 pub(crate) const PATHS: &[&str] = &[
     "/v1/mcp",
     "/v1/mcp/progress/",
@@ -37,8 +37,8 @@ pub(crate) const OWN_PATHS: &[&str] = &[
     "/health",
 ];
 
-/// Returns true if a Zyra client asks at `/mcp`. An MCP client only requests event streams there,
-/// and names them in `Accept`.
+/// Returns true for a request of a Zyra client at `/mcp`. An MCP client only requests event streams
+/// with GET there, and names them in its `Accept` header.
 pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
     let FrameHead::Http { method, path, .. } = head else { return false };
     let is_not_zyra = |value: &[u8]| {
@@ -92,8 +92,8 @@ pub(crate) fn parse_path(path: &str) -> Option<ZyraPath> {
     })
 }
 
-/// Decodes a path segment. Decoding after the split keeps `%2F` inside its segment. Invalid UTF-8
-/// becomes a replacement character, which no job id contains.
+/// Decodes a path segment. Segments are decoded after the split, so that `%2F` does not split them.
+/// Invalid UTF-8 becomes a replacement character, which no job id contains.
 fn decode_segment(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }

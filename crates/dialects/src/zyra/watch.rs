@@ -1,5 +1,5 @@
-//! Encoders for job events: on the WebSocket that started the job, on its own WebSocket, or as
-//! server-sent events.
+//! Encoders for job events: on the WebSocket that started the job, on a separate WebSocket for the
+//! job, or as server-sent events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,12 +68,12 @@ pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade
 
 /// The encoder for snapshots of a job.
 struct SnapshotEncoder {
-    /// The id as in the path. An unknown job has no other.
+    /// The job's id as the path contains it, which may be the id of an unknown job.
     id: String,
 }
 
 impl JobEventEncoder for SnapshotEncoder {
-    /// The first snapshot is sent separately.
+    /// Returns `None`: the first message is a snapshot, which is encoded separately.
     fn encode_start(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
     }
@@ -224,7 +224,8 @@ impl FollowEncoder {
     }
 }
 
-/// Encodes progress and output events; `None` for all others, which are reported otherwise.
+/// Encodes progress and output events. `None` for all other events, which are reported in another
+/// form.
 fn event_fields(what: &JobEventKind) -> Option<Map<String, Value>> {
     match what {
         JobEventKind::Progress { fraction, message } => {

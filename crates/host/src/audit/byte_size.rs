@@ -40,7 +40,7 @@ impl ByteSize for PromptText {
     }
 }
 
-/// Counts compact JSON without its escapes, so that texts need not be scanned.
+/// Counts compact JSON without escapes, so that texts need not be scanned.
 impl ByteSize for Value {
     fn bytes(&self) -> u64 {
         match self {

@@ -1,7 +1,7 @@
-//! Chains the lines of the log, so that changes are detected.
+//! Chains the lines of an audit log, so that changes are detected.
 //!
 //! Each line's `mac` is a keyed BLAKE3 hash over the line and the previous `mac`. A head file
-//! beside the log holds the end of the chain.
+//! beside the log contains the end of the chain.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 /// Fixed length of the head file, which is overwritten in place.
 pub(super) const HEAD_BYTES: usize = 256;
-/// Ending of a line before its `mac`, and other parts of its fixed format.
+/// Text before the `mac` of a line. The next constants are other parts of the fixed format.
 const MAC: &[u8] = b",\"mac\":\"";
 const PREV: &[u8] = b",\"prev\":\"";
 const SEQ: &[u8] = b",\"seq\":";
@@ -31,7 +31,7 @@ pub(super) fn encode_hex(hash: &Hash) -> [u8; HEX] {
     hex
 }
 
-/// Key that seals the log. Anyone who has it can forge a log.
+/// Key that seals the log. Anyone who has the key can forge a log.
 #[derive(Clone)]
 pub struct AuditKey {
     lines: [u8; 32],
@@ -53,7 +53,7 @@ impl AuditKey {
     /// Reads the key in the file at `path`.
     ///
     /// # Errors
-    /// If other users may access the file, or it does not hold a key.
+    /// Other users may access the file, or it does not contain a key.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         if file.metadata()?.mode() & 0o077 != 0 {
@@ -71,7 +71,7 @@ impl AuditKey {
         Ok(Self::from_secret(secret.as_bytes()))
     }
 
-    /// Derives separate keys for lines and heads, so that a line cannot pass as a head.
+    /// Derives separate keys for lines and head files, so that a line is never valid as a head.
     pub(super) fn from_secret(secret: &[u8; 32]) -> Self {
         Self {
             lines: blake3::derive_key("toolgate 2026-11 audit line", secret),
@@ -119,9 +119,10 @@ impl ChainLink {
         hasher.finalize()
     }
 
-    /// Appends the JSON object `body` to `lines` as the next line and returns the new end.
+    /// Appends the JSON object `body` to `lines` as the next line, and returns the new end of the
+    /// chain.
     ///
-    /// The first line of a file also contains the previous `mac`, which ties the files together.
+    /// The first line of a file also contains the `mac` of the previous file's last line.
     pub(super) fn append_line(
         self,
         key: &AuditKey,
@@ -149,10 +150,10 @@ impl ChainLink {
 
 /// A parsed line without its line break, not yet verified.
 pub(super) struct ChainLine<'l> {
-    /// Part of the line that its `mac` covers.
+    /// The part of the line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
-    /// Previous `mac`, present in the first line of a file.
+    /// The previous `mac`, which only the first line of a file contains.
     pub(super) prev: Option<Hash>,
     mac: Hash,
 }
@@ -186,7 +187,7 @@ fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     Some((rest.strip_suffix(name)?, hash)).filter(|_| canonical)
 }
 
-/// Start and end of the log, by which lines missing at either end are detected.
+/// Start and end of the log. They show if lines are missing at either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChainHead {
     /// Number of the first line in the oldest kept file.
@@ -197,7 +198,7 @@ pub(super) struct ChainHead {
 }
 
 impl ChainHead {
-    /// Encodes and seals the head, so that nobody without the key can move the log's end.
+    /// Encodes and seals the head, so that nobody without the key can change the log's end.
     pub(super) fn encode(&self, key: &AuditKey) -> io::Result<[u8; HEAD_BYTES]> {
         let mut text = [b' '; HEAD_BYTES];
         let mut rest = &mut text[..HEAD_BYTES - 1];

@@ -1,6 +1,6 @@
 //! Writes the chained log file, which all toolgate processes of a user share.
 //!
-//! Each batch is written under a file lock. A full file is renamed and a new one begun.
+//! Each batch is written under a file lock. A full file is renamed, and a new file is begun.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -23,19 +23,19 @@ pub(super) struct ChainedLog {
     /// Size in bytes at which the file is rotated.
     bytes_max: u64,
     file: File,
-    /// Head file, locked by the process that writes.
+    /// Head file, which the writing process locks.
     head_file: File,
     /// End of the log when this process last wrote.
     last_head: Option<(ChainHead, [u8; HEAD_BYTES])>,
     lines: Vec<u8>,
 }
 
-/// End of a log that is about to be written.
+/// End of a log before the next write.
 struct LogEnd {
     head: ChainHead,
     /// Body of a line to write before all others, such as a recovery note.
     notice: Option<String>,
-    /// True if the last line is incomplete and needs a line break first.
+    /// True if the last line is incomplete, so that a line break must be written first.
     torn: bool,
 }
 
@@ -56,7 +56,7 @@ impl ChainedLog {
         Ok(chain)
     }
 
-    /// Appends these JSON objects as lines: all of them, or none on failure.
+    /// Appends the JSON objects `bodies` as lines: all of them, or none on failure.
     pub(super) fn open_append(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
         self.lock()?;
         let added = self.append_locked(bodies);
@@ -75,7 +75,7 @@ impl ChainedLog {
         self.head_file.sync_data()
     }
 
-    /// Locks the head file that is now at its path, as ours may have been removed.
+    /// Locks the head file that is now at its path, because the open one may have been removed.
     fn lock(&mut self) -> io::Result<()> {
         loop {
             self.head_file.lock()?;
@@ -119,7 +119,7 @@ impl ChainedLog {
         Ok(())
     }
 
-    /// Finds the end of the log, after any process wrote or crashed.
+    /// Finds the end of the log, whichever process wrote last or crashed.
     fn find_end(&mut self) -> io::Result<LogEnd> {
         if !is_at(&self.path, &self.file) {
             self.file = append(&self.path)?;
@@ -224,8 +224,8 @@ impl ChainedLog {
         Ok(head)
     }
 
-    /// Returns the first line that remains after the next rotation, if that removes the oldest
-    /// file.
+    /// Returns the first line that remains after the next rotation, if the rotation removes the
+    /// oldest file.
     fn first_line_after_rotation(&self) -> io::Result<Option<u64>> {
         if self.count_rotated() < self.keep {
             return Ok(None);
@@ -237,7 +237,7 @@ impl ChainedLog {
         Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(ChainLine::parse(line)?.seq)))
     }
 
-    /// Renames the file and its predecessors, and removes the oldest beyond the limit.
+    /// Renames the log file and the older files, and removes files beyond the limit.
     fn shift_files(&mut self) -> io::Result<()> {
         for number in (1..=self.count_rotated().min(self.keep - 1)).rev() {
             std::fs::rename(
@@ -257,7 +257,7 @@ impl ChainedLog {
     }
 }
 
-/// Returns the end after `size` bytes, the last of which are an incomplete record.
+/// Returns the end of a log of `size` bytes, whose last bytes are the incomplete record `torn`.
 fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
     head.newest_bytes = size;
     let cut = !torn.is_empty();
@@ -269,7 +269,7 @@ fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
     LogEnd { head, notice, torn: cut }
 }
 
-/// Returns the path of the rotated file with this number; 1 is the newest.
+/// Returns the path of the rotated file with this number. The newest has the number 1.
 pub(super) fn rotated_path(path: &Path, number: u32) -> PathBuf {
     with_suffix(path, &format!(".{number}"))
 }
@@ -330,7 +330,7 @@ pub(super) fn first_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-/// Returns the last whole line of the file at `path`. It is empty if the file has none.
+/// Returns the last whole line of the file at `path`. Returns an empty line if the file has none.
 fn last_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let Some(mut file) = open_if_exists(path)? else { return Ok(None) };
     let mut text = Vec::new();

@@ -26,7 +26,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Longest wait of a finished call for its record to be on disk.
 const STORED_WAIT: Duration = Duration::from_secs(10);
-/// Notifications that may wait for a listener. A slower listener looks at the file in any case.
+/// Number of notifications that may wait for a listener. A listener that misses some reads the file
+/// in any case.
 const NOTICES_MAX: usize = 64;
 
 /// State shared by calls and the writer thread.
@@ -40,15 +41,15 @@ pub(super) struct RecordQueue {
     written: Condvar,
     /// Path of the log, if it is a file.
     pub(super) file: Option<PathBuf>,
-    /// Identity of this process, as the end of each record's JSON.
+    /// Identity of this process, as the last member in each record's JSON.
     server_suffix: String,
-    /// Callers whose records were just written.
+    /// Channel for the names of callers whose records were just written.
     pub(super) written_callers: broadcast::Sender<Arc<str>>,
     /// True if each call waits until its record is on disk.
     strict: bool,
     /// True if the last write failed.
     failing: AtomicBool,
-    /// Number of records on disk, for calls that wait for theirs.
+    /// Number of records on disk, for calls that wait for their record.
     stored_count: watch::Sender<u64>,
 }
 
@@ -56,18 +57,18 @@ pub(super) struct RecordQueue {
 #[derive(Default)]
 struct PendingRecords {
     records: Vec<(AuditRecord, OwnedSemaphorePermit)>,
-    /// Number of records ever queued; `done` is the number written.
+    /// Number of records that were ever queued. `done` is the number of those that are written.
     pushed: u64,
     written: u64,
     /// True if a flush waits.
     flush_requested: bool,
     /// True if the writer sleeps until it is notified.
     writer_asleep: bool,
-    /// True if no more records will come.
+    /// True if no more records will follow.
     closed: bool,
 }
 
-/// Target that records are written to.
+/// Target to which records are written.
 pub(super) enum RecordSink {
     /// A stream without a chain.
     Stream(Box<dyn Write + Send>),
@@ -112,7 +113,7 @@ impl RecordQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place for one record, and waits up to 2 s for it.
+    /// Reserves a place for one record. Waits up to 2 s for a free place.
     pub(super) async fn reserve_place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let stuck = self.strict && self.failing.load(Ordering::Relaxed);
         if let Some(place) = self.places.clone().try_acquire_owned().ok().filter(|_| !stuck) {
@@ -192,7 +193,7 @@ impl RecordQueue {
         }
     }
 
-    /// Marks the queue as closed; no more records will come.
+    /// Marks the queue as closed. No more records will follow.
     pub(super) fn close(&self) {
         self.lock_pending().closed = true;
         self.to_write.notify_one();
@@ -242,7 +243,8 @@ impl RecordQueue {
 
     /// Notifies listeners of the callers whose records were written.
     ///
-    /// Reads of the log itself are left out, or each look would trigger another one.
+    /// Records about reads of the log itself are left out. Otherwise each read would trigger
+    /// another one.
     fn notify_listeners(&self, records: &[(AuditRecord, OwnedSemaphorePermit)]) {
         if self.written_callers.receiver_count() == 0 {
             return;
@@ -255,8 +257,8 @@ impl RecordQueue {
         }
     }
 
-    /// Writes all of `batch` with retries. Returns false if the log was closed before that
-    /// succeeded.
+    /// Writes all of `batch` with retries. Returns false if the log was closed before all was
+    /// written.
     fn write_with_retry(&self, sink: &mut RecordSink, batch: &mut RecordBatch) -> bool {
         while let Err(err) = sink.write(batch, self.strict) {
             // Logged once, not at each retry, so that a full disk is not filled further.
@@ -310,7 +312,8 @@ impl RecordSink {
 }
 
 impl RecordBatch {
-    /// Replaces the batch with `records`, each as a JSON object that ends with `server`.
+    /// Replaces the content of the batch with `records`. Each becomes a JSON object that ends with
+    /// `server`.
     fn fill(&mut self, records: &[(AuditRecord, OwnedSemaphorePermit)], server: &str) {
         (self.written_bytes, self.is_chained) = (0, false);
         self.text.clear();

@@ -1,4 +1,4 @@
-//! Holds the audit record of one call, from its start to its end.
+//! The audit record of one call, from its start to its end.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -47,7 +47,7 @@ pub(super) struct AuditRecord {
     session: Option<Arc<str>>,
     /// Name of the tool as called.
     pub(super) tool: String,
-    /// Policy decision, if the call came that far: `allow`, `deny` or `confirm`.
+    /// Policy decision, if the call reached the policy: `allow`, `deny` or `confirm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
     /// Rule that made the decision.
@@ -76,7 +76,7 @@ pub(super) struct AuditRecord {
     duration_us: u64,
 }
 
-/// Returns as much of a tool's name as is recorded.
+/// Returns the part of a tool's name that is recorded.
 fn truncate_name(name: &str) -> String {
     // A character has at least one byte, so this test suffices.
     match name.len() <= NAME_CHARS_MAX {
@@ -106,14 +106,14 @@ impl Serialize for RecordInput {
     }
 }
 
-/// Record of a call that has not ended. Dropping it writes it with the outcome `dropped`.
+/// Record of a call that has not ended. When dropped, it is written with the outcome `dropped`.
 pub(crate) struct OpenRecord<'a> {
     started: Instant,
     open: Option<(&'a RecordQueue, AuditRecord, OwnedSemaphorePermit)>,
 }
 
 impl<'a> OpenRecord<'a> {
-    /// Opens the record of `call`, with the queue and the reserved place. Without these nothing is
+    /// Opens the record of `call` with the queue and the reserved place. Without them, nothing is
     /// recorded.
     pub(super) fn open(
         call: &ToolCall,
@@ -197,7 +197,7 @@ impl<'a> OpenRecord<'a> {
         }
     }
 
-    /// Closes and queues the record; see [`super::AuditLog::wait_until_stored`].
+    /// Closes the record and queues it for writing. See [`super::AuditLog::wait_until_stored`].
     pub(crate) fn close(mut self, end: Result<CallEnding, &CallError>) -> RecordNumber {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = outcome_word(end);
@@ -229,13 +229,13 @@ pub(crate) fn outcome_word(end: Result<CallEnding, &CallError>) -> &'static str 
     }
 }
 
-/// Number of a queued record, counted from 1; 0 if nothing was recorded.
+/// Number of a queued record, counted from 1. It is 0 if nothing was recorded.
 #[must_use]
 pub(crate) struct RecordNumber(pub(super) u64);
 
 /// Writer that hashes and counts bytes, up to a limit.
 struct InputHasher {
-    /// Hasher of the bytes before `buffer`; created when needed.
+    /// Hasher of the bytes before `buffer`. It is created when needed.
     hasher: Option<Box<Hasher>>,
     /// Buffer for small writes, because hashing them one by one is slower.
     buffer: Vec<u8>,

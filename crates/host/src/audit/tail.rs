@@ -22,7 +22,7 @@ use toolgate_contract::{
 use super::file::rotated_path;
 use super::queue::RecordQueue;
 
-/// Guard id of this resource, for policy and records.
+/// Id of the guard tool of this resource, for policy and records.
 pub(super) const GUARD_ID: &str = "audit.read";
 /// URI of the resource.
 const URI: &str = "audit://tail";
@@ -34,12 +34,12 @@ const RECORDS_MAX: usize = 100;
 const BYTES_MAX: usize = 1 << 20;
 /// Longest record that is returned, in bytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
-/// Bytes that are read at once.
+/// Number of bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Time that a change waits to be combined with others.
+/// Time for which a change waits to be combined with others.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
-/// Returns the guard id of the audit resource.
+/// Returns the id of the guard tool of the audit resource.
 pub fn audit_guard() -> ToolId {
     ToolId::new(GUARD_ID).expect("an id")
 }
@@ -142,15 +142,15 @@ fn check_uri(uri: &str) -> Result<(), ToolError> {
     Err(ToolError::not_found(format!("no resource is at `{uri}`; the records are at {URI}")))
 }
 
-/// Caller of a record.
+/// The part of a record that names its caller.
 #[derive(Deserialize)]
 struct RecordCaller {
     caller: String,
 }
 
-/// Returns the record in `line` as its caller may see it.
+/// Returns the parts of the record in `line` that its caller may see.
 ///
-/// The cause and the fields that prove the chain are only for the operator.
+/// The cause and the fields of the chain are only for the operator.
 fn visible_record(line: &[u8]) -> String {
     match serde_json::from_slice::<Map<String, Value>>(line) {
         Ok(mut record) => {
@@ -219,7 +219,8 @@ fn same_file(one: &File, other: &File) -> io::Result<bool> {
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// Passes the lines of `file` to `take`, last first, until it breaks. Overlong lines are skipped.
+/// Passes the lines of `file` to `take`, the last line first, until `take` breaks. Skips overlong
+/// lines.
 fn read_lines_backwards(
     file: &File,
     take: &mut impl FnMut(&[u8]) -> ControlFlow<()>,

@@ -12,7 +12,7 @@ use super::file::{first_line, head_path};
 
 /// JSON fields of the line that starts a chain after earlier records.
 pub(super) const BEGAN_FIELDS: &str = "\"log\":\"began\",\"after\":";
-/// Fields of that line if an earlier chain's end is unknown.
+/// JSON fields of the line that starts a chain if the end of the earlier chain is unknown.
 const UNPROVEN_FIELDS: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
 
 /// Returns the JSON fields of the line that follows an incomplete record `torn`.
@@ -22,7 +22,7 @@ pub(super) fn recovery_note(torn: &[u8]) -> String {
     format!("\"log\":\"recovered\",\"torn_bytes\":{bytes},\"torn\":\"{hash}\"")
 }
 
-/// Result for a log that is unchanged.
+/// Result of verifying an unchanged log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntactAuditLog {
     /// Number of the first kept line. It is greater than `until` if there are no lines.
@@ -37,14 +37,14 @@ pub struct IntactAuditLog {
     pub unchecked: Vec<PathBuf>,
 }
 
-/// First place at which a log is broken.
+/// First place where a log is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenAuditLog {
-    /// File of the problem.
+    /// File that contains the problem.
     pub file: PathBuf,
     /// Line in that file, counted from 1.
     pub line: u64,
-    /// Number of the log line that is expected there.
+    /// Number of the log line that is expected at this place.
     pub seq: u64,
     /// Description of the problem.
     pub why: String,
@@ -57,10 +57,11 @@ impl fmt::Display for BrokenAuditLog {
     }
 }
 
-/// Verifies the log at `path` and its older files with `key`. Servers may write to it meanwhile.
+/// Verifies the log at `path` and its older files with `key`. Servers may write to the log
+/// meanwhile.
 ///
 /// # Errors
-/// If the log cannot be read.
+/// The log cannot be read.
 pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, BrokenAuditLog>> {
     let LogFiles { head, files } = open_log(path)?;
     let Some(head) = head.as_deref().and_then(|text| ChainHead::parse(text, key)) else {
@@ -188,7 +189,7 @@ fn log_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
 struct LogVerifier<'k> {
     key: &'k AuditKey,
     link: Option<ChainLink>,
-    /// Number of the first kept line; `head` is the last line by the head file.
+    /// Number of the first kept line. `head` is the last line according to the head file.
     first_seq: u64,
     head: ChainLink,
     /// An incomplete record, which the next line must confirm.
@@ -201,7 +202,7 @@ struct TornRecord {
     location: BrokenAuditLog,
     bytes: u64,
     recovery_note: String,
-    /// True if it ends with a line break.
+    /// True if the file ends with a line break.
     ends_line: bool,
 }
 
@@ -238,7 +239,7 @@ impl LogVerifier<'_> {
         }
     }
 
-    /// Checks the next line. Returns the problem if it does not follow.
+    /// Checks the next line. Returns the problem if the line does not follow the last one.
     fn check_line(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
         let Some(line) = ChainLine::parse(text).filter(|_| ended) else {
             if self.torn.is_some() {
@@ -325,7 +326,7 @@ impl LogVerifier<'_> {
     }
 }
 
-/// Verifies a log in memory like [`verify`]. Its one file is `text`, and it ends as `head` states.
+/// Verifies a log in memory like [`verify`]. Its only file is `text`, and `head` is its head file.
 #[cfg(any(fuzzing, test))]
 pub(super) fn verify_text(
     text: &[u8],

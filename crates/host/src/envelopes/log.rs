@@ -1,7 +1,7 @@
-//! Logs envelopes as JSON lines, in files of which the last few are kept.
+//! Logs envelopes as JSON lines. Keeps the last few files.
 //!
-//! A separate thread writes. No call waits for it: lines that it cannot keep up with are dropped,
-//! and their number is logged.
+//! A separate thread writes the lines. No call waits for it: if the thread is too slow, lines are
+//! dropped and their number is logged.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 use std::fs::{self, File, OpenOptions};
@@ -25,7 +25,7 @@ use crate::secrets::SecretSet;
 
 /// Subfolder of the log in the configured folder.
 const FOLDER: &str = "mcp_server";
-/// Prefix of the names of its files.
+/// Prefix of the names of the log's files.
 const STEM: &str = "envelope_validation";
 /// Name of the link to the newest file.
 const LATEST: &str = "envelope_validation.latest.jsonl";
@@ -37,21 +37,21 @@ const TASK: &str = "06cV2B_mcp_envelope_and_schema_validation_B";
 const FILES_MAX: usize = 5;
 /// Size in bytes at which the next file is begun.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Further bytes written to a full file before a failed rotation is tried again.
+/// Number of bytes that are written to a full file before a failed rotation is tried again.
 const RETRY_BYTES: u64 = 1 << 20;
 /// Most characters of a caller's name that are logged.
 const NAME_CHARS_MAX: usize = 200;
-/// Most characters of it that are searched for secrets. It is larger, so that no part of a secret
-/// remains at the cut.
+/// Most characters of a caller's name that are searched for secrets. They are more than the logged
+/// ones, so that no part of a secret remains at the cut.
 const NAME_CHARS_SCANNED: usize = 1000;
 /// Largest number of lines that wait to be written.
 const LINES_MAX: usize = 4096;
 /// Longest wait for unwritten lines at a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// Time of the first line in deterministic mode; each further line is a second later.
+/// Time of the first line in deterministic mode. Each further line is a second later.
 const EPOCH: Timestamp = Timestamp::constant(1_735_689_600, 0);
 
-/// Log of envelopes.
+/// The log of envelopes.
 #[derive(Debug)]
 pub struct EnvelopeLog {
     to_write: Mutex<SyncSender<Box<EnvelopeLine>>>,
@@ -61,29 +61,29 @@ pub struct EnvelopeLog {
     dropped_lines: Arc<AtomicU64>,
 }
 
-/// Number of lines that the writer has finished, written or failed.
+/// Number of lines that the writer has written or given up.
 #[derive(Debug, Default)]
 struct LineProgress {
     lines: Mutex<u64>,
     changed: Condvar,
 }
 
-/// Log line of one envelope.
+/// The log line of one envelope.
 struct EnvelopeLine {
     ts: Timestamp,
     meta: EnvelopeMeta,
     error: Option<Value>,
-    /// JSON pointers of schema violations, if the envelope breaks its schema.
+    /// JSON pointers of the schema violations, if the envelope violates its schema.
     pointers: Option<Vec<String>>,
     traceparent: Option<String>,
-    /// Secrets to redact from it.
+    /// Secrets to redact from the line.
     secrets: Arc<SecretSet>,
 }
 
 /// State of the writer thread.
 struct EnvelopeWriter {
     folder: PathBuf,
-    /// Path of the log as configured, which appears in its lines.
+    /// Path of the log in the settings, which each line contains.
     configured_path: String,
     deterministic: bool,
     run_id: String,
@@ -138,7 +138,8 @@ impl EnvelopeLog {
         (log, lines)
     }
 
-    /// Logs `envelope` with `secrets` redacted. If there are `problems`, it is logged as broken.
+    /// Logs `envelope` with `secrets` redacted. If there are `problems`, the line marks it as
+    /// invalid.
     pub(super) fn write(
         &self,
         envelope: &CallEnvelope,
@@ -175,7 +176,7 @@ impl EnvelopeLog {
         };
     }
 
-    /// Waits until all lines so far are written, for 2 s at most.
+    /// Waits until all lines so far are written, but at most 2 s.
     pub(super) fn flush(&self) {
         self.flush_within(FLUSH_MAX);
     }
@@ -237,7 +238,7 @@ impl EnvelopeWriter {
         self.file.write_all(text.as_bytes())
     }
 
-    /// Continues in the next file, or in this one if no other can be created.
+    /// Continues in the next file, or in the current file if no other can be created.
     fn rotate(&mut self) -> io::Result<()> {
         // After a failure, wait for `RETRY_BYTES` before the next try.
         self.bytes = FILE_BYTES_MAX.saturating_sub(RETRY_BYTES);
@@ -304,7 +305,7 @@ impl EnvelopeWriter {
     }
 }
 
-/// Returns an error without any text that a caller wrote.
+/// Returns an error without any text that a caller chose.
 fn error_summary(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     let reason = details.as_ref().map(|details| details["reason"].clone());
     json!({
@@ -387,7 +388,7 @@ mod tests {
         *log.written.lock_lines() += lines.try_iter().count() as u64;
     }
 
-    /// A writer whose file is full, in `folder`.
+    /// Creates a writer in `folder` whose file is full.
     fn full(folder: &Path) -> EnvelopeWriter {
         let (file, _) = create_file(folder).expect("a file");
         EnvelopeWriter {

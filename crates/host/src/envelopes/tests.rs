@@ -1,4 +1,4 @@
-//! Envelopes and their log.
+//! Tests of envelopes and their log.
 #![allow(clippy::disallowed_methods, reason = "a test looks at the files it made")]
 
 use std::fs;
@@ -25,7 +25,7 @@ fn maker(settings: EnvelopeSettings) -> EnvelopeMaker {
     EnvelopeMaker::new(settings, Arc::default(), None)
 }
 
-/// The envelope of an answer.
+/// Builds the envelope of an answer.
 pub(super) fn discovered() -> CallEnvelope {
     seal(&maker(EnvelopeSettings::default()), &discover("stdio"))
 }
@@ -77,7 +77,7 @@ fn tool_input_that_lacks_the_common_fields_is_refused() {
     }
 }
 
-/// Creates a maker whose schema no envelope matches, with a log in `folder`.
+/// Creates a builder whose schema no envelope matches, with a log in `folder`.
 fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeMaker {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };

@@ -1,4 +1,4 @@
-//! Keeps the files that jobs leave, copied to a separate folder when the job ends.
+//! Stores the files that jobs produced: copies them to a separate folder when the job ends.
 #![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
 
 use std::any::Any;
@@ -19,7 +19,7 @@ use toolgate_contract::{
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-/// Bytes that are copied at once.
+/// Number of bytes that are copied at once.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Retry time that is reported if too many zips are open.
@@ -45,7 +45,8 @@ impl ArtefactFiles {
         }
     }
 
-    /// Copies the files that a job left. Returns the kept files and messages about the others.
+    /// Copies the files that a job produced. Returns the stored files, and messages about the
+    /// others.
     pub(super) fn store(
         &self,
         id: JobId,
@@ -190,7 +191,7 @@ impl ArtefactFiles {
         Ok(OpenArtefact { name: format!("{}.zip", job.id), file: zipped().map_err(failed)? })
     }
 
-    /// Removes the files of forgotten jobs.
+    /// Removes the files of the `jobs`, which are no longer kept.
     pub(super) fn remove(&self, jobs: &[JobId]) {
         for id in jobs {
             // Most jobs have no files.
@@ -203,7 +204,7 @@ impl ArtefactFiles {
     }
 }
 
-/// Returns the last part of `path`, made unique among `names`, and adds it there.
+/// Returns the last part of `path`, made unique among `names`, and adds it to `names`.
 fn free_name(names: &mut HashSet<String>, path: &str) -> String {
     let base = path.rsplit('/').next().filter(|base| !matches!(*base, "" | "." | ".."));
     let base = base.unwrap_or("file");
@@ -225,7 +226,7 @@ fn media_type(name: &str) -> String {
 /// Copies `from` from its start, whatever its offset is.
 ///
 /// # Errors
-/// If it is longer than `room` bytes.
+/// The file is longer than `room` bytes.
 fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut done = 0;

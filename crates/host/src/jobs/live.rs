@@ -16,9 +16,9 @@ use super::JobServiceState;
 use super::questions::JobQuestions;
 use super::store::{JobStoreError, TimedEvent};
 
-/// Newest events of a job kept in memory. Slower watchers read the store.
+/// Number of a job's newest events that are kept in memory. Slower watchers read the store.
 const RECENT_EVENTS_MAX: usize = 512;
-/// Largest total size of these events in bytes.
+/// Largest total size of a job's events in memory, in bytes.
 const RECENT_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are read from the store at once.
 const PAGE_BYTES: usize = 128 << 10;
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// A job of this server that has not ended.
 pub(super) struct LiveJob {
     pub(super) id: JobId,
-    /// Cancelled when the job is no longer wanted or the server stops.
+    /// A token that is cancelled when the job is cancelled or the server stops.
     pub(super) cancel: CancellationToken,
     /// Work that was begun for the job before it was accepted.
     pub(super) ahead: StartedWork,
@@ -43,9 +43,10 @@ pub(super) struct LiveJob {
 /// Progress of a job, for its watchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JobProgress {
-    /// Number of its last event.
+    /// Number of the job's last event.
     pub(super) last_event: u64,
-    /// True if the job has left this server: it ended or was left to the next server.
+    /// True if the job has left this server, because it ended or because the next server takes it
+    /// over.
     pub(super) closed: bool,
 }
 
@@ -73,18 +74,18 @@ impl LiveJob {
         })
     }
 
-    /// Cancels the job for good.
+    /// Cancels the job permanently, not only in this server.
     pub(super) fn cancel_for_good(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.cancel.cancel();
     }
 
-    /// Returns true if the job was cancelled for good.
+    /// Returns true if the job was cancelled permanently.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Shows stored events, numbered from `first`, to all watchers.
+    /// Sends stored events, numbered from `first`, to all watchers.
     pub(super) fn publish(&self, first: u64, events: Vec<TimedEvent>) {
         let mut recent = self.lock_recent();
         let mut last = first;
@@ -96,7 +97,8 @@ impl LiveJob {
         self.progress.send_modify(|progress| progress.last_event = progress.last_event.max(last));
     }
 
-    /// Ends the event stream of this server. Unused work from before acceptance is discarded.
+    /// Ends the event stream of this server. Discards work that was started before the job and not
+    /// used.
     pub(super) fn close(&self) {
         self.ahead.discard();
         self.progress.send_modify(|progress| progress.closed = true);
@@ -112,7 +114,7 @@ impl LiveJob {
         let _ = self.subscribe().wait_for(|progress| progress.closed).await;
     }
 
-    /// Returns the events after `after`, if memory still holds all of them.
+    /// Returns the events after number `after`, if all of them are still in memory.
     fn recent_since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
         let recent = self.lock_recent();
         let first = recent.events.front()?.seq;
@@ -153,7 +155,7 @@ fn event_bytes(event: &JobEvent) -> usize {
     text + 64
 }
 
-/// Watch of a job's events, first from the store and then live.
+/// A watch of a job's events: first those in the store, then new ones.
 pub(super) struct JobWatch {
     pub(super) jobs: Arc<JobServiceState>,
     pub(super) id: JobId,
@@ -168,9 +170,9 @@ pub(super) struct JobWatch {
 /// Progress of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchStage {
-    /// More events may come.
+    /// More events may follow.
     Open,
-    /// All events were returned; the final job is next.
+    /// All events were returned. The final state of the job follows.
     Finished,
     /// Everything was returned.
     Done,

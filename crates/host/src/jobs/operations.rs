@@ -20,7 +20,7 @@ use super::store::{CallerAnswers, JobEnd, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
-/// Retry time that is reported if the queue is full.
+/// Retry time in the error if the queue is full.
 const QUEUE_RETRY: Duration = Duration::from_secs(5);
 /// Longest wait for a cancelled job to stop, beyond its grace period.
 const STOP_WAIT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
 const KEEP_MIN: Duration = Duration::from_secs(60);
-/// Number of the caller's jobs that are compared with an unknown id.
+/// Number of the caller's jobs whose ids are compared with an unknown id.
 const NEAREST_CANDIDATES: usize = 200;
 /// Largest edit distance of an id that is suggested.
 const NEAREST_DISTANCE_MAX: usize = 4;
@@ -43,16 +43,16 @@ pub(crate) struct JobRequest {
 /// Availability of questions to the caller while the job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LateQuestions {
-    /// Questions may be asked as far as the client supports them.
+    /// Questions may be asked if the client supports them.
     Possible,
-    /// Questions would never reach the caller.
+    /// Questions cannot reach the caller.
     Never,
 }
 
 impl JobServiceState {
-    /// Cancels a job for good. A queued job ends at once, a running one as soon as it can.
+    /// Cancels a job permanently. A queued job ends at once, a running job as soon as it can.
     ///
-    /// The work runs in its own task, so that a departing caller does not interrupt it.
+    /// The cancellation runs in a separate task, so that it continues if the caller disconnects.
     fn cancel_job(self: &Arc<Self>, live: &Arc<LiveJob>) {
         live.cancel_for_good();
         if !self.lock_queue().remove(live.id) {
@@ -227,8 +227,8 @@ impl JobService {
         }
     }
 
-    /// Returns the job `id` of `caller`. `None` stands for the owner of this machine, who sees all
-    /// jobs.
+    /// Returns the job `id` of `caller`. With `None`, the caller is the owner of this machine, who
+    /// sees all jobs.
     pub async fn get(&self, caller: Option<&Caller>, id: &str) -> Result<JobSnapshot, CallError> {
         let found = match id.parse::<JobId>() {
             Ok(id) => self.0.store().await?.job(id).await?,
@@ -242,7 +242,7 @@ impl JobService {
 
     /// Waits for the end of the job `id` of `caller` and returns the job.
     ///
-    /// Questions of the job are passed to `asker`, if that can ask.
+    /// Passes questions of the job to `asker`, if it can ask the caller.
     pub(crate) async fn wait_until_ended(
         &self,
         caller: &Caller,
@@ -264,8 +264,8 @@ impl JobService {
         }
     }
 
-    /// Passes questions of the job to `asker`, and its answers back. After a failure this asker is
-    /// not asked again; others may still answer.
+    /// Passes questions of the job to `asker`, and its answers back. After a failure, this asker is
+    /// not used again, but the questions stay open for others.
     async fn forward_questions(
         &self,
         caller: &Caller,
@@ -283,8 +283,8 @@ impl JobService {
         std::future::pending().await
     }
 
-    /// Lists the jobs of `caller`, newest first. `None` stands for the owner of this machine, who
-    /// sees all jobs.
+    /// Lists the jobs of `caller`, newest first. With `None`, the caller is the owner of this
+    /// machine, who sees all jobs.
     pub async fn list(
         &self,
         caller: Option<&Caller>,
@@ -337,7 +337,7 @@ impl JobService {
         Ok((job, events))
     }
 
-    /// Opens a file that the job `id` of `caller` left.
+    /// Opens a file that the job `id` of `caller` produced.
     pub(crate) async fn open_artefact(
         &self,
         caller: &Caller,
@@ -353,8 +353,8 @@ impl JobService {
         })?
     }
 
-    /// Watches the events of the job `id` of `caller` after number `after`. `None` stands for the
-    /// owner of this machine, who sees all jobs.
+    /// Watches the events of the job `id` of `caller` after number `after`. With `None`, the caller
+    /// is the owner of this machine, who sees all jobs.
     pub async fn watch(
         &self,
         caller: Option<&Caller>,
@@ -378,13 +378,13 @@ impl JobService {
         self.0.changed.subscribe()
     }
 
-    /// Returns an existing job.
+    /// Returns the job `id`, which must exist.
     async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
         let job = self.0.store().await?.job(id).await?.map(|job| self.with_questions(job));
         job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is no longer kept") })
     }
 
-    /// Adds the open questions to the job; the store does not contain them.
+    /// Adds the open questions to the job, because the store does not contain them.
     fn with_questions(&self, mut job: JobSnapshot) -> JobSnapshot {
         if !job.state.is_terminal()
             && let Some(live) = self.0.live_job(job.id)

@@ -12,27 +12,28 @@ use toolgate_contract::{
 use super::live::LiveJob;
 use super::store::{JobStore, TimedEvent};
 
-/// Time that an event waits to be stored together with others.
+/// Time for which an event waits to be stored together with others.
 const GATHER_TIME: Duration = Duration::from_millis(20);
 /// Pause before a failed write is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Largest output in one event, in bytes.
 const EVENT_BYTES_MAX: usize = 64 << 10;
-/// Output stored at once, in bytes. Several copies exist on the way to the store.
+/// Largest output that is stored at once, in bytes. It is small, because several copies exist on
+/// the way to the store.
 const BATCH_BYTES: usize = 1 << 20;
 /// Largest number of log lines kept per job.
 const LOGS_MAX: usize = 10_000;
-/// Number of progress reports that are kept as they come. Later ones are thinned out.
+/// Number of progress reports that are all kept. Later reports are kept only at intervals.
 const PROGRESS_MAX: u32 = 1_000;
-/// Interval between kept reports after that.
+/// Interval between kept progress reports after the first [`PROGRESS_MAX`].
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// Most characters of a message that are kept.
 const MESSAGE_CHARS_MAX: usize = 1_000;
-/// Largest number of files that one job may leave.
+/// Largest number of files that one job may produce.
 const FILES_MAX: usize = 10_000;
 
-/// Moves a job's events to the store. The job never waits for it, and its buffer is bounded by the
-/// limits on a job.
+/// Moves a job's events to the store. The job never waits for the store. The limits on a job bound
+/// the buffer.
 pub(super) struct EventPump {
     buffer: Mutex<PumpBuffer>,
     changed: Notify,
@@ -42,7 +43,7 @@ struct PumpBuffer {
     events: Vec<TimedEvent>,
     files: Vec<ProducedFile>,
     fraction: f64,
-    /// Bytes of output that may still be kept.
+    /// Number of output bytes that may still be kept.
     output_room: usize,
     output_bytes_max: usize,
     log_count: usize,
@@ -67,7 +68,7 @@ impl EventPump {
         Arc::new(Self { buffer: Mutex::new(buffer), changed: Notify::new() })
     }
 
-    /// Returns the sink for the job's events.
+    /// Returns the event sink of the job.
     pub(super) fn sink(self: &Arc<Self>) -> EventSink {
         let pump = self.clone();
         let sink = EventSink::new(move |event| {
@@ -89,7 +90,8 @@ impl EventPump {
         self.changed.notify_one();
     }
 
-    /// Stores events until the pump is closed. [`EventPump::take_rest`] returns the remaining ones.
+    /// Stores events until the pump is closed. [`EventPump::take_rest`] returns the events that
+    /// remain.
     pub(super) async fn run(&self, store: &dyn JobStore, live: &LiveJob) {
         loop {
             self.changed.notified().await;
@@ -131,7 +133,7 @@ impl EventPump {
         buffer.events = events;
     }
 
-    /// Takes the events not yet stored and the files that the job left.
+    /// Takes the events that are not stored yet, and the files that the job produced.
     pub(super) fn take_rest(&self) -> (Vec<TimedEvent>, Vec<ProducedFile>) {
         let mut buffer = self.lock_buffer();
         (std::mem::take(&mut buffer.events), std::mem::take(&mut buffer.files))

@@ -1,4 +1,4 @@
-//! Handles questions of a running job to its caller, who sees and answers them later.
+//! Handles questions of a running job to its caller, who may see and answer them later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::pump::EventPump;
 #[derive(Default)]
 pub(super) struct JobQuestions {
     open: ClientQuestions,
-    /// All answers so far, also from earlier runs.
+    /// All answers so far, including those from earlier runs.
     answers: ClientAnswers,
-    /// Names already used by questions. Names are never reused, because an old answer would seem to
-    /// fit.
+    /// Names that questions have already used. A name is never reused, because an old answer could
+    /// seem to fit the new question.
     used_names: BTreeSet<String>,
 }
 
@@ -76,7 +76,7 @@ impl LiveJob {
         given
     }
 
-    /// Accepts answers to open questions. Answers that fit no open question are ignored.
+    /// Accepts answers to open questions. Ignores answers that fit no open question.
     pub(super) fn answer_questions(&self, given: ClientAnswers) {
         self.questions.send_if_modified(|state| {
             let mut any = false;
@@ -93,7 +93,7 @@ impl LiveJob {
     }
 }
 
-/// Asker for a running job.
+/// The asker of a running job.
 pub(super) struct JobAsker {
     pub(super) live: Arc<LiveJob>,
     pub(super) pump: Arc<EventPump>,
@@ -142,7 +142,7 @@ impl JobAsker {
     }
 }
 
-/// Questions that a job waits for, by key and name. Dropping it closes them.
+/// Questions for which a job waits, by key and name. Dropping this value closes the questions.
 struct PendingQuestions<'a> {
     asker: &'a JobAsker,
     names: Vec<(String, String)>,
@@ -194,7 +194,7 @@ mod tests {
         JobAsker { live, pump: EventPump::new(0) }
     }
 
-    /// Returns one question, called `go`, that needs a text called `field`.
+    /// Returns one question with the key `go`, whose form has a text field `field`.
     fn go(field: &str) -> ClientQuestions {
         let schema = json!({ "type": "object", "required": [field] });
         let message = "Go on?".to_owned();

@@ -25,14 +25,14 @@ pub(super) struct JobQueue {
 struct CallerQueue {
     waiting: BTreeMap<QueuePosition, QueuedJob>,
     running: usize,
-    /// Number of its last turn.
+    /// Number of the caller's last turn.
     last_turn: u64,
 }
 
-/// Position of a job in its caller's line; the lowest is next.
+/// Position of a job among the jobs of its caller. The lowest position is next.
 ///
-/// It contains the acceptance time and not the arrival here. So a job taken over from a dead server
-/// is not delayed each time.
+/// The position contains the acceptance time of the job, so that a job that was taken over from a
+/// dead server keeps its place.
 type QueuePosition = (Reverse<i32>, Timestamp, u64);
 
 /// A queued job.
@@ -46,8 +46,8 @@ pub(super) struct QueuedJob {
 }
 
 impl JobQueue {
-    /// Creates a queue that allows `running_max` running jobs, and `running_per_caller` of one
-    /// caller.
+    /// Creates a queue that allows `running_max` running jobs in total, and `running_per_caller` of
+    /// each caller.
     pub(super) fn new(running_max: usize, running_per_caller: usize) -> Self {
         Self {
             caller_queues: HashMap::new(),
@@ -83,7 +83,7 @@ impl JobQueue {
         self.caller_queues.entry(job.caller.clone()).or_default().waiting.insert(place, job);
     }
 
-    /// Removes a queued job. Returns false if it was not queued.
+    /// Removes a queued job. Returns false if the job was not queued.
     pub(super) fn remove(&mut self, id: JobId) -> bool {
         let Some((caller, place)) = self.positions.remove(&id) else { return false };
         let queue = self.caller_queues.get_mut(&caller);
@@ -136,7 +136,7 @@ impl JobQueue {
         self.remove_idle(&job.caller);
     }
 
-    /// Removes callers without jobs.
+    /// Removes `caller` if it has no jobs.
     fn remove_idle(&mut self, caller: &Caller) {
         if self
             .caller_queues

@@ -26,7 +26,7 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Largest number of jobs read at once, or offered as completions.
 const JOBS_MAX: usize = 200;
-/// Time that a change waits to be combined with others.
+/// Time for which a change waits to be combined with others.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 /// Characters that are percent-encoded in a file name.
 const ESCAPED_CHARS: &AsciiSet =
@@ -42,21 +42,21 @@ struct JobResources {
     handle: JobsHandle,
 }
 
-/// Target of a URI.
+/// The job and the part of it that a URI names.
 #[derive(Debug, PartialEq, Eq)]
 struct JobUri {
     id: String,
     part: JobPart,
 }
 
-/// Part of a job.
+/// Part of a job that is a resource.
 #[derive(Debug, PartialEq, Eq)]
 enum JobPart {
     /// State and result of the job.
     Job,
     /// Printed output.
     Output,
-    /// File with this name that the job left.
+    /// File with this name that the job produced.
     File(String),
 }
 
@@ -96,7 +96,7 @@ fn job_entry(job: &JobSnapshot) -> ResourceSpec {
     }
 }
 
-/// Returns the list entry of a file that a job left.
+/// Returns the list entry of a file that a job produced.
 fn file_entry(id: JobId, file: &JobArtefact) -> ResourceSpec {
     ResourceSpec {
         about: Some(format!("left by job {id} as `{}`", file.path)),
@@ -234,7 +234,7 @@ impl ResourceSource for JobResources {
 }
 
 impl JobResources {
-    /// Returns the jobs, if there are or were any. Creates nothing.
+    /// Returns the jobs, if there are or were any. Does not create the store.
     fn existing_jobs(&self) -> Option<JobService> {
         self.handle.jobs().ok().filter(JobService::has_jobs)
     }
@@ -313,7 +313,7 @@ async fn read_output(jobs: &JobService, ctx: &ToolContext, id: &str) -> Result<S
     }
 }
 
-/// Reads a file that a job left, if it is within the limit.
+/// Reads a file that a job produced, if its size is within the limit.
 async fn read_file(
     jobs: &JobService,
     ctx: &ToolContext,

@@ -1,4 +1,4 @@
-//! Runs one job from its turn to its end, and takes over jobs of dead servers.
+//! Runs a job from the start to its end, and takes over jobs of dead servers.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -27,9 +27,11 @@ use crate::pipeline;
 
 /// Pause before a failed store operation is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Tries to store the end of a job while the server stops. After that the next server ends the job.
+/// Most tries to store the end of a job while the server stops. After that, the next server ends
+/// the job.
 const LAST_TRIES_MAX: u32 = 3;
-/// Largest number of starts of a job. One that ended with its server that often is not tried again.
+/// Largest number of starts of a job. A job whose server ended that often during the job is not
+/// started again.
 const ATTEMPTS_MAX: u32 = 5;
 
 impl JobServiceState {
@@ -153,7 +155,7 @@ impl JobServiceState {
         (outcome, pump)
     }
 
-    /// Returns the end of the job, with its files copied to the jobs' folder.
+    /// Returns the end of the job, after its files were copied to the folder of the jobs.
     async fn collect_end(
         &self,
         live: &LiveJob,
@@ -220,8 +222,8 @@ impl JobServiceState {
         self.notify_changed();
     }
 
-    /// Takes over the jobs of dead servers. Their programs are ended, queued jobs are queued here,
-    /// and running ones are run again if their tool allows it.
+    /// Takes over the jobs of dead servers. Ends their programs and queues their queued jobs. Runs
+    /// their running jobs again if the tool allows it.
     pub(super) async fn adopt_orphans(self: &Arc<Self>) {
         let store = match self.store().await {
             Ok(store) => store,
@@ -286,7 +288,7 @@ impl JobServiceState {
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created);
     }
 
-    /// Records a job that ends with the error `why` without being run here.
+    /// Records a job that ends with the error `why` and that this server did not run.
     pub(super) async fn record_refusal(
         &self,
         id: JobId,
@@ -310,8 +312,8 @@ impl JobServiceState {
         pipeline::refuse_call(&self.gate(), &call, why).await;
     }
 
-    /// Returns true if this server may take over the job. A job of a tool hidden from its caller is
-    /// left to another server.
+    /// Returns true if this server may take over the job. If its tool is hidden from its caller,
+    /// the job is left to another server.
     fn may_adopt(&self, orphan: &OrphanJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         let gate = self.gate();

@@ -1,8 +1,8 @@
-//! Stores jobs in one SQLite file, in a folder that several servers may share. It needs no other
-//! service.
+//! Stores jobs in one SQLite file, in a folder that several servers may share.
 //!
-//! One thread writes. Requests that arrive during a commit share the next one, so a thousand jobs
-//! cost only a few disk waits. Other threads read the last commit and never wait for the writer.
+//! One thread writes. Requests that arrive during a commit share the next commit, so that a
+//! thousand jobs need only a few waits for the disk. Other threads read the last commit and never
+//! wait for the writer.
 #![allow(
     clippy::disallowed_methods,
     reason = "the jobs' folder is the host's own, outside every root"
@@ -30,13 +30,13 @@ use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThrea
 
 /// Name of the database file.
 const FILE_NAME: &str = "jobs.db";
-/// Number of jobs removed in one step, so that other requests come between.
+/// Number of jobs that are removed in one step. Other requests run between two steps.
 const FORGET_STEP: usize = 50;
 
-/// Jobs in a folder on a local disk.
+/// A job store in a folder on a local disk.
 ///
-/// Dropping it writes all accepted requests and leaves the folder. The drop waits for that for 10 s
-/// at most.
+/// Dropping the store writes all accepted requests and unregisters this server. The drop waits at
+/// most 10 s for that.
 pub struct SqliteStore {
     // Dropped in this order: the last connection checkpoints the file, and it must be able to
     // write.
@@ -45,7 +45,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the jobs in `folder`, and creates it if needed.
+    /// Opens the store in `folder`, and creates it if needed.
     ///
     /// `mark` identifies the programs of this server. A server that adopts its jobs after a crash
     /// receives it.
@@ -79,7 +79,7 @@ impl SqliteStore {
 }
 
 impl SqliteStore {
-    /// Removes data of forgotten jobs and returns free space to the disk.
+    /// Removes the data of removed jobs, and returns free space to the disk.
     async fn reclaim_space(&self) -> Result<(), JobStoreError> {
         while self.writer.submit(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
         while self.writer.submit(Durability::Written, BATCH_BYTES, writes::shrink).await? {}

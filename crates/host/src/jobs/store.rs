@@ -14,9 +14,9 @@ use toolgate_contract::{
 
 /// Storage of jobs, their events and outcomes.
 ///
-/// An operation that has returned survives the end of this process at any instant. A *durable* one
-/// also survives the end of the machine. Each job has one owner, the server that runs it. Several
-/// servers may share a store.
+/// The effect of an operation that has returned survives the end of this process at any instant.
+/// The effect of a *durable* operation also survives the end of the machine. Each job has one
+/// owner: the server that runs it. Several servers may share a store.
 pub trait JobStore: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
     fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>>;
@@ -32,8 +32,8 @@ pub trait JobStore: Send + Sync + 'static {
     /// Marks a running job of this server as queued again. Durable.
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
-    /// Appends events to a job that has not ended, and returns the number of the first. The last
-    /// [`JobEventKind::Progress`] sets the job's progress and message.
+    /// Appends events to a job that has not ended, and returns the number of the first event. The
+    /// last [`JobEventKind::Progress`] sets the job's progress and message.
     fn append_events(
         &self,
         id: JobId,
@@ -48,15 +48,15 @@ pub trait JobStore: Send + Sync + 'static {
         given: ClientAnswers,
     ) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
-    /// Ends a job: appends the remaining events and the final one. Returns the number of the first,
-    /// or `None` if the job has ended or is missing. Durable.
+    /// Ends a job: appends the remaining events and the final event. Returns the number of the
+    /// first of these events, or `None` if the job has ended or is missing. Durable.
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>>;
 
     /// Returns the job in its current state.
     fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>>;
 
-    /// Returns the events after number `after`, in order, up to about `bytes_max` bytes, and at
-    /// least one if there is one.
+    /// Returns the events after number `after`, in order, up to about `bytes_max` bytes. Returns at
+    /// least one event if there is one.
     fn events(
         &self,
         id: JobId,
@@ -64,7 +64,7 @@ pub trait JobStore: Send + Sync + 'static {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>>;
 
-    /// Lists jobs, newest first, without their outcomes: those of `caller`, or all.
+    /// Lists the jobs of `caller`, or all jobs, newest first and without their outcomes.
     fn list(
         &self,
         caller: Option<Caller>,
@@ -76,7 +76,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// Other jobs are left to another server. Durable.
     fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
 
-    /// Removes expired jobs, and the oldest ended ones beyond `ended_max`. Returns the removed ids,
+    /// Removes expired jobs, and the oldest ended jobs beyond `ended_max`. Returns the removed ids,
     /// at most 2000 at once.
     fn remove_expired(
         &self,
@@ -98,11 +98,11 @@ pub struct NewJob {
     pub caller: Caller,
     /// Name of the dialect.
     pub dialect: Cow<'static, str>,
-    /// Priority; higher runs first.
+    /// Priority. Jobs with a higher priority run first.
     pub priority: i32,
     /// Time at which the job was accepted.
     pub created: Timestamp,
-    /// Time that the job is kept after its end.
+    /// Time for which the job is kept after its end.
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
     pub answers: CallerAnswers,
@@ -136,7 +136,7 @@ pub struct StartedJob {
     pub start_event: u64,
 }
 
-/// An event and its time.
+/// The time of an event, and the event.
 pub type TimedEvent = (Timestamp, JobEventKind);
 
 /// End of a job.
@@ -144,11 +144,11 @@ pub type TimedEvent = (Timestamp, JobEventKind);
 pub struct JobEnd {
     /// Time of the end.
     pub at: Timestamp,
-    /// A terminal state.
+    /// The final state of the job.
     pub state: JobState,
     /// Outcome of the call.
     pub outcome: Result<ToolOutput, CallError>,
-    /// Files that the job left.
+    /// Files that the job produced.
     pub artefacts: Vec<JobArtefact>,
     /// Events before the end that are not stored yet.
     pub last_events: Vec<TimedEvent>,
@@ -172,23 +172,23 @@ pub type AdoptFilter = Arc<dyn Fn(&OrphanJob) -> bool + Send + Sync>;
 
 /// Unfinished jobs of dead servers.
 pub struct AdoptedJobs {
-    /// Marks of these servers, which identify their leftover programs.
+    /// Marks of the dead servers, which identify their leftover programs.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
     pub jobs: Vec<OrphanJob>,
-    /// Function to call after the leftover programs were ended. Until then the servers stay
-    /// registered as dead, and the next adoption returns their marks again.
+    /// Function to call after the leftover programs were ended. Until then, the dead servers stay
+    /// registered, and the next adoption returns their marks again.
     pub forget_servers: Box<dyn FnOnce() + Send>,
 }
 
-/// A job whose owner is dead.
+/// A job whose server is dead.
 #[derive(Debug, Clone)]
 pub struct OrphanJob {
     /// Id of the job.
     pub id: JobId,
     /// Tool that is called.
     pub tool: ToolId,
-    /// Priority; higher runs first.
+    /// Priority. Jobs with a higher priority run first.
     pub priority: i32,
     /// State: queued or running.
     pub state: JobState,
@@ -198,11 +198,11 @@ pub struct OrphanJob {
     pub created: Timestamp,
     /// Number of starts.
     pub attempts: u32,
-    /// Number of its last event.
+    /// Number of the job's last event.
     pub last_event: u64,
 }
 
-/// Failure of the job store, with its reason.
+/// Failure of the job store, with the reason.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the job store is unavailable: {0}")]
 pub struct JobStoreError(pub String);

@@ -19,7 +19,8 @@ use toolgate_contract::{
 
 use super::{JobService, JobServiceState};
 
-/// Late-bound reference from these tools to the jobs, because tools are created before the host.
+/// Reference from the tools of `jobs` to the jobs. It is set later, because tools are created
+/// before the host.
 #[derive(Clone, Default)]
 pub struct JobsHandle(Arc<OnceLock<Weak<JobServiceState>>>);
 
@@ -51,7 +52,7 @@ pub(crate) fn tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// Returns the spec of `jobs.get`, which guards the job resources.
+/// Returns the spec of `jobs.get`, the tool whose rules apply to the job resources.
 pub(super) fn guard_spec(handle: &JobsHandle) -> ToolSpec {
     erase_tool(get::GetJob(handle.clone())).spec().clone()
 }
@@ -153,7 +154,8 @@ impl JobFile {
     }
 }
 
-/// Converts an error of the jobs to one of a tool. `pointer` is the input field that caused it.
+/// Converts an error about a job to the error of a tool. `pointer` is the input field that caused
+/// it.
 pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
     let message = error.to_string();
     let fault = match error {
@@ -184,7 +186,8 @@ pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
     ToolError::new(fault, message)
 }
 
-/// Converts problems in the called tool's input, which is at `pointer` in the input of our tool.
+/// Converts problems in the input of the called tool, which is at `pointer` in the input of
+/// `jobs.start`.
 fn invalid_input(problems: Vec<ValidationProblem>, pointer: &str) -> ToolError {
     let mut problems = problems.into_iter();
     let first = problems

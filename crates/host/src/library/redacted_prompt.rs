@@ -9,7 +9,7 @@ use toolgate_contract::{
 
 use crate::secrets::SecretSet;
 
-/// A prompt whose own texts contain a secret, with that redacted in its spec.
+/// A prompt whose spec contained a secret, which is now redacted.
 pub(super) struct RedactedPrompt {
     spec: PromptSpec,
     prompt: Arc<dyn AnyPrompt>,

@@ -10,8 +10,8 @@ use crate::pipeline::confirm;
 use crate::pipeline::run_unrecorded;
 
 impl LibraryReader<'_> {
-    /// Refreshes this server's own sources for any caller, so that no upstream can claim their
-    /// URIs.
+    /// Refreshes this server's own sources for any caller, so that no upstream can claim the URIs
+    /// of these sources.
     pub(super) async fn refresh_own_sources(&self) -> Result<(), CallError> {
         let own = &self.gate.library.resources;
         for source in own {

@@ -1,4 +1,4 @@
-//! Subjects of the gate that belong to the library: resources, prompts, and looks at resources.
+//! Requests that pass the gate for resources and prompts.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::pipeline::validate;
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
 
-/// A read of the resource `uri`. `source` is the source that the URI belongs to.
+/// A read of the resource `uri`. `source` is the source to which the URI belongs.
 pub(super) struct ResourceRead<'a> {
     pub(super) source: Result<Arc<dyn ResourceSource>, CallError>,
     pub(super) uri: &'a str,
 }
 
-/// Input of a resource read, as its audit record shows it.
+/// Input of a resource read in its audit record.
 #[derive(Serialize)]
 struct ResourceRecordInput<'a> {
     uri: &'a str,
@@ -97,7 +97,7 @@ pub(super) struct PromptMake<'a> {
     pub(super) arguments: PromptArguments,
 }
 
-/// Input of a prompt request, as its audit record shows it.
+/// Input of a prompt request in its audit record.
 #[derive(Serialize)]
 struct PromptRecordInput<'a> {
     name: &'a str,
@@ -239,7 +239,7 @@ impl Subject for ResourceWatch<'_> {
     }
 }
 
-/// Returns the rules of a look at a resource whose source `guard` protects.
+/// Returns the rules of an unrecorded request to a source to which the rules of `guard` apply.
 fn look_rules(guard: &ToolSpec) -> SubjectRules<'_> {
     SubjectRules { guard, kind: RequestKind::Guarded, limit: SubjectLimit::Look, deadline: None }
 }

@@ -1,7 +1,7 @@
 //! Limits the bytes of each caller over time, with buckets that may go into debt.
 //!
-//! The size of an operation is known only afterwards. So the last admitted operation may exceed the
-//! budget, and the next ones wait until the debt is repaid.
+//! The size of an operation is known only afterwards. Therefore the last admitted operation may
+//! exceed the budget. The next operations must wait until the debt is repaid.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const CLEANUP_INTERVAL: usize = 1024;
 /// Byte budget of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRate {
-    /// Burst size in bytes, available after a long pause.
+    /// Number of bytes that are available at once after a long pause.
     pub at_once: u64,
     /// Sustained rate in bytes per second.
     pub per_second: u64,
@@ -45,7 +45,7 @@ impl ByteBudgets {
         Self { accounts: Mutex::default(), rate, verb, started: Instant::now() }
     }
 
-    /// Returns the budget that writes of `caller` draw on.
+    /// Returns the budget of `caller`, from which writes are deducted.
     pub(super) fn write_budget(&self, caller: &Caller) -> Arc<dyn RateBudget> {
         self.account(caller)
     }
@@ -53,7 +53,7 @@ impl ByteBudgets {
     /// Checks that `caller` has budget left.
     ///
     /// # Errors
-    /// If the budget is used up; the error contains the retry time.
+    /// The budget is used up. The error contains the retry time.
     pub(super) fn check_left(&self, caller: &Caller) -> Result<(), CallError> {
         self.account(caller)
             .take(0)
@@ -125,7 +125,8 @@ impl ByteBucket {
         Self { rate, repaid_at: AtomicU64::new(0) }
     }
 
-    /// Charges `bytes` at `now`, unless the debt is too large. The error is the wait time.
+    /// Charges `bytes` at `now`, unless the debt is too large. In that case, returns the wait time
+    /// as the error.
     fn take(&self, bytes: u64, now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
         let room = self.refill_nanos(self.rate.at_once);

@@ -17,7 +17,7 @@ pub(super) struct CallerPools {
 
 type CallerPoolMap = HashMap<Caller, Weak<CallPool>>;
 
-/// Permit from a caller's pool. The pool is removed with its last share.
+/// Permit from a caller's pool. The pool is removed with its last permit.
 pub(super) struct CallerShare {
     #[allow(dead_code, reason = "held, and given back on drop")]
     permit: Option<OwnedSemaphorePermit>,

@@ -14,7 +14,7 @@ use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 
-/// Setting that holds the rules.
+/// Name of the setting with the rules.
 const SETTING: &str = "limits.rate";
 /// Number of calls after which full buckets are removed.
 const CLEANUP_INTERVAL: u32 = 4096;
@@ -24,7 +24,7 @@ const CLEANUP_INTERVAL: u32 = 4096;
 pub struct CallRate {
     /// Pattern of tool ids, for example `exec.*`.
     pub tools: String,
-    /// Sustained number of calls in each `per`.
+    /// Sustained number of calls in each period `per`.
     pub calls: NonZeroU32,
     /// Period of the rate.
     pub per: Duration,
@@ -36,18 +36,18 @@ pub struct CallRate {
 pub(super) struct RateLimits<C: Clock = MonotonicClock> {
     rules: Vec<(ToolPattern, Quota)>,
     buckets: HashMap<ToolId, CallBuckets<C>>,
-    /// Buckets of tools that came later; `None` if no rule matches.
+    /// Buckets of tools that were added later. `None` for a tool that no rule matches.
     later_buckets: RwLock<HashMap<ToolId, Option<Arc<CallBuckets<C>>>>>,
     clock: C,
 }
 
-/// Rate limiter by caller, with the clock `C`.
+/// Rate limiter with one bucket for each caller, and the clock `C`.
 type KeyedLimiter<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// Buckets of one tool, one for each recent caller.
 ///
-/// A full bucket needs no memory. So only callers within the refill time of a bucket are kept.
+/// A full bucket needs no memory, so only the buckets of recent callers are kept.
 pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
     limiter: KeyedLimiter<C>,
     quota: Quota,
@@ -55,7 +55,7 @@ pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
 }
 
 impl<C: Clock + Clone> RateLimits<C> {
-    /// Creates the limits from `rules`. The first that matches a tool applies.
+    /// Creates the limits from `rules`. The first rule that matches a tool applies.
     pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, RuleError> {
         let rules = rules.iter().map(|CallRate { tools, calls, per, burst }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
@@ -86,7 +86,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     /// Takes one call of `caller` from its bucket for `spec`.
     ///
     /// # Errors
-    /// If the bucket is empty; the error contains the retry time.
+    /// The bucket is empty. The error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
         let refused = |buckets: &CallBuckets<C>, retry_after| CallError::Limited {
             message: format!("`{}` is called too often (limit: {})", spec.id, buckets.describe()),
@@ -101,7 +101,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         }
     }
 
-    /// Returns the buckets of a tool that came later.
+    /// Returns the buckets of a tool that was added later.
     fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallBuckets<C>>> {
         let known = self.later_buckets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&spec.id) {
@@ -121,7 +121,8 @@ impl<C: Clock + Clone> CallBuckets<C> {
         Self { limiter, quota, calls_since_cleanup: AtomicU32::new(0) }
     }
 
-    /// Takes one token from the bucket of `caller`. The error is the wait time.
+    /// Takes one token from the bucket of `caller`. If it is empty, returns the wait time as the
+    /// error.
     pub(super) fn take(&self, caller: &Caller, clock: &C) -> Result<(), Duration> {
         if self.calls_since_cleanup.fetch_add(1, Ordering::Relaxed) == CLEANUP_INTERVAL {
             self.calls_since_cleanup.store(0, Ordering::Relaxed);

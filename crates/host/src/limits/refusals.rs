@@ -23,7 +23,7 @@ impl RefusalLimits {
     /// Counts one refusal of `caller`.
     ///
     /// # Errors
-    /// If there were too many; the error contains the retry time.
+    /// The caller had too many refusals. The error contains the retry time.
     pub(super) fn take(&self, caller: &Caller) -> Result<(), CallError> {
         let Self(buckets) = self;
         buckets.take(caller, &MonotonicClock).map_err(|retry_after| CallError::Limited {

@@ -1,4 +1,4 @@
-//! Measures the time that a call waits for answers, which does not count against its deadline.
+//! Measures the time that a call waits for answers. This time extends the call's deadline.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct AnswerClock {
 
 #[derive(Default)]
 struct AnswerClockState {
-    /// Number of current waits. `since` is the start of the oldest.
+    /// Number of current waits. `since` is the start of the oldest one.
     waiting: usize,
     since: Option<Instant>,
     ended_waits: Duration,
@@ -40,7 +40,7 @@ impl AnswerClock {
         asker.with_proxy(Arc::new(TimedAsker { asker: asker.clone(), clock: self.clone() }))
     }
 
-    /// Waits until `deadline` plus the time that answers took. Returns that extra time.
+    /// Waits until `deadline` plus the time that answers took. Returns this additional time.
     pub(crate) async fn wait_until_over(&self, deadline: Instant) -> Duration {
         loop {
             let changed = self.changed.notified();
@@ -52,8 +52,8 @@ impl AnswerClock {
         }
     }
 
-    /// Returns the extension of the deadline so far. While an answer is awaited, that is the
-    /// maximum.
+    /// Returns the extension of the deadline so far. While the call waits for an answer, returns
+    /// the maximum.
     fn extension(&self) -> Duration {
         let state = self.lock_state();
         if state.waiting > 0 { self.wait_max } else { state.ended_waits.min(self.wait_max) }

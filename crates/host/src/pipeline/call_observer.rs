@@ -1,4 +1,4 @@
-//! Defines the observer of calls, by which the server collects metrics and traces.
+//! Defines the observer of calls, with which the server collects metrics and traces.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use toolgate_contract::{CallMetadata, ToolId, TraceContext};
 
 /// An observer that is notified of each call.
 pub trait CallObserver: Send + Sync + 'static {
-    /// Starts observing a call. The returned span receives its end.
+    /// Starts observing a call. The returned span receives the end of the call.
     fn begin_call(&self, call: &CallStart<'_>) -> Box<dyn CallSpan>;
 }
 
@@ -14,7 +14,7 @@ pub trait CallObserver: Send + Sync + 'static {
 pub trait CallSpan: Send + Sync {
     /// Returns the trace context of work that the call starts, if it differs from the caller's.
     fn trace(&self) -> Option<TraceContext>;
-    /// Ends the span. It is called once, however the call ends.
+    /// Ends the span. The host calls this exactly once, however the call ends.
     fn end(self: Box<Self>, how: &CallEnd<'_>);
 }
 
@@ -23,7 +23,7 @@ pub trait CallSpan: Send + Sync {
 pub struct CallStart<'a> {
     /// Target of the call.
     pub target: CallTarget<'a>,
-    /// Name of the dialect that the call came by.
+    /// Name of the dialect of the call.
     pub dialect: &'a Cow<'static, str>,
     /// Metadata that came with the call.
     pub metadata: &'a CallMetadata,
@@ -31,14 +31,14 @@ pub struct CallStart<'a> {
     pub is_job: bool,
 }
 
-/// Target of a call. Only the name of a prompt may be text of the caller.
+/// Target of a call. Only the name of a prompt may be arbitrary text of the caller.
 #[derive(Debug, Clone, Copy)]
 pub enum CallTarget<'a> {
     /// A tool that the caller may see.
     Tool(&'a ToolId),
-    /// A tool that is unknown to the caller.
+    /// A tool that does not exist or that the caller may not see.
     UnknownTool,
-    /// A resource, named by the guard tool of its source.
+    /// A resource. The name is that of the source's guard tool.
     Resource(&'a ToolId),
     /// An unknown resource.
     UnknownResource,
@@ -49,8 +49,8 @@ pub enum CallTarget<'a> {
 /// Outcome of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallEnd<'a> {
-    /// Outcome word as in the audit record.
+    /// Outcome in one word, as in the audit record.
     pub outcome: &'static str,
-    /// Policy decision as a word and its rule, if the call came that far.
+    /// Policy decision as a word and its rule, if the call reached the policy.
     pub decision: Option<(&'static str, &'a str)>,
 }

@@ -46,7 +46,7 @@ impl CallTrace {
         self
     }
 
-    /// Notes the policy decision and its rule, and returns the permit or the error.
+    /// Notes the policy decision and its rule. Returns the permit or the error.
     pub(crate) fn note_decision(
         &self,
         decision: Result<CallPermit, PolicyDenial>,
@@ -60,7 +60,7 @@ impl CallTrace {
         decision.map_err(CallError::from)
     }
 
-    /// Returns the context of a call. If the call holds a slot, its confinement is noted.
+    /// Returns the context of a call. If the call holds a slot, notes its confinement.
     pub(crate) fn call_context(
         &self,
         gate: &Gate,
@@ -112,7 +112,7 @@ impl CallTrace {
     }
 }
 
-/// Reports `dropped` for a call that was cut short.
+/// Reports the outcome `dropped` for a call that was stopped early.
 impl Drop for CallTrace {
     fn drop(&mut self) {
         let span = self.span.take();

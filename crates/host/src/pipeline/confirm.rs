@@ -10,9 +10,9 @@ use crate::Gate;
 use crate::pipeline::CallContext;
 use crate::policy::CallPermit;
 
-/// Key of the confirmation question. No question of a tool has this key.
+/// Key of the confirmation question. Tools cannot use this key.
 const CONFIRM_KEY: &str = "toolgate.confirm";
-/// Longest text of arguments that a person is shown, in characters.
+/// Longest text of arguments that a confirmation shows, in characters.
 const SHOWN_CHARS_MAX: usize = 8000;
 /// Longest single string in shown arguments that have to be shortened, in characters.
 const TEXT_CHARS_MAX: usize = 300;
@@ -87,8 +87,8 @@ async fn ask_confirmation(
 
 /// Returns the arguments in a readable form, or `None` if they are too long.
 ///
-/// A person must see the action that they confirm. A program call is shown in full. In other calls
-/// long texts may be shortened, and their length is shown.
+/// A person must see the action that they confirm. The arguments of a program are shown in full. In
+/// other calls, long texts may be shortened, and their length is shown.
 fn display_input(effects: Effects, input: &Value) -> Option<String> {
     let text = escape_invisible(&input.to_string());
     if is_short(&text) {

@@ -1,9 +1,9 @@
 //! Seals the state of a request that ends with questions, so that the client can send it again with
 //! the answers.
 //!
-//! The server keeps only the codes of states that were already used for a confirmation. The answers
-//! so far travel to the client and back. A keyed hash protects them, and covers the caller, the
-//! request and the expiry time.
+//! The answers so far are part of the state, which the client sends back. A keyed hash protects
+//! them. The hash covers the caller, the request and the expiry time. The server keeps only the
+//! hashes of states that were already used for a confirmation.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,7 +21,7 @@ use toolgate_contract::{
 
 /// Lifetime of a state, which is the time to answer.
 const STATE_LIFETIME: Duration = Duration::from_secs(3600);
-/// Length of the keyed hash in bytes.
+/// Length of a code in bytes: the keyed hash that protects a state.
 const CODE_BYTES: usize = 32;
 
 /// Seals and opens request states with a key that only this process knows.
@@ -36,7 +36,7 @@ const USED_CODES_MAX: usize = 1 << 16;
 /// Largest serialized state in bytes.
 const STATE_BYTES_MAX: usize = 1 << 20;
 
-/// State that travels to the client and back.
+/// State of a request, which the client receives and sends back.
 #[derive(Serialize, Deserialize)]
 struct RequestState {
     /// Expiry time in seconds of the Unix epoch.
@@ -51,7 +51,7 @@ struct RequestState {
     answers: ClientAnswers,
     /// Keys of the questions that are asked now.
     open: BTreeSet<String>,
-    /// Note that the tool wants back with the next request.
+    /// Note that the tool receives back with the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -68,7 +68,7 @@ impl StateSealer {
     /// Returns the state that the client must send back with the answers to `questions`.
     ///
     /// # Errors
-    /// If no randomness is available, or the state is larger than 1 MiB.
+    /// No randomness is available, or the state is larger than 1 MiB.
     pub(crate) fn seal(
         &self,
         caller: &Caller,
@@ -107,11 +107,12 @@ impl StateSealer {
 
     /// Returns all answers so far and the note of the tool.
     ///
-    /// They are the answers in `sealed` and those `answers` whose question is open. Without a
-    /// sealed state all `answers` count, since a client may answer expected questions ahead.
+    /// The result contains the answers in `sealed`, and each of `answers` whose question is open.
+    /// Without a sealed state, all `answers` count, because a client may answer expected questions
+    /// in advance.
     ///
     /// # Errors
-    /// If `sealed` is not from this server, has expired, or belongs to another request.
+    /// `sealed` is not from this server, has expired, or belongs to another request.
     pub(crate) fn merge_answers(
         &self,
         caller: &Caller,
@@ -220,7 +221,7 @@ pub(crate) fn request_digest(request: &HostRequest) -> String {
     hash.finalize().to_hex().to_string()
 }
 
-/// Hashes a text with its `kind` and length, so that different texts never hash alike.
+/// Hashes a text with its `kind` and length, so that the boundaries between texts are unambiguous.
 fn hash_text(hash: &mut Hasher, kind: u8, text: &str) {
     hash.update(&[kind]).update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
 }

@@ -30,11 +30,11 @@ fn with_input<'g>(gate: &'g Gate, mut record: OpenRecord<'g>, call: &ToolCall) -
     record
 }
 
-/// Account that the bytes and refusals of a call are counted for.
+/// Account to which the bytes and refusals of a call are counted.
 pub(super) enum CallAccount {
     /// The caller, and the bytes of its input if bytes are counted.
     Caller(Caller, u64),
-    /// An accepted job, which is not counted and always has a record.
+    /// An accepted job. Its bytes and refusal do not count, and it always has a record.
     Job,
 }
 
@@ -71,7 +71,7 @@ impl CallAccount {
     }
 }
 
-/// Redacts secrets from `outcome`. `secrets` are those that the input names.
+/// Redacts secrets from `outcome`. `secrets` are the secrets in the input.
 pub(super) fn redact_outcome<T: Redactable>(
     gate: &Gate,
     secrets: &CallSecrets,

@@ -18,7 +18,7 @@ use crate::secrets::{CallSecrets, Redactable};
 /// A request that passes the gate: its target, its rules and its work. The order of the steps is
 /// in [`pass_gate`](super::pass_gate).
 pub(crate) trait Subject: Send {
-    /// The tool, resource source or prompt that the request is about.
+    /// The tool, resource source or prompt that the request concerns.
     type Target: Send + Sync;
     /// The result of the work.
     type Output: Send;
@@ -30,14 +30,14 @@ pub(crate) trait Subject: Send {
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send;
 
-    /// Validates the arguments, and returns the input that policy decides about.
+    /// Validates the arguments, and returns the input for the policy.
     fn validate(&mut self, target: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError>;
 
-    /// Returns the rules, limits and deadline that apply.
+    /// Returns the rules, limits and deadline that apply to the request.
     fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> SubjectRules<'t>;
 
-    /// Refuses what the target does not support. Policy has allowed the request, so the error may
-    /// describe the target.
+    /// Refuses features that the target does not support. Policy has allowed the request, so the
+    /// error may describe the target.
     fn check_support(&self, _target: &Self::Target) -> Result<(), CallError> {
         Ok(())
     }
@@ -61,7 +61,7 @@ pub(crate) trait Subject: Send {
         input: Value,
     ) -> BoxFuture<'t, Result<Self::Output, ToolError>>;
 
-    /// Validates the result, and returns the part of it to send.
+    /// Validates the result, and returns the part that is sent.
     fn check_output(
         &self,
         _gate: &Gate,
@@ -73,9 +73,10 @@ pub(crate) trait Subject: Send {
     }
 }
 
-/// A subject that always leaves an audit record.
+/// A request through the gate that always leaves an audit record.
 pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
-    /// Returns a wait for listings that may add the target, if there is one. It is bounded.
+    /// Returns a future that waits for listings which may add the target, for a bounded time.
+    /// `None` if no such listing is pending.
     fn pending_listing<'a>(
         &self,
         _gate: &'a Gate,
@@ -84,10 +85,11 @@ pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
         None
     }
 
-    /// Notes the input in the record, unless it is the input of the call, which is noted already.
+    /// Notes the input in the record. Not needed if it is the input of the call, which is noted
+    /// already.
     fn note_input(&self, _record: &mut OpenRecord<'_>) {}
 
-    /// Returns the secrets that the input names.
+    /// Returns the secrets in the input.
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets;
 
     /// Starts observing `call`.
@@ -99,20 +101,20 @@ pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
     }
 }
 
-/// Rules, limits and deadline of one subject.
+/// Rules, limits and deadline of one request through the gate.
 pub(crate) struct SubjectRules<'t> {
-    /// Tool whose rules apply, and which a person confirms.
+    /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
-    /// Kind of request that the rules decide about.
+    /// Kind of the request, for the rules.
     pub(crate) kind: RequestKind,
-    /// Limits that apply.
+    /// Limits that apply to the request.
     pub(crate) limit: SubjectLimit<'t>,
-    /// Deadline, or `None` for the default one.
+    /// Deadline, or `None` for the default deadline.
     pub(crate) deadline: Option<Duration>,
 }
 
 impl SubjectRules<'_> {
-    /// Returns the decision of `policy` about `input` of `caller`.
+    /// Returns the decision of `policy` about a request of `caller` with `input`.
     pub(super) fn authorise(
         &self,
         policy: &ToolPolicy,
@@ -127,7 +129,7 @@ impl SubjectRules<'_> {
     }
 }
 
-/// Limits that apply to a subject.
+/// Limits that apply to a request through the gate.
 pub(crate) enum SubjectLimit<'t> {
     /// A call of the tool, which counts and takes a slot.
     Call(&'t ToolSpec),
@@ -135,26 +137,26 @@ pub(crate) enum SubjectLimit<'t> {
     Prompt(Option<&'t ToolSpec>),
     /// The start of a job, which counts as a call. The job waits for its slot later.
     JobStart(&'t ToolSpec),
-    /// The run of a job, which has counted already, and its slot.
+    /// The run of a job with its slot. The job was counted when it was accepted.
     JobRun(Box<CallSlot>),
-    /// A look, which neither counts nor takes a slot.
+    /// A request without a record, which neither counts nor takes a slot.
     Look,
 }
 
-/// Proof that limits admitted a subject. Dropping it frees its slot.
+/// Proof that limits admitted a request. Dropping it frees the slot.
 pub(crate) struct Admission {
     slot: Option<CallSlot>,
 }
 
 impl Admission {
-    /// Returns true if the subject holds a slot, so that its work counts as begun.
+    /// Returns true if the request holds a slot, so that its work counts as begun.
     pub(super) fn has_slot(&self) -> bool {
         self.slot.is_some()
     }
 }
 
 impl SubjectLimit<'_> {
-    /// Counts the subject, and waits for its slot for a bounded time.
+    /// Counts the request, and waits for its slot for a bounded time.
     pub(super) async fn admit(self, gate: &Gate, call: &ToolCall) -> Result<Admission, CallError> {
         let ToolCall { caller, cancel, .. } = call;
         let limits = &gate.limits;

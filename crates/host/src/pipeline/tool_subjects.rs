@@ -1,4 +1,4 @@
-//! Subjects of the gate that call a tool: its run, and the start of a job.
+//! Requests through the gate that call a tool: the run of a tool, and the start of a job.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
 
-/// A run of the call's tool, with the slot that a job waited for.
+/// A run of the call's tool. A job brings the slot for which it waited.
 ///
-/// The slot is boxed, because only jobs have one, and every call would reserve space for it.
+/// The slot is boxed, because only jobs have one. Otherwise every call would reserve space for it.
 pub(super) struct ToolRun {
     pub(super) slot: Option<Box<CallSlot>>,
 }
@@ -122,8 +122,8 @@ impl RecordedSubject for ToolRun {
     }
 }
 
-/// The start of a job: everything that can refuse it before it is stored. Its work is the tool's
-/// own check.
+/// The start of a job: all checks that can refuse the job before it is stored. Its work is the
+/// tool's own check.
 pub(super) struct JobStart;
 
 impl Subject for JobStart {
@@ -181,7 +181,7 @@ fn validated_input(
     validate::check_input(entry, input)
 }
 
-/// Returns the rules of a subject that calls the tool `entry`.
+/// Returns the rules of a request that calls the tool `entry`.
 fn tool_rules<'t>(entry: &'t CatalogEntry, limit: SubjectLimit<'t>) -> SubjectRules<'t> {
     let spec = entry.spec();
     SubjectRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }

@@ -12,25 +12,25 @@ use crate::catalog::CatalogEntry;
 use crate::header_params;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 
-/// Setting that holds the rules for output checks.
+/// Name of the setting with the rules for output checks.
 const SETTING: &str = "validation.rules";
 
-/// Most problems reported for one value.
+/// Most problems that are reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
-/// Treatment of output that breaks its tool's schema.
+/// Handling of output that violates its tool's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputCheck {
     /// Output is not checked.
     Off,
-    /// Broken output is logged and sent.
+    /// Output that violates the schema is logged and sent.
     Shadow,
-    /// Broken output is refused.
+    /// Output that violates the schema is refused.
     Enforce,
 }
 
-/// Treatment of schema-breaking output for each tool: rules and a default.
+/// Handling of output that violates its schema, for each tool: rules and a default.
 #[derive(Debug, Clone)]
 pub struct OutputCheckRules {
     rules: Arc<[(ToolPattern, OutputCheck)]>,
@@ -42,7 +42,7 @@ impl OutputCheckRules {
     /// `default` if none matches.
     ///
     /// # Errors
-    /// If one of the patterns is invalid.
+    /// A pattern is invalid.
     pub fn new(rules: &[(&str, OutputCheck)], default: OutputCheck) -> Result<Self, RuleError> {
         let rules =
             rules.iter().map(|(tools, check)| Ok((ToolPattern::new(SETTING, tools)?, *check)));
@@ -82,7 +82,7 @@ pub(crate) fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, C
     entry.io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems })
 }
 
-/// Checks that parameters sent in headers equal the arguments in the body.
+/// Checks that parameters in headers equal the arguments in the body.
 pub(crate) fn check_header_params(
     entry: &CatalogEntry,
     input: &Value,

@@ -1,4 +1,4 @@
-//! Converts the parts of a call that an expression uses to CEL values.
+//! Converts the parts of a call to CEL values, if an expression uses them.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,19 @@ use super::plain_path::normalize_path;
 
 /// Largest number of input values that an expression may use.
 const VALUES_MAX: usize = 10_000;
-/// Limit on the work of an expression with loops: number of values times the bytes of all texts.
+/// Limit on the work of an expression with loops: the number of values times the bytes of all
+/// texts.
 const STEPS_MAX: usize = 1 << 26;
 
 /// Part of the input that an expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InputView {
-    /// Members with these names.
+    /// The members with these names.
     Members(Vec<String>),
     All,
 }
 
-/// Count of the values and text bytes that an expression uses.
+/// Counter of the values and text bytes that an expression uses.
 #[derive(Default)]
 struct BindingMeter {
     values: usize,
@@ -47,7 +48,7 @@ type BoundValue<'v> = Box<dyn Val + 'v>;
 /// `loops` is true if the expression iterates over values.
 ///
 /// # Errors
-/// If the input is not an object, or too large for the expression.
+/// The input is not an object, or is too large for the expression.
 pub(super) fn bind_input<'v>(
     input: &'v Value,
     spec: &'v ToolSpec,
@@ -98,7 +99,7 @@ pub(super) fn bind_input<'v>(
     Ok(CelMap::from(bound))
 }
 
-/// Converts a path, or a list of paths, in normalized form.
+/// Converts a path, or a list of paths, to normalized form.
 fn bind_path<'v>(
     value: &'v Value,
     root: Option<&str>,

@@ -36,7 +36,7 @@ pub enum PolicyDecision {
 }
 
 impl PolicyDecision {
-    /// Returns the decision as a word of rules and records: `allow`, `confirm` or `deny`.
+    /// Returns the decision as the word in rules and records: `allow`, `confirm` or `deny`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Allowed => PolicyEffect::Allow.word(),

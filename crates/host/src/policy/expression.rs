@@ -1,7 +1,7 @@
 //! Evaluates `when`: a CEL expression over the caller, the tool and the input.
 //!
-//! An expression is compiled once. It is refused then if it uses unknown names, or could take long
-//! to evaluate.
+//! An expression is compiled once. Compilation fails if the expression uses unknown names or could
+//! take long to evaluate.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -48,14 +48,14 @@ const TYPES: [&str; 10] =
 /// Settings that apply to all expressions.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ExpressionSettings {
-    /// Path of the workspace, which absolute paths may begin with.
+    /// Path of the workspace, with which absolute paths may begin.
     pub(super) root: Option<Arc<str>>,
 }
 
 /// A compiled boolean expression.
 pub(super) struct WhenExpression {
     program: Program,
-    /// Fast form of the expression, if it only compares texts.
+    /// A faster form of the expression, if it only compares texts.
     text_expression: Option<TextExpression>,
     uses: ExpressionUses,
     root: Option<Arc<str>>,
@@ -63,11 +63,11 @@ pub(super) struct WhenExpression {
     cache: RwLock<HashMap<ExpressionCacheKey, Result<bool, String>>>,
 }
 
-/// Largest number of cached results, after which the cache is emptied.
+/// Largest number of cached results. At this number, the cache is emptied.
 const CACHE_MAX: usize = 4096;
 
-/// Cache key: all values that an expression without input can use. A guard may share its id with a
-/// tool that differs.
+/// Cache key: all values that an expression without input can use. The id of the tool does not
+/// suffice, because a guard may share its id with a different tool.
 #[derive(PartialEq, Eq, Hash)]
 struct ExpressionCacheKey {
     name: Arc<str>,
@@ -130,7 +130,7 @@ impl WhenExpression {
     /// Evaluates the expression for a request.
     ///
     /// # Errors
-    /// The reason if it cannot be evaluated.
+    /// The reason why the expression cannot be evaluated.
     pub(super) fn evaluate(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
         let fast_result =
             self.text_expression.as_ref().and_then(|it| it.evaluate(request, self.root.as_deref()));
@@ -161,7 +161,7 @@ impl WhenExpression {
         result
     }
 
-    /// Evaluates the expression with CEL, without cache or fast form.
+    /// Evaluates the expression with CEL, without the cache and the faster form.
     pub(super) fn evaluate_cel(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
         let input = match self.uses_input() {
             false => None,
@@ -198,8 +198,8 @@ impl WhenExpression {
 }
 
 impl WhenExpression {
-    /// Checks that a request that is no tool call has all members that the expression uses. A
-    /// missing member would otherwise seem an omitted argument.
+    /// Checks that a request other than a tool call has all members that the expression uses.
+    /// Otherwise a missing member would look like an omitted argument.
     fn check_members(&self, request: &PolicyRequest<'_>) -> Result<(), String> {
         let missing = |name: &&String| request.input.get(name.as_str()).is_none();
         match (request.kind, self.uses.members.iter().find(missing)) {
@@ -233,8 +233,8 @@ impl VariableResolver for ExpressionVariables<'_> {
 }
 
 thread_local! {
-    /// Workspace path of the expression that this thread evaluates, since functions receive only
-    /// their arguments.
+    /// Workspace path of the expression that this thread evaluates. It is thread-local, because
+    /// functions receive only their arguments.
     static ROOT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 }
 
@@ -302,7 +302,7 @@ fn text_arg<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, Execut
     text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
 }
 
-/// Returns the reason of a failed evaluation without any text of the input, which may be secret.
+/// Describes a failed evaluation without any text of the input, which may be secret.
 fn describe_error(err: &ExecutionError) -> String {
     match err {
         ExecutionError::NoSuchKey(name) => {
@@ -320,7 +320,7 @@ fn describe_error(err: &ExecutionError) -> String {
     }
 }
 
-/// Walk through an expression that collects its names and refuses forbidden features.
+/// Walks through an expression, collects its names and refuses forbidden features.
 struct ExpressionChecker<'e> {
     source: &'e str,
     info: &'e SourceInfo,
@@ -399,7 +399,7 @@ impl<'e> ExpressionChecker<'e> {
         }
     }
 
-    /// Returns the name `at`, unless an enclosing macro defines it.
+    /// Returns the name at `at`, unless an enclosing macro defines it.
     fn global_name(&self, at: &'e IdedExpr) -> Option<&'e str> {
         match &at.expr {
             Expr::Ident(name) if !self.scope.contains(&name.as_str()) => Some(name),

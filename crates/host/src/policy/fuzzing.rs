@@ -76,7 +76,7 @@ fn resolve_names(path: &str) -> (String, usize, Vec<&str>) {
     (written, up, names)
 }
 
-/// Compares patterns with a simple matcher, as far as that supports them.
+/// Compares patterns with a simple matcher, if it supports them.
 pub(crate) fn fuzz_patterns(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (pattern, name) = text.split_once('\u{1f}').unwrap_or((text, "files.read"));

@@ -4,7 +4,7 @@ use globset::{Glob, GlobMatcher};
 use regex::Regex;
 use toolgate_contract::{ToolId, ToolSpec, fold_name, glob_problem};
 
-/// A pattern of tool ids in any dialect's spelling: `exec.*` equals `exec_*`.
+/// A pattern of tool ids, in the spelling of any dialect: `exec.*` equals `exec_*`.
 #[derive(Debug)]
 pub(crate) struct ToolPattern {
     pattern: String,
@@ -18,9 +18,9 @@ pub enum RuleError {
     /// The pattern is invalid.
     #[error("in {setting}: `{pattern}` is not a tool pattern such as `files.*`: {why}")]
     InvalidPattern {
-        /// Setting of the rule.
+        /// Name of the setting that contains the rule.
         setting: &'static str,
-        /// The pattern as written.
+        /// The pattern, as the settings contain it.
         pattern: String,
         /// Description of the problem.
         why: String,
@@ -28,9 +28,9 @@ pub enum RuleError {
     /// The pattern matches no tool, so the rule would have no effect.
     #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
     NoMatch {
-        /// Setting of the rule.
+        /// Name of the setting that contains the rule.
         setting: &'static str,
-        /// The pattern as written.
+        /// The pattern, as the settings contain it.
         pattern: String,
         /// Most similar tool id.
         nearest: Option<String>,
@@ -61,8 +61,8 @@ impl ToolPattern {
         }
     }
 
-    /// Returns true if a restriction by this pattern applies to the tool: the pattern matches its
-    /// id, or the id that it is `ruled_as`.
+    /// Returns true if a restriction with this pattern applies to the tool: the pattern matches the
+    /// tool's id or its `ruled_as` id.
     pub(crate) fn restricts(&self, spec: &ToolSpec) -> bool {
         self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
     }
@@ -72,7 +72,7 @@ impl ToolPattern {
         self.folded.is_match(&*fold_name(id.as_str()))
     }
 
-    /// Checks that the pattern matches a `known` tool, or may match a later one.
+    /// Checks that the pattern matches a `known` tool, or may match a tool that is added later.
     pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         let KnownTools { tools, later_toolsets: later } = known;
         if tools.iter().any(|id| self.matches(id))
@@ -88,7 +88,8 @@ impl ToolPattern {
         Err(RuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
-    /// Returns true if the pattern may match an id in `toolset`, or any id if that is empty.
+    /// Returns true if the pattern may match an id in `toolset`. If `toolset` is empty, any id
+    /// counts.
     fn may_match(&self, toolset: &str) -> bool {
         let pattern = fold_name(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
@@ -113,17 +114,16 @@ pub fn check_pattern(
     ToolPattern::new(setting, pattern)?.check(known)
 }
 
-/// Tools that patterns are checked against.
+/// Tools against which patterns are checked.
 #[derive(Debug, Clone, Default)]
 pub struct KnownTools {
     /// Tools that exist now.
     pub tools: Vec<ToolId>,
-    /// Toolsets whose tools may come later; an empty name stands for tools without a toolset.
+    /// Toolsets whose tools may be added later. An empty name means tools without a toolset.
     pub later_toolsets: Vec<String>,
 }
 
-/// A pattern of caller or role names, in which `*` is any text and `?` one character. Most contain
-/// neither.
+/// A pattern of caller or role names, in which `*` matches any text and `?` one character.
 pub(super) enum NamePattern {
     Exact(Box<str>),
     Wildcard(Regex),

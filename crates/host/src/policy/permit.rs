@@ -1,4 +1,4 @@
-//! Defines the two results of a decision: the proof that a call may run, or its refusal.
+//! Defines the two results of a policy decision: the proof that a call may run, and its refusal.
 
 use toolgate_contract::CallError;
 

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-/// Removes `.`, `..`, repeated and trailing slashes from `path`, and the prefix `root` as tools do.
+/// Removes `.`, `..`, and repeated and trailing slashes from `path`. Also removes the prefix
+/// `root`, as tools do.
 ///
-/// Leading `..` remain; such a path leads out of the workspace, and no tool follows it. Symbolic
+/// A leading `..` remains: such a path leads out of the workspace, and no tool follows it. Symbolic
 /// links are not resolved.
 pub(super) fn normalize_path<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, str> {
     let path = root.and_then(|root| strip_root(path, root)).unwrap_or(path);
@@ -27,8 +28,8 @@ pub(super) fn normalize_path<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, s
     }
 }
 
-/// Returns true if `path` equals, is inside, or contains `folder`, in any spelling. An action on
-/// all of `path` then affects `folder`.
+/// Returns true if `path` equals, is inside, or contains `folder`, in any spelling. In these cases
+/// an action on `path` can affect `folder`.
 pub(super) fn touches(path: &str, folder: &str, root: Option<&str>) -> bool {
     under(path, folder, root) || under(folder, path, root)
 }
@@ -47,7 +48,7 @@ pub(super) fn under(path: &str, folder: &str, root: Option<&str>) -> bool {
     }
 }
 
-/// Returns `path` without the prefix `root`, compared as text like the tools do.
+/// Returns `path` without the prefix `root`. Compares the two as text, as tools do.
 fn strip_root<'p>(path: &'p str, root: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(root)?;
     (path.starts_with('/') && (rest.is_empty() || rest.starts_with('/')))

@@ -7,12 +7,13 @@ use super::expression::{ExpressionSettings, WhenExpression};
 use super::pattern::{KnownTools, NamePattern, RuleError, ToolPattern};
 use super::{PolicyRequest, RuleName};
 
-/// Setting that holds the rules.
+/// Name of the setting with the rules.
 const SETTING: &str = "policy.rules";
 /// Longest name of a rule.
 const NAME_CHARS_MAX: usize = 64;
 
-/// A policy rule as written in the settings. Empty conditions always hold; all others must hold.
+/// A policy rule of the settings. It matches if all its conditions hold. An empty condition always
+/// holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
     /// Name of the rule in the audit record and in `toolgate policy explain`.
@@ -31,7 +32,7 @@ pub struct PolicyRule {
     pub effects: Vec<Effects>,
     /// CEL expression that must be true.
     pub when: Option<String>,
-    /// Message for a caller whom this rule denies.
+    /// Message for a caller whose call this rule denies.
     pub message: Option<String>,
 }
 
@@ -61,7 +62,7 @@ impl PolicyEffect {
 pub(crate) enum RuleMatch {
     No(MismatchReason),
     Yes,
-    /// The match could not be determined, with the reason.
+    /// The rule could not be evaluated, for this reason.
     Failed(String),
 }
 
@@ -105,9 +106,9 @@ pub(super) struct CompiledRule {
 
 /// Tools that a rule concerns.
 pub(super) enum RuleTools {
-    /// Tools that meet all three conditions; an empty one always holds.
+    /// Tools that meet all three conditions. An empty condition always holds.
     Matching { tools: Vec<ToolPattern>, tags: Vec<String>, effects: Vec<Effects> },
-    /// Tools with stronger effects than this.
+    /// Tools with stronger effects than these.
     AboveEffects(Effects),
     /// Tools that match none of these patterns.
     NotMatching(Vec<ToolPattern>),
@@ -189,8 +190,8 @@ impl CompiledRule {
 
     /// Checks that the rule concerns the tool.
     ///
-    /// A restriction of a tool also applies to tools that are `ruled_as` it. A permission applies
-    /// to no other tool.
+    /// A restriction of a tool also applies to tools that are `ruled_as` this tool. A permission
+    /// applies to no other tool.
     pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), MismatchReason> {
         match &self.tools {
             RuleTools::AboveEffects(most) if spec.effects > *most => Ok(()),
@@ -218,7 +219,7 @@ impl CompiledRule {
         }
     }
 
-    /// Describes why this rule, one of the `[tools]` settings, denies the tool.
+    /// Describes why this rule, which comes from the `[tools]` settings, denies the tool.
     pub(super) fn describe_denial(&self, spec: &ToolSpec) -> String {
         match &self.tools {
             RuleTools::Matching { .. } => format!("the rule `{}` denies it", self.name),

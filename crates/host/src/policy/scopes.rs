@@ -25,7 +25,7 @@ struct ScopeGrant {
     effects: Effects,
 }
 
-/// Scope that a tool call still requires of a token.
+/// Scope that a token lacks for a tool call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScopeNeed {
     /// No further scope is required.
@@ -51,8 +51,8 @@ impl TokenScopes {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
-    /// Returns the scope that `caller` lacks for the tool. If several scopes would do, the first is
-    /// returned.
+    /// Returns the scope that `caller` lacks for the tool. If several scopes would suffice, returns
+    /// the first.
     pub(crate) fn scope_need(&self, caller: &Caller, spec: &ToolSpec) -> ScopeNeed {
         if self.0.is_empty() || caller.kind != CallerKind::Token {
             return ScopeNeed::Satisfied;

@@ -1,4 +1,4 @@
-//! Policy decisions, and that every way to ask for one agrees.
+//! Tests of policy decisions, and that all functions that decide agree.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -360,7 +360,7 @@ fn no_input_makes_a_rule_slow() {
     }
 }
 
-/// JSON as callers send it.
+/// Generates JSON like that of callers.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -14,7 +14,7 @@ use super::PolicyRequest;
 use super::binding;
 use super::plain_path::{normalize_path, touches, under};
 
-/// Longest path that is handled here, in bytes. Systems accept no longer ones.
+/// Longest path that is compared without CEL, in bytes. Systems accept no longer paths.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// An expression that only compares texts.

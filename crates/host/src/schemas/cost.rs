@@ -1,14 +1,14 @@
 //! Estimates the cost of validation against a schema before it is compiled.
 //!
 //! A few lines of `$defs` that refer to each other twice can expand to millions of subschemas.
-//! Upstreams send us such schemas.
+//! Upstreams may send such schemas.
 
 use std::collections::{HashMap, HashSet};
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-/// Largest number of subschemas, counted once per reference.
+/// Largest number of subschemas. A subschema counts once for each reference to it.
 const SUBSCHEMAS_MAX: u64 = 200_000;
 /// Largest nesting depth of subschemas.
 const DEPTH_MAX: usize = 256;
@@ -17,7 +17,7 @@ const LOOKUPS_MAX: u64 = 1_000_000;
 /// Largest number of paths that are searched for the location of an error.
 const SEARCH_PATHS_MAX: u64 = 100_000;
 
-/// Keywords that hold one subschema.
+/// Keywords whose value is one subschema.
 const SINGLE_KEYWORDS: [&str; 12] = [
     "not",
     "if",
@@ -32,7 +32,7 @@ const SINGLE_KEYWORDS: [&str; 12] = [
     "unevaluatedProperties",
     "contentSchema",
 ];
-/// Keywords that hold several subschemas, as a list or by name.
+/// Keywords whose value is several subschemas, as a list or by name.
 const MULTI_KEYWORDS: [&str; 9] = [
     "allOf",
     "anyOf",
@@ -50,7 +50,7 @@ const REFERENCE_KEYWORDS: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Size of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SchemaSize {
-    /// Number of subschemas, counted once per reference.
+    /// Number of subschemas. A subschema counts once for each reference to it.
     subschemas: u64,
     /// Number of places that refer back to an enclosing schema.
     back_references: u64,
@@ -60,7 +60,7 @@ impl SchemaSize {
     /// Measures `schema`.
     ///
     /// # Errors
-    /// If it exceeds a limit.
+    /// The schema exceeds a limit.
     pub(super) fn measure(schema: &Value) -> Result<Self, String> {
         let mut names =
             ReferenceTargets { resources: vec![("", schema)], ..ReferenceTargets::default() };
@@ -77,8 +77,8 @@ impl SchemaSize {
         Ok(size)
     }
 
-    /// Returns true if locating the errors in `value` is affordable. The search repeats for each
-    /// path through the recursive references.
+    /// Returns true if the errors in `value` can be located in acceptable time. The search repeats
+    /// for each path through the recursive references.
     pub(super) fn can_locate_errors(self, value: &Value) -> bool {
         self.back_references
             .checked_pow(value_depth(value))
@@ -93,7 +93,7 @@ impl SchemaSize {
     }
 }
 
-/// Returns the nesting depth of `value`, which the JSON reader has bounded.
+/// Returns the nesting depth of `value`, which the JSON parser has limited.
 fn value_depth(value: &Value) -> u32 {
     let below = match value {
         Value::Array(items) => items.iter().map(value_depth).max(),
@@ -106,11 +106,11 @@ fn value_depth(value: &Value) -> u32 {
 /// Possible targets of references.
 #[derive(Default)]
 struct ReferenceTargets<'s> {
-    /// The root and all schemas with an id, each with that id.
+    /// The root schema and all schemas with an id, by id.
     resources: Vec<(&'s str, &'s Value)>,
-    /// Schemas by their anchor.
+    /// Schemas with an anchor, by anchor.
     anchors: HashMap<&'s str, Vec<&'s Value>>,
-    /// Schemas that contain a reference, with their resource.
+    /// Schemas that contain a reference, with the schema resource to which they belong.
     reference_resources: HashMap<*const Value, &'s Value>,
 }
 
@@ -142,8 +142,8 @@ impl<'s> ReferenceTargets<'s> {
         }
     }
 
-    /// Returns the resources that `name` may mean within the schema `at`. Base URIs are not
-    /// resolved, so it may return too many, which only overestimates the cost.
+    /// Returns the schema resources that `name` may mean within the schema `at`. Base URIs are not
+    /// resolved, so the result may contain too many, which only overestimates the cost.
     fn find_resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
         let root = self.resources[0].1;
         if name.is_empty() {
@@ -167,7 +167,7 @@ struct SizeCounter<'s> {
     names: ReferenceTargets<'s>,
     /// Sizes already counted, by the address of the schema.
     sizes: HashMap<*const Value, SchemaSize>,
-    /// Schemas that are being counted; a reference to one of them is recursive.
+    /// Schemas that are being counted. A reference to one of them is recursive.
     in_progress: HashSet<*const Value>,
     /// Number of lookups of reference targets.
     lookups: u64,
@@ -196,7 +196,7 @@ impl<'s> SizeCounter<'s> {
         Ok(sum)
     }
 
-    /// Returns the subschemas that apply to a value of a schema with these `fields`.
+    /// Returns the subschemas of a schema with these `fields`.
     fn subschemas(
         &mut self,
         at: &Value,
@@ -241,7 +241,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a schema in which `link` makes each of the `$defs` from a reference to the next.
+    /// Returns a schema with `length` definitions. `link` builds each from a reference to the next
+    /// one.
     fn chain(length: usize, link: impl Fn(Value) -> Value) -> Value {
         let defs = (0..length).map(|at| {
             let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });

@@ -1,4 +1,4 @@
-//! Validation of envelopes and tool IO, and reuse of compiled schemas.
+//! Tests of the validation of envelopes and tool IO, and of the reuse of compiled schemas.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -165,7 +165,7 @@ fn an_invalid_schema_file_is_named() {
     assert!(why.starts_with("the schema x/y.json is not usable: "), "{why}");
 }
 
-/// JSON of any kind, not deep.
+/// Generates shallow JSON of any kind.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -7,7 +7,7 @@ use super::shapes::{self, NAME_BYTES_MAX, SecretForm, is_secret_name, named_form
 /// Configured names of secrets.
 #[derive(Default)]
 pub(super) struct SecretNames {
-    /// Lower-case letters and digits of each name.
+    /// The lower-case letters and digits of each name.
     folded: Vec<String>,
     forms: Vec<SecretForm>,
 }
@@ -28,7 +28,7 @@ impl SecretNames {
         Self { forms: named_forms(&[], r"\b", &format!("(?:{any})")).into(), folded }
     }
 
-    /// Returns true if `name` marks a secret, by default or by configuration.
+    /// Returns true if `name` marks a secret, by default or by the settings.
     pub(super) fn is_secret(&self, name: &str) -> bool {
         is_secret_name(name) || self.contains(name)
     }

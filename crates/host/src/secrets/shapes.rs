@@ -25,16 +25,16 @@ const NAME_ENDINGS: [&str; 17] = [
     "credentials",
     "authorization",
 ];
-/// Last letters of these endings.
+/// The last letters of all [`NAME_ENDINGS`].
 const LAST_LETTERS: &[u8] = b"delnsty";
-/// Names that have such an ending but mean a number.
+/// Names that have one of the [`NAME_ENDINGS`], but whose value is a number.
 const COUNT_NAMES: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];
 /// Longest name that is checked, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 64;
 
 /// Returns true if `name` marks a secret, like `GITHUB_TOKEN`, `apiKey` or `--password`.
 ///
-/// It runs for each argument of each call, so it does not allocate.
+/// This runs for each argument of each call, so it does not allocate.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let mut folded = [0; NAME_BYTES_MAX];
     let mut length = 0;
@@ -57,10 +57,10 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 
 /// Format of a secret.
 pub(super) struct SecretForm {
-    /// Lower-case words, one of which occurs in each match; any text if empty. Searching for them
-    /// is much cheaper than compiling the pattern.
+    /// Lower-case words. Each match contains one of them, unless the list is empty. Searching for
+    /// them is much faster than compiling the pattern.
     words: &'static [&'static str],
-    /// Text that occurs in each match as well.
+    /// Text that each match also contains.
     required_text: &'static str,
     pattern: String,
     regex: OnceLock<Regex>,
@@ -78,7 +78,7 @@ impl SecretForm {
         Self { words, required_text, pattern: pattern.into(), regex: OnceLock::new(), replacement }
     }
 
-    /// Redacts matches in `text`; `small` is the same text in lower case.
+    /// Redacts matches in `text`. `small` is the same text in lower case.
     fn redact<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
         // In case-insensitive patterns, some non-ASCII letters equal `k` and `s`.
@@ -96,7 +96,7 @@ impl SecretForm {
         self.regex.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
     }
 
-    /// Redacts matches in `text` without the quick check.
+    /// Redacts matches in `text` without the quick check for words.
     #[cfg(test)]
     pub(super) fn redact_unchecked(&self, text: &str) -> String {
         self.compiled_regex().replace_all(text, self.replacement).into_owned()
@@ -113,7 +113,7 @@ pub(super) fn redact_forms<'t>(forms: &[SecretForm], text: Cow<'t, str>) -> Cow<
     forms.iter().fold(text, |text, form| form.redact(text, &small))
 }
 
-/// Formats of known secrets.
+/// The formats of known secrets.
 pub(super) static FORMS: LazyLock<Vec<SecretForm>> = LazyLock::new(|| {
     // Keys of OpenAI, Anthropic and similar services, Stripe, GitHub, GitLab, AWS, Slack and
     // Google.
@@ -173,8 +173,8 @@ pub(super) static FORMS: LazyLock<Vec<SecretForm>> = LazyLock::new(|| {
     forms
 });
 
-/// Returns the forms of a value after a name that matches `named`. `before` is the pattern for the
-/// start of the name, and each match contains one of `words`.
+/// Returns the forms of a secret value after a name that matches `named`. `before` is the pattern
+/// for the start of the name. Each match contains one of `words`.
 pub(super) fn named_forms(
     words: &'static [&'static str],
     before: &str,

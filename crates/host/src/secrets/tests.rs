@@ -1,4 +1,4 @@
-//! Recognition of secrets.
+//! Tests of the recognition of secrets.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -11,7 +11,7 @@ use toolgate_contract::{CallEvent, EventSink, OutputStream};
 use super::REDACTED;
 use super::redactable::Redactable;
 
-/// Values to search for.
+/// The values for which texts are searched.
 pub(crate) struct SecretValues {
     matcher: AhoCorasick,
     /// All searched texts, longest first.
@@ -25,8 +25,8 @@ impl fmt::Debug for SecretValues {
 }
 
 impl SecretValues {
-    /// Creates a search for `values` and their JSON-escaped forms. Returns `None` if there are
-    /// none, or too many.
+    /// Creates a search for `values` and their JSON-escaped forms. Returns `None` if there are no
+    /// values, or too many.
     pub(crate) fn new(values: &[String]) -> Option<Self> {
         let in_json = values.iter().filter_map(|value| {
             let quoted = serde_json::to_string(value).ok()?;
@@ -53,7 +53,7 @@ impl SecretValues {
         some.then(|| self.matcher.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// Takes the redacted start of `held` that cannot be part of a longer match.
+    /// Removes and returns the redacted start of `held` that cannot be part of a longer match.
     fn take_settled(&self, held: &mut String) -> String {
         let mut settled = String::new();
         let mut at = 0;
@@ -88,8 +88,8 @@ impl SecretValues {
     }
 }
 
-/// Event sink that redacts values. Program output is held back while it may be the start of a
-/// value.
+/// Event sink that redacts values. It holds program output back while the output may be the start
+/// of a value.
 pub(crate) struct RedactingSink {
     values: Arc<SecretValues>,
     sink: EventSink,
@@ -139,7 +139,7 @@ impl RedactingSink {
         self.sink.send(event);
     }
 
-    /// Sends the held-back output; no more will come.
+    /// Sends the held-back output. No more output will follow.
     fn flush_held(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {

@@ -1,4 +1,4 @@
-//! Calls whose work begins before their job is accepted.
+//! Tests of calls whose work begins before their job is accepted.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::CallRate;
 /// A tool whose work begins in its check, and goes on until it is cancelled.
 struct Begins {
     spec: ToolSpec,
-    /// Number of begun works that were not dropped.
+    /// Number of started works that have not been dropped.
     alive: Arc<AtomicUsize>,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs that ask questions, and jobs as resources.
+//! Tests of jobs that ask questions, and of jobs as resources.
 
 use std::collections::BTreeMap;
 

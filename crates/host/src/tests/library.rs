@@ -1,4 +1,4 @@
-//! Resources, prompts and skills: lists, reads through the gate, and completion.
+//! Tests of resources, prompts and skills: lists, reads through the gate, and completion.
 
 use std::collections::BTreeMap;
 
@@ -465,7 +465,7 @@ async fn each_prompt_request_leaves_one_record() {
     assert_eq!(test_host.records(), records);
 }
 
-/// A prompt that is guarded by `a.read`.
+/// A prompt to which the rules of the tool `a.read` apply.
 struct Takes(PromptSpec, ToolSpec);
 
 impl AnyPrompt for Takes {

@@ -1,4 +1,4 @@
-//! Tools that come and go while a host runs.
+//! Tests of tools that appear and disappear while a host runs.
 
 use toolgate_contract::{BoxFuture, ServerChange, ToolId, ToolOutput, ToolSpec};
 

@@ -1,4 +1,4 @@
-//! Policy rules: hidden tools and recorded decisions.
+//! Tests of policy rules: hidden tools and recorded decisions.
 
 use super::*;
 use crate::job_tools;

@@ -1,4 +1,4 @@
-//! Requests that end with questions and are repeated, and confirmations.
+//! Tests of requests that end with questions and are repeated, and of confirmations.
 
 use toolgate_contract::{BoxFuture, CallMetadata, QuestionSender};
 

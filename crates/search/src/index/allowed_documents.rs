@@ -8,11 +8,11 @@ use super::schema::{SchemaFields, normalize_tag};
 use super::segment::IndexSegment;
 use crate::DocumentFilter;
 
-/// Documents of a segment that a search considers.
+/// Documents of a segment among which a search selects.
 pub(super) enum AllowedDocuments {
     /// All documents: there is no filter, and none is deleted.
     All,
-    /// Documents whose bit is set.
+    /// The documents whose bit is set.
     Only(Vec<u64>),
 }
 
@@ -91,7 +91,8 @@ fn ordinal(hit: &tantivy::columnar::TermOrdHit) -> u64 {
     }
 }
 
-/// Returns the smallest string after all that begin with `prefix`; `None` if there is none.
+/// Returns the smallest string after all strings that begin with `prefix`. `None` if there is no
+/// such string.
 fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut after = prefix.to_owned();
     while let Some(last) = after.pop() {

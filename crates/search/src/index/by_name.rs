@@ -15,12 +15,12 @@ use super::snapshot::IndexSnapshot;
 use super::{IndexError, catch_panics};
 use crate::{ChunkSummary, DocumentFilter};
 
-/// Match between a name and the query, best first.
+/// Kind of match between a name and the query, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameMatchKind {
-    /// Equal.
+    /// The name equals the query.
     Exact,
-    /// Equal without case.
+    /// The name equals the query except for case.
     CaseInsensitive,
     /// The name starts with the query.
     Prefix,
@@ -33,7 +33,7 @@ pub enum NameMatchKind {
 /// A definition that was found by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedDefinition {
-    /// Description for search results.
+    /// Description of the definition for search results.
     pub summary: ChunkSummary,
     /// Name that matched.
     pub name: String,
@@ -41,17 +41,17 @@ pub struct NamedDefinition {
     pub match_kind: NameMatchKind,
 }
 
-/// Most definitions examined in each segment by each kind of match.
+/// Most definitions that are examined in each segment for each kind of match.
 const EXAMINED_MAX: usize = 2_000;
-/// Shortest name, in characters, that may be misspelled by one letter. From twice this length, it
-/// may be by two.
+/// Length in characters from which one letter of a name may be misspelled. From twice this length,
+/// two letters may be.
 const MISSPELLED_CHARS_MIN: usize = 4;
 
 impl IndexSnapshot {
-    /// Finds up to `limit` definitions with a name like `query`, best first. They are ordered by
+    /// Finds up to `limit` definitions with a name like `query`, best first. The order is by
     /// [`NameMatchKind`], then functions and types first, then short names first. In `Session::new`
-    /// or `session.new`, the part before the last name is the container, and definitions in it come
-    /// first.
+    /// or `session.new`, the part before the last name is the container. Definitions in this
+    /// container come first.
     pub fn find_named(
         &self,
         query: &str,
@@ -191,22 +191,22 @@ fn add_postings(
     }
 }
 
-/// Spellings that a search considers.
+/// Spellings that a search by name accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpellingTolerance {
     /// The requested spelling.
     Exact,
-    /// Similar spellings, too.
+    /// The requested spelling and similar ones.
     Similar,
 }
 
-/// Sort key of a match; smaller comes first.
+/// Sort key of a match. The smallest key comes first.
 type NameMatchOrder = (NameMatchKind, usize, bool, bool, usize, String, u32);
 
 /// A parsed name query.
 #[derive(Debug, Clone)]
 pub struct NameQuery {
-    /// Requested name, as written.
+    /// Requested name, in the spelling of the query.
     name: String,
     /// Requested name in lower case, as the index stores names.
     symbol: String,
@@ -229,7 +229,7 @@ fn distinct_parts(name: &str) -> Vec<String> {
 }
 
 impl NameQuery {
-    /// Parses `query`; `None` if it contains no name.
+    /// Parses `query`. `None` if it contains no name.
     pub fn parse(query: &str) -> Option<Self> {
         let is_between = |c: char| c.is_whitespace() || matches!(c, ':' | '.' | '#' | '/' | '\\');
         let query = query.trim().trim_end_matches(['(', ')', ';', '!', '?']);
@@ -268,7 +268,7 @@ impl NameQuery {
         self.edits_max
     }
 
-    /// Returns up to `limit` of `found` that match, best first, in the order of
+    /// Returns up to `limit` matching definitions of `found`, in the order of
     /// [`IndexSnapshot::find_named`].
     pub fn best_matches(
         &self,
@@ -287,8 +287,8 @@ impl NameQuery {
         found.into_iter().map(|(_, named)| named).collect()
     }
 
-    /// Returns the edit distance (optimal string alignment) of the lower-case `name`, or `None` if
-    /// it is too large.
+    /// Returns the edit distance between the query and the lower-case `name` (optimal string
+    /// alignment), or `None` if it is too large.
     pub fn distance(&self, name: &str) -> Option<usize> {
         if name.len().abs_diff(self.symbol.len()) > 4 * self.edits_max {
             return None;

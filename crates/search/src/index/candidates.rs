@@ -1,4 +1,5 @@
-//! Collects candidates: the best chunks by words, static vectors and model vectors, each once.
+//! Collects candidates: the best chunks by words, by static vectors and by model vectors, without
+//! duplicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +18,9 @@ use crate::vectors::{VectorQuery, VectorSnapshot};
 pub struct CandidateQuery<'s> {
     /// Static vector of the query.
     pub static_vector: Option<&'s [f32]>,
-    /// Model vector of the query; ignored if no model is configured.
+    /// Model vector of the query. Ignored if no model is configured.
     pub model_vector: Option<&'s [f32]>,
-    /// Filter on documents, applied before the best are selected.
+    /// Filter on documents, which is applied before the best chunks are selected.
     pub filter: &'s DocumentFilter,
     /// Most candidates from each kind of search.
     pub limit: usize,
@@ -28,7 +29,7 @@ pub struct CandidateQuery<'s> {
 /// Candidates of a search.
 #[derive(Debug, Clone, Default)]
 pub struct FoundCandidates {
-    /// Distinct candidates, in no order.
+    /// Distinct candidates, in no particular order.
     pub candidates: Vec<Candidate>,
     /// Number of chunks with any word of the query.
     pub total: u64,
@@ -41,7 +42,7 @@ impl IndexSnapshot {
     /// Returns the union of the best chunks by words and by each kind of vector, with all their
     /// scores.
     ///
-    /// The search is canceled once `wanted` returns false.
+    /// Cancels the search once `wanted` returns false.
     pub fn candidates(
         &self,
         question: Option<&WeighedQuestion>,
@@ -102,7 +103,7 @@ impl IndexSnapshot {
         Ok(Some((vectors, vectors.prepare_query(vector)?)))
     }
 
-    /// Adds the chunks with the slots `found`, best first. Chunks of equal text share a slot.
+    /// Adds the chunks with the slots `found`, best first. Chunks with the same text share a slot.
     fn add_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,

@@ -1,8 +1,9 @@
-//! Directory of tantivy's index files, which reads on demand and never maps files.
+//! Directory of tantivy's index files, which reads files on demand and never maps them into memory.
 //!
-//! A truncated mapped file would kill the process; a read only fails. Each file is verified against
-//! its checksum when it is first opened. Writes are not synced: data survives a killed process in
-//! the kernel's cache. Data lost in a power cut is detected by its checksum and made again.
+//! If a mapped file is truncated, the process is killed; if a read fails, only the call fails. Each
+//! file is verified against its checksum when it is first opened. Writes are not synced, because
+//! data survives a killed process in the kernel's cache. If a power cut loses data, the checksum
+//! shows it, and the index is built again.
 #![allow(
     clippy::disallowed_methods,
     reason = "only this module, header.rs and vectors/ access the index folder"
@@ -28,9 +29,9 @@ use tantivy::directory::{
 
 /// Largest file that is read whole and closed again, in bytes.
 const SMALL_FILE_BYTES_MAX: usize = 64 << 10;
-/// Bytes read at a time to verify a file.
+/// Number of bytes that are read at a time to verify a file.
 const PIECE_BYTES: usize = 128 << 10;
-/// Longest wait for a lock that others hold briefly.
+/// Longest wait for a lock that other processes hold briefly.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Interval between two attempts to take a lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
@@ -47,7 +48,7 @@ struct IndexDirectoryInner {
     verified: Mutex<HashSet<PathBuf>>,
 }
 
-/// Identity of `meta.json`. The size is part of it, because inode and times may coincide within one
+/// Identity of `meta.json`. It includes the size, because inode and times may be equal within one
 /// clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CommitStamp {
@@ -58,7 +59,7 @@ pub(super) struct CommitStamp {
 }
 
 impl IndexDirectory {
-    /// Opens the folder at `path`, which is created if missing.
+    /// Opens the folder at `path`. Creates it if it is missing.
     pub(super) fn open_or_create(path: &Path) -> io::Result<Self> {
         create_folder(path)?;
         let inner = IndexDirectoryInner { path: path.to_owned(), verified: Mutex::default() };
@@ -109,12 +110,12 @@ impl IndexDirectory {
     }
 }
 
-/// Creates a folder, readable by its owner only, and its parents.
+/// Creates a folder that only its owner can read, and its parents.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Returns the size of all files in `folder` and below, in bytes.
+/// Returns the total size of all files in `folder` and below it, in bytes.
 pub(super) fn folder_bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let of = |entry: fs::DirEntry| match entry.metadata() {
@@ -154,7 +155,7 @@ pub(super) fn lock_file(path: &Path, wait: bool) -> io::Result<Option<File>> {
     }
 }
 
-/// A file that is read on demand.
+/// An index file that is read on demand.
 struct IndexFile {
     file: File,
     bytes: usize,
@@ -211,7 +212,7 @@ impl Debug for IndexDirectory {
     }
 }
 
-/// A file that is being written.
+/// An index file that is being written.
 struct IndexFileWriter(File);
 
 impl Write for IndexFileWriter {
@@ -281,8 +282,8 @@ impl Directory for IndexDirectory {
         Ok(DirectoryLock::from(Box::new(file)))
     }
 
-    /// Returns an empty handle. Tantivy does not call it: readers check
-    /// [`IndexDirectory::commit_stamp`] themselves.
+    /// Returns a handle without effect. Tantivy does not call this function here: readers check
+    /// [`IndexDirectory::commit_stamp`] instead.
     fn watch(&self, _: WatchCallback) -> tantivy::Result<WatchHandle> {
         Ok(WatchHandle::empty())
     }

@@ -1,4 +1,4 @@
-//! Identifies the program version that made an index, and locks the index folder.
+//! Identifies the program version that created an index, and locks the index folder.
 #![allow(
     clippy::disallowed_methods,
     reason = "only this module, directory.rs and vectors/ access the index folder"
@@ -18,14 +18,15 @@ use crate::static_model;
 pub(super) const WORDS_FOLDER: &str = "words";
 /// Subfolder of the built-in static vectors.
 pub(super) const STATIC_FOLDER: &str = "static";
-/// Subfolder of the configured model's vectors. They are expensive, so a rebuild keeps them.
+/// Subfolder of the configured model's vectors. A rebuild keeps these vectors, because they are
+/// expensive.
 pub(super) const MODEL_FOLDER: &str = "model";
 
 const HEADER_FILE: &str = "index.json";
 const OPEN_LOCK_FILE: &str = "open.lock";
 const WRITE_LOCK_FILE: &str = "write.lock";
 
-/// Version of the layout and content on disk; raised with every change to it.
+/// Version of the layout and content on disk. It is raised with every change to them.
 const FORMAT_VERSION: u32 = 4;
 
 /// Sample text that covers every rule of the word splitter.
@@ -61,11 +62,12 @@ impl IndexHeader {
 
 /// State of an index folder.
 pub(super) enum IndexFolderState {
-    /// No index.
+    /// The folder contains no index.
     Empty,
-    /// An index that this program version can use.
+    /// The folder contains an index that this program version can use.
     Usable,
-    /// An unusable index. The text completes a sentence that begins with "it".
+    /// The folder contains an unusable index. The text is the reason: it completes a sentence that
+    /// begins with "it".
     Unusable(String),
 }
 
@@ -95,7 +97,7 @@ pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> 
     })
 }
 
-/// Writes the header of this program version: the last step of creating an index.
+/// Writes the header of this program version. This is the last step of creating an index.
 pub(super) fn write_header(folder: &Path) -> Result<(), IndexError> {
     let header = serde_json::to_vec(&IndexHeader::current()).map_err(std::io::Error::other)?;
     directory::write_atomically(&folder.join(HEADER_FILE), &header)?;
@@ -121,13 +123,13 @@ pub(super) fn delete_index(folder: &Path) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Takes the lock on opening, creating and deleting an index, waiting up to 10 seconds.
+/// Takes the lock for opening, creating and deleting an index. Waits up to 10 seconds.
 pub(super) fn lock_opening(folder: &Path) -> Result<File, IndexError> {
     directory::lock_file(&folder.join(OPEN_LOCK_FILE), true)?
         .ok_or_else(|| IndexError::Busy(folder.display().to_string()))
 }
 
-/// Takes the lock on writing; `None` if another process holds it.
+/// Takes the lock for writing. `None` if another process holds it.
 pub(super) fn lock_writing(folder: &Path) -> Result<Option<File>, IndexError> {
     Ok(directory::lock_file(&folder.join(WRITE_LOCK_FILE), false)?)
 }

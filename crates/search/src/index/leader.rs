@@ -1,6 +1,8 @@
-//! Status of the indexing process for the processes that only read: completeness and heartbeat.
+//! Status of the process that writes an index, for the processes that only read it: completeness
+//! and heartbeat.
 //!
-//! It is a small file beside the index. The modification time of the file is the last heartbeat.
+//! The status is a small file beside the index. The modification time of the file is the last
+//! heartbeat.
 #![allow(clippy::disallowed_methods, reason = "a file of the index's own folder")]
 
 use std::fs::{self, OpenOptions};
@@ -17,7 +19,7 @@ const LEADER_FILE: &str = "leader.json";
 /// Status of the process that writes an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexLeader {
-    /// Set if the process has indexed everything.
+    /// True if the process has indexed everything.
     pub complete: bool,
     /// Process id, if known.
     pub process_id: Option<u32>,
@@ -36,8 +38,8 @@ struct LeaderRecord {
 }
 
 impl SearchIndex {
-    /// Returns the status of the writing process; `None` for an index in memory, which has no other
-    /// readers.
+    /// Returns the status of the writing process. `None` for an index in memory, which no other
+    /// process can read.
     pub fn leader(&self) -> Option<IndexLeader> {
         let (folder, _) = self.inner.folder.as_ref()?;
         // Without a status file, the index is incomplete.
@@ -46,7 +48,7 @@ impl SearchIndex {
 }
 
 impl SearchIndexWriter {
-    /// Publishes whether the index is complete.
+    /// Publishes the status of this process: whether the index is complete.
     pub fn publish_status(&self, complete: bool) -> Result<(), IndexError> {
         let Some(LeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
         let record = LeaderRecord { complete, process: process::id() };
@@ -59,7 +61,7 @@ impl SearchIndexWriter {
         Ok(done?)
     }
 
-    /// Returns the heartbeat; `None` for an index in memory.
+    /// Returns the handle that records heartbeats. `None` for an index in memory.
     pub fn heartbeat(&self) -> Option<LeaderHeartbeat> {
         let (folder, _) = self.index.inner.folder.as_ref()?;
         Some(LeaderHeartbeat(folder.join(LEADER_FILE)))
@@ -67,7 +69,7 @@ impl SearchIndexWriter {
 }
 
 impl LeaderHeartbeat {
-    /// Records one heartbeat.
+    /// Records one heartbeat of this process.
     pub fn beat(&self) {
         let file = OpenOptions::new().write(true).open(&self.0);
         // If it fails, readers see the missing heartbeat.

@@ -1,4 +1,4 @@
-//! First stage of a search: scores chunks by their words with BM25F, word by word.
+//! First stage of a search: scores chunks by their words with BM25F.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use crate::ChunkHash;
 use crate::rank::bm25f::{field_weights, saturate};
 use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
 
-/// Weight of a word in each field, for each encoded field length.
+/// Weight of one word in each field, for each encoded field length.
 pub(super) struct FieldWeightTable([[f32; 256]; FIELDS]);
 
 impl FieldWeightTable {
@@ -33,7 +33,7 @@ impl FieldWeightTable {
     }
 }
 
-/// The best chunks by their words.
+/// The best chunks of a search by words.
 pub(super) struct BestChunks {
     limit: usize,
     heap: BinaryHeap<Reverse<ScoredChunk>>,
@@ -41,7 +41,8 @@ pub(super) struct BestChunks {
     pub(super) total: u64,
 }
 
-/// Score of a chunk. Ties are broken by hash first, because that does not depend on the segment.
+/// Score of a chunk, and its sort key among equal scores. The hash comes first, because it does not
+/// depend on the segment.
 type ScoredChunk = (ChunkScore, Reverse<ChunkHash>, Reverse<(usize, DocId)>);
 
 /// A score with a total order.
@@ -67,7 +68,7 @@ impl BestChunks {
         Self { limit, heap: BinaryHeap::new(), total: 0 }
     }
 
-    /// Returns the best chunks, in no order.
+    /// Returns the best chunks, in no particular order.
     pub(super) fn into_chunks(self) -> impl Iterator<Item = (usize, DocId)> {
         self.heap.into_iter().map(|Reverse((_, _, Reverse(found)))| found)
     }
@@ -165,7 +166,7 @@ pub(super) fn count_in_docs(
     Ok(counts)
 }
 
-/// Limits a count as [`crate::rank::count_in_docs`] does.
+/// Limits a word count to the same value as [`crate::rank::count_words`].
 fn limit_count(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }

@@ -1,5 +1,5 @@
-//! Fields of tantivy's documents: one document for each file, followed by one for each of its
-//! chunks.
+//! Fields of tantivy's documents. An indexed file is one such document, followed by one for each of
+//! its chunks.
 
 use serde::{Deserialize, Serialize};
 use tantivy::schema::{
@@ -14,31 +14,32 @@ use super::KnownDocument;
 use crate::rank::{ChunkTexts, FIELDS};
 use crate::{ChunkHash, ChunkSummary, IndexDocument};
 
-/// Names of the fields that are looked up by name.
+/// Name of the field that contains the path.
 pub(super) const PATH_FIELD: &str = "path";
 pub(super) const HASH_FIELD: &str = "hash";
 pub(super) const NUMBER_FIELD: &str = "number";
 pub(super) const KNOWN_FIELD: &str = "known";
 
-/// Longest path, in bytes; tantivy would drop a longer term.
+/// Longest path, in bytes. Tantivy would drop a longer term.
 pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 
 /// Fields of the schema.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaFields {
-    /// Texts of a chunk, in the order of [`crate::rank::ALL_FIELDS`].
+    /// Texts of a chunk, in the order of [`crate::fields::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
-    /// Whole path of the file; all documents of one path are deleted together.
+    /// Whole path of the file. All documents with one path are deleted together.
     pub(super) path: Field,
     /// Each tag, in lower case.
     pub(super) tag: Field,
-    /// Each whole name that a chunk defines, in lower case.
+    /// Each name that a chunk defines, as a whole and in lower case.
     pub(super) symbol: Field,
-    /// Content hash of a chunk; 0 for a file.
+    /// Content hash of a chunk, or 0 for a file.
     pub(super) hash: Field,
-    /// Position in the file's documents: 0 for the file, from 1 for its chunks.
+    /// Position among the documents of a file: 0 for the file itself, from 1 for its chunks.
     pub(super) number: Field,
-    /// For a file, its [fingerprint](Known), in a separate column because all are read at once.
+    /// Etag and fingerprint of a file. They are in a separate column, because those of all files
+    /// are read at once.
     pub(super) known: Field,
     /// A [`StoredFile`] or a [`StoredChunk`].
     pub(super) stored: Field,
@@ -55,7 +56,7 @@ pub(super) struct StoredFile {
 }
 
 impl KnownDocument {
-    /// Encodes the etag, which contains no 0 byte, then a 0 byte, then the stamp.
+    /// Encodes the etag, a 0 byte and the stamp. The etag contains no 0 byte.
     fn encode(etag: &str, stamp: &[u8]) -> Vec<u8> {
         [etag.as_bytes(), &[0], stamp].concat()
     }
@@ -78,7 +79,7 @@ impl StoredChunk {
         Self(*first, *last, *kind as u8, names.clone(), within.clone(), head.clone())
     }
 
-    /// Returns the first and last line.
+    /// Returns the first and the last line of the chunk.
     pub(super) fn lines(&self) -> (u32, u32) {
         (self.0, self.1)
     }
@@ -137,7 +138,7 @@ pub(super) fn build_schema() -> (Schema, SchemaFields) {
     (schema.build(), fields)
 }
 
-/// Returns the tokenizers: [`words`], and one that keeps texts whole.
+/// Returns the tokenizers of the index: [`words`], and one that keeps a text whole.
 pub(super) fn tokenizers() -> TokenizerManager {
     let tokenizers = TokenizerManager::new();
     tokenizers.register("words", WordTokenizer::default());
@@ -218,7 +219,7 @@ impl SchemaFields {
 /// Adapter of [`words`] to tantivy's tokenizer interface.
 #[derive(Clone, Default)]
 struct WordTokenizer {
-    /// Words of the current text, concatenated, and the end of each.
+    /// Words of the current text, concatenated.
     text: String,
     ends: Vec<usize>,
 }

@@ -1,4 +1,4 @@
-//! An open tantivy segment.
+//! An open tantivy segment: an immutable part of an index.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{ChunkHash, ChunkSummary};
 /// Number of decompressed blocks of the document store that are cached for each segment.
 const BLOCKS_CACHED_MAX: usize = 16;
 
-/// A segment. A `DocId` in it is a file or a chunk, possibly deleted.
+/// A part of an index. A `DocId` in it identifies a file or a chunk, which may be deleted.
 pub(super) struct IndexSegment {
     reader: SegmentReader,
     fields: SchemaFields,
@@ -29,7 +29,7 @@ pub(super) struct IndexSegment {
     pub(super) lengths: [FieldNormReader; FIELDS],
     pub(super) tags: Arc<InvertedIndexReader>,
     pub(super) symbols: Arc<InvertedIndexReader>,
-    /// Paths; `None` only in a segment without documents.
+    /// Paths of the documents. `None` only in a segment without documents.
     pub(super) paths: Option<StrColumn>,
     known: Option<BytesColumn>,
     hashes: Arc<dyn ColumnValues<u64>>,
@@ -63,7 +63,7 @@ impl IndexSegment {
         })
     }
 
-    /// Returns true if this is the given segment with the same deletions.
+    /// Returns true if this is the segment `segment` with the same deletions.
     pub(super) fn is_same_as(&self, segment: &Segment) -> bool {
         let meta = segment.meta();
         self.reader.segment_id() == meta.id()
@@ -84,7 +84,7 @@ impl IndexSegment {
         !self.reader.has_deletes()
     }
 
-    /// Lists the files and chunks with their positions, without deleted ones.
+    /// Lists the files and chunks that are not deleted, with their positions.
     pub(super) fn live_entries(&self) -> impl Iterator<Item = (DocId, u64)> + '_ {
         let alive = (0..self.len()).filter(|doc| self.is_alive(*doc));
         alive.map(|doc| (doc, self.numbers.get_val(doc)))
@@ -95,7 +95,7 @@ impl IndexSegment {
         self.numbers.get_val(doc) > 0
     }
 
-    /// Lists the chunks, without deleted ones.
+    /// Lists the chunks that are not deleted.
     pub(super) fn chunks(&self) -> impl Iterator<Item = DocId> + '_ {
         self.live_entries().filter(|(_, number)| *number > 0).map(|(doc, _)| doc)
     }
@@ -166,7 +166,7 @@ fn column_terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
     Ok(terms)
 }
 
-/// Returns the term of `doc` in `column`, out of `all` its terms.
+/// Returns the term of `doc` in `column`, whose terms are `all`.
 fn column_term<'t>(column: &BytesColumn, doc: DocId, all: &'t [Vec<u8>]) -> Option<&'t Vec<u8>> {
     let place = usize::try_from(column.ords().first(doc)?).ok()?;
     all.get(place)

@@ -15,7 +15,7 @@ use crate::ChunkHash;
 use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
 use crate::vectors::{SlotSet, VectorSnapshot};
 
-/// Snapshot of an index. Cheap to clone, and unaffected by later writes.
+/// Snapshot of an index, which later writes do not change. Clones are cheap.
 #[derive(Clone)]
 pub struct IndexSnapshot {
     pub(super) inner: Arc<IndexSnapshotInner>,
@@ -29,9 +29,9 @@ pub(super) struct IndexSnapshotInner {
     statistics: IndexStatistics,
     counts: OnceLock<IndexCounts>,
     slots: [OnceLock<Vec<Vec<u32>>>; 2],
-    /// Slots that belong to at least one chunk.
+    /// Slots that belong to at least one chunk, for both sources of vectors.
     all_live_slots: [OnceLock<SlotSet>; 2],
-    /// Identity of the commit, to detect newer ones; `None` if unknown.
+    /// Identity of the commit, to detect newer commits. `None` if unknown.
     stamp: Option<CommitStamp>,
 }
 
@@ -42,29 +42,29 @@ pub struct IndexCounts {
     pub documents: u64,
     /// Number of chunks.
     pub chunks: u64,
-    /// Number of chunks with a vector of the model.
+    /// Number of chunks with a vector of the configured model.
     pub with_vectors: u64,
 }
 
-/// Fingerprint and etag of a document, by which its owner detects changes.
+/// Fingerprint and etag of a document, with which the owner of the index detects changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownDocument {
-    /// Fingerprint that the owner supplied.
+    /// Fingerprint that the owner of the index supplied.
     pub fingerprint: Vec<u8>,
-    /// Etag that the owner supplied.
+    /// Etag that the owner of the index supplied.
     pub etag: String,
 }
 
-/// A chunk without a vector of the model.
+/// A chunk without a vector of the configured model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnembeddedChunk {
-    /// Hash of its texts.
+    /// Hash of the chunk's texts.
     pub hash: ChunkHash,
-    /// Path of its document.
+    /// Path of the chunk's document.
     pub path: String,
-    /// First line, from 1.
+    /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// Last line.
+    /// Last line of the chunk.
     pub last: u32,
 }
 
@@ -82,7 +82,7 @@ pub enum VectorSource {
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl IndexSnapshot {
-    /// Returns the documents by path.
+    /// Returns the known documents, by path.
     pub fn documents(&self) -> Result<BTreeMap<String, KnownDocument>, IndexError> {
         catch_panics(|| {
             let mut documents = BTreeMap::new();
@@ -115,14 +115,14 @@ impl IndexSnapshot {
         })
     }
 
-    /// Returns the statistics that word weights depend on. Deleted chunks count until their segment
-    /// is rewritten.
+    /// Returns the statistics from which word weights are computed. Deleted chunks count until
+    /// their segment is rewritten.
     pub fn statistics(&self) -> IndexStatistics {
         self.inner.statistics
     }
 
-    /// Parses `text` and weighs its words by the number of chunks that contain them. This number is
-    /// taken from the field in which most chunks have the word, as an estimate for all fields.
+    /// Parses `text` and weighs its words by the number of chunks that contain them. The number is
+    /// an estimate: that of the field in which most chunks contain the word.
     pub fn weigh_question(&self, text: &str) -> Result<WeighedQuestion, IndexError> {
         catch_panics(|| {
             let mut failed = None;
@@ -139,7 +139,7 @@ impl IndexSnapshot {
         })
     }
 
-    /// Returns the vector of the candidate with this key.
+    /// Returns the vector of the candidate with this `key`.
     pub fn vector(&self, key: u64, which: VectorSource) -> Option<Vec<f32>> {
         let (part, doc) = split_key(key);
         let part = self.inner.segments.get(part).filter(|it| doc < it.len())?;
@@ -147,8 +147,8 @@ impl IndexSnapshot {
         vectors.vector(vectors.slot_of(part.hash(doc))?)
     }
 
-    /// Returns up to `most` chunks without a vector of the model, one per hash, roughly the newest
-    /// first.
+    /// Returns up to `most` chunks without a vector of the configured model, one for each hash,
+    /// roughly the newest first.
     pub fn unembedded(&self, most: usize) -> Result<Vec<UnembeddedChunk>, IndexError> {
         let Some(model) = &self.inner.model_vectors else { return Ok(Vec::new()) };
         catch_panics(|| {
@@ -286,7 +286,7 @@ impl IndexSnapshotInner {
         self.all_live_slots[which as usize].get_or_init(|| self.live_slots(which, |_, _| true))
     }
 
-    /// Returns the slots that belong to a chunk for which `is_sought` is true.
+    /// Returns the slots that belong to a chunk for which `is_sought` returns true.
     pub(super) fn live_slots(
         &self,
         which: VectorSource,
@@ -309,7 +309,7 @@ pub(super) fn candidate_key(part: usize, doc: DocId) -> u64 {
     (part as u64) << 32 | u64::from(doc)
 }
 
-/// Decodes a key that [`key`] made.
+/// Decodes a key from [`candidate_key`].
 #[allow(clippy::cast_possible_truncation, reason = "the two halves of it")]
 pub(super) fn split_key(key: u64) -> (usize, DocId) {
     ((key >> 32) as usize, key as DocId)
@@ -352,5 +352,5 @@ fn index_statistics(parts: &[Arc<IndexSegment>]) -> IndexStatistics {
     IndexStatistics { chunks, lengths: words.map(|it| it as f32 / chunks.max(1) as f32) }
 }
 
-/// Detail read from postings: document ids and word counts.
+/// Detail that is read from the inverted index: document ids and word counts.
 pub(super) const WORD_COUNTS: IndexRecordOption = IndexRecordOption::WithFreqs;

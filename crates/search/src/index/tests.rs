@@ -1,4 +1,4 @@
-//! The index at its face: what is put is found, as it was ranked, filtered, damaged and shared.
+//! Tests of the index's public interface: adding, finding, ranking, filtering, damage and sharing.
 #![allow(clippy::disallowed_methods, reason = "the tests damage files and kill processes")]
 
 mod damage;
@@ -19,8 +19,8 @@ use crate::document::borrow_texts;
 use crate::rank::{Candidate, WeighedQuestion};
 use crate::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace};
 
-/// A document of which each paragraph is a chunk: its first line is the head, and the first word
-/// of that its name.
+/// A document in which each paragraph is a chunk. The paragraph's first line is the head of the
+/// chunk, and the first word of that line is its name.
 pub(super) struct Doc {
     pub(super) path: String,
     pub(super) text: String,

@@ -22,7 +22,7 @@ use crate::{ChunkHash, IndexDocument, static_model};
 const WORDS_BYTES: usize = 15_000_000;
 /// Most text that waits for indexing, in bytes.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
-/// Longest wait for the queue to shrink before it counts as stuck.
+/// Longest wait for the queue to shrink. After it, indexing counts as stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// Number of static vectors that are written at once.
 const VECTORS_BUFFERED_MAX: usize = 8_192;
@@ -30,7 +30,7 @@ const VECTORS_BUFFERED_MAX: usize = 8_192;
 const MERGED_SEGMENTS_MIN: usize = 3;
 /// Number of documents up to which segments count as similar in size.
 const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
-/// Share of deleted documents from which a segment is rewritten.
+/// Share of deleted documents above which a segment is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Exclusive right to change an index, with the changes since the last commit.
@@ -41,10 +41,10 @@ pub struct SearchIndexWriter {
     active: Option<ActiveWriter>,
     pub(super) index: SearchIndex,
     queue: Arc<IndexQueue>,
-    /// Static vectors that are not written yet.
+    /// Static vectors that wait to be written.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
     is_changed: bool,
-    /// Error of a merge after a successful commit.
+    /// Error of a merge that failed after a successful commit.
     merge_error: Option<IndexError>,
     _lock: WriteLock,
 }
@@ -75,7 +75,7 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Adds `document`, replacing any previous one of the same path.
+    /// Adds `document`. It replaces any previous document with the same path.
     pub fn put(&mut self, document: &IndexDocument<'_>) -> Result<(), IndexError> {
         if document.path.len() > PATH_BYTES_MAX {
             let why = format!("a path of {} bytes is too long", document.path.len());
@@ -95,7 +95,7 @@ impl SearchIndexWriter {
     }
 
     /// Makes all changes since the last commit visible. If the process is killed, the last commit
-    /// stays. If it fails, the changes are lost and none of them becomes visible.
+    /// stays. If the commit fails, all changes are lost and none of them becomes visible.
     pub fn commit(&mut self) -> Result<(), IndexError> {
         catch_panics(|| {
             if let Some(err) = self.merge_error.take() {
@@ -116,8 +116,8 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Adds vectors of the model, for every chunk with one of these hashes. The next snapshot
-    /// includes them.
+    /// Adds vectors of the configured model, for every chunk with one of these hashes. The next
+    /// snapshot includes the vectors.
     pub fn add_vectors(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
         let Some(model) = &self.index.inner.model_vectors else {
             let why = "no embedding model is configured";
@@ -126,8 +126,8 @@ impl SearchIndexWriter {
         catch_panics(|| Ok(model.append(vectors)?))
     }
 
-    /// Commits, finishes merges and ends the background threads. Call it when no change is expected
-    /// soon.
+    /// Commits all changes, finishes merges and ends the background threads. Call this when no
+    /// change is expected soon.
     pub fn finish(&mut self) -> Result<(), IndexError> {
         self.commit()?;
         self.merge_error.take().map_or(Ok(()), Err)?;
@@ -145,7 +145,7 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Returns true if no background thread runs.
+    /// Returns true if no background thread is running.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.active.is_none()
@@ -216,7 +216,7 @@ impl SearchIndexWriter {
         Ok(())
     }
 
-    /// Merges several segments in the background, if there are too many.
+    /// Merges segments in the background, if there are too many.
     fn merge(&mut self) -> Result<(), IndexError> {
         let Some(working) = &mut self.active else { return Ok(()) };
         if let Some(merging) = &mut working.merging {
@@ -235,7 +235,7 @@ impl SearchIndexWriter {
         Ok(())
     }
 
-    /// Deletes vectors without a chunk, if there are many.
+    /// Deletes vectors that belong to no chunk, if there are many.
     fn delete_unused_vectors(&self) -> Result<(), IndexError> {
         let snapshot = self.index.snapshot()?;
         let chunks = snapshot.counts().chunks;
@@ -274,8 +274,8 @@ fn wait_for_merge(mut merging: Pin<Box<SegmentMerge>>) -> Result<(), IndexError>
     }
 }
 
-/// Returns the result of a merge. If all its documents were deleted meanwhile, tantivy does not
-/// find the segments, which is no error.
+/// Checks the result of a merge. If all its documents were deleted meanwhile, tantivy does not find
+/// the segments. This is not an error.
 fn check_merge(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), IndexError> {
     match merged {
         Ok(_) | Err(TantivyError::InvalidArgument(_)) => Ok(()),
@@ -307,7 +307,7 @@ fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Text that waits for indexing.
+/// The amount of text that waits for indexing.
 #[derive(Default)]
 struct IndexQueue {
     bytes: Mutex<usize>,
@@ -320,8 +320,8 @@ impl IndexQueue {
         QueueReservation { queue: Arc::clone(queue), bytes }
     }
 
-    /// Waits until `bytes` more fit into the queue. A larger text than the queue enters when it is
-    /// empty.
+    /// Waits until `bytes` more bytes fit into the queue. A text that is larger than the queue
+    /// waits until the queue is empty.
     fn wait_for_room(&self, bytes: usize) -> Result<(), IndexError> {
         let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         while *queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES_MAX {
@@ -338,7 +338,7 @@ impl IndexQueue {
     }
 }
 
-/// Space in the queue, reserved until this is dropped.
+/// Space in the queue, reserved until the reservation is dropped.
 struct QueueReservation {
     queue: Arc<IndexQueue>,
     bytes: usize,

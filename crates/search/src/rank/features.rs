@@ -7,7 +7,7 @@ use crate::static_model::{StaticModel, WordVector};
 
 /// Number of features per candidate.
 pub const FEATURES: usize = 30;
-/// Most words of a name or signature that are used.
+/// Most words of a name or signature that features use.
 const WORDS_MAX: usize = 24;
 
 /// Returns the features of all `candidates`, in order.
@@ -38,7 +38,7 @@ pub fn extract_features(
         .collect()
 }
 
-/// Best scores of all candidates.
+/// Best scores among all candidates.
 #[derive(Clone, Copy)]
 struct BestScores {
     lexical: f32,
@@ -101,7 +101,7 @@ impl FeatureExtractor<'_> {
         ]
     }
 
-    /// Returns the weighted share of the query's concepts that occur in any of `fields`.
+    /// Returns the share of the query's concepts that occur in any of `fields`, by weight.
     fn coverage(&self, it: &Candidate, fields: &[ChunkField]) -> f32 {
         let mut has = 0.0;
         let mut all = 0.0;
@@ -114,7 +114,7 @@ impl FeatureExtractor<'_> {
         has / f32::max(all, 1e-6)
     }
 
-    /// Returns the distinct words of `texts`; identifiers contribute their parts only.
+    /// Returns the distinct words of `texts`. Identifiers contribute only their parts.
     fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<FeatureWord<'_>> {
         let mut found: Vec<FeatureWord<'_>> = Vec::new();
         for text in texts {
@@ -194,7 +194,7 @@ struct FeatureWord<'m> {
 /// Match of a name with the query.
 #[derive(Default)]
 struct NameFeatures {
-    /// Weighted share of the query that the name covers.
+    /// Share of the query's concepts that the name contains, by weight.
     covered: f32,
     /// Share of the name's words that are in the query.
     share: f32,

@@ -1,6 +1,6 @@
-//! A small neural network that scores features: pre-trained, with two layers, in microseconds.
+//! A small, pre-trained neural network with two layers that scores features in microseconds.
 
-/// A network with one output; a higher score is better.
+/// A network with one output. A higher score is better.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankingNetwork {
     /// Number of inputs.
@@ -69,7 +69,7 @@ impl RankingNetwork {
         })
     }
 
-    /// Serializes the network; [`RankingNetwork::parse`] parses it.
+    /// Serializes the network for [`RankingNetwork::parse`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let counts = [self.inputs, self.hidden].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
         let parts = [

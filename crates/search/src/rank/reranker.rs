@@ -14,7 +14,8 @@ use crate::static_model::StaticModel;
 /// Name of the reranker.
 pub(super) const RERANKER_NAME: &str = "features-2";
 
-/// Network for candidates without vectors of a model; [`MODEL`] is for those with.
+/// Network for candidates without vectors of a model. [`MODEL_NETWORK`] is for candidates with such
+/// vectors.
 static WORDS_NETWORK: LazyLock<RankingNetwork> =
     LazyLock::new(|| load_network(include_bytes!("words.net")));
 static MODEL_NETWORK: LazyLock<RankingNetwork> =
@@ -29,7 +30,7 @@ fn load_network(bytes: &[u8]) -> RankingNetwork {
 /// Logit penalty for tests that the query does not ask for.
 const TEST_PENALTY: f32 = 1.0;
 const EXAMPLE_PENALTY: f32 = 0.7;
-/// Logit penalty for text that is no code: sections, settings, other text.
+/// Logit penalty for text that is not code: sections, settings, other text.
 const TEXT_PENALTY: f32 = 0.5;
 /// Logit penalty for each better chunk of the same file, so that results cover several files.
 const SAME_FILE_PENALTY: f32 = 0.1;
@@ -87,7 +88,7 @@ impl RequestedKinds {
     }
 }
 
-/// Subtracts a penalty from each candidate for the better ones of its file.
+/// Subtracts a penalty from each candidate for each better candidate of the same file.
 fn penalize_same_file(logits: &mut [f32], candidates: &[Candidate]) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));

@@ -1,8 +1,9 @@
-//! A file of vectors, written once and never changed.
+//! A block: a file of vectors that is written once and never changed.
 //!
 //! The file has a head, the sorted hashes, the sign codes and the rows. Head, hashes and codes are
-//! in memory and share one checksum. Rows are read on demand, and each has its own checksum. Files
-//! are not memory-mapped, so a truncated file causes an error and never a signal.
+//! kept in memory and share one checksum. Rows are read on demand, and each row has its own
+//! checksum. Files are not memory-mapped, so that a truncated file causes an error instead of a
+//! signal.
 #![allow(clippy::disallowed_methods, reason = "the index's own folder, handed in by its owner")]
 
 use std::fs::File;
@@ -17,7 +18,7 @@ use super::quantised::{VectorRow, code_bytes};
 use crate::{ChunkHash, VectorSpace};
 
 const MAGIC: [u8; 8] = *b"tgvector";
-/// Version of the format; raised with every change to the meaning of the bytes.
+/// Version of the format. It is raised with every change to the meaning of the bytes.
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 64;
 /// Position of the checksum in the head.
@@ -25,7 +26,8 @@ const CHECKSUM_RANGE: std::ops::Range<usize> = 56..60;
 /// File name extension of a block.
 const EXTENSION: &str = ".vectors";
 
-/// Name of a block: the appends in it and a checksum of its content. Files of equal name are equal.
+/// Name of a block: the numbers of the appends that it contains, and a checksum of its content.
+/// Files with the same name are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BlockName {
     pub(super) first: u64,
@@ -67,7 +69,7 @@ pub(super) struct VectorBlock {
     precision: Precision,
     row_bytes: usize,
     rows: RowStorage,
-    /// All rows, once they were loaded.
+    /// All rows, once they have been loaded.
     loaded_rows: OnceLock<Option<Vec<u8>>>,
     damaged: AtomicBool,
 }
@@ -82,7 +84,7 @@ enum RowStorage {
 pub(super) enum BlockError {
     /// The file does not exist any more.
     Missing,
-    /// The file is damaged, or belongs to another version or space.
+    /// The file is damaged, or belongs to another version or vector space.
     Invalid(String),
     Disk(io::Error),
 }
@@ -187,7 +189,8 @@ impl VectorBlock {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Calls `find` with one row, read into `room`. Returns `None` if the row is unreadable.
+    /// Calls `find` with one row, which is read into the buffer `room`. Returns `None` if the row
+    /// is unreadable.
     pub(super) fn with_row<T>(
         &self,
         index: usize,
@@ -227,7 +230,7 @@ impl VectorBlock {
         }
     }
 
-    /// Reads the bytes of one row into `room`.
+    /// Reads the bytes of one row into the buffer `room`.
     fn read_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
         room.resize(self.row_bytes, 0);
         match &self.rows {
@@ -242,7 +245,7 @@ impl VectorBlock {
     }
 }
 
-/// Content of a block to write: rows of older blocks, and new rows.
+/// Content of a block before it is written: rows of older blocks, and new rows.
 pub(super) struct BlockDraft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
@@ -370,7 +373,7 @@ fn checksum(head: &[u8; HEAD_BYTES], held: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Returns `N` bytes of the head from `at`.
+/// Returns the `N` bytes of the head at the position `at`.
 fn head_bytes<const N: usize>(head: &[u8; HEAD_BYTES], at: usize) -> [u8; N] {
     std::array::from_fn(|offset| head[at + offset])
 }

@@ -1,10 +1,10 @@
 //! Inner loops of the vector search, compiled for the current processor.
 //!
-//! The loops are plain Rust. The gain comes from permission for the compiler to use AVX2 and
-//! `popcnt`, which the x86-64 baseline lacks.
+//! The loops are plain Rust. They are fast because the compiler may use AVX2 and `popcnt`, which
+//! the x86-64 baseline lacks.
 #![allow(unsafe_code, reason = "calls code for AVX2 after a check of the processor")]
 
-/// Returns the dot product. It fits an `i32` for every [`VectorQuery`](super::Query).
+/// Returns the dot product, which fits an `i32` for every `VectorQuery`.
 pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -24,8 +24,8 @@ pub(super) fn distances(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     distances_plain(query, codes, out);
 }
 
-/// Returns the sum of the query's numbers whose bit in `code` is set; a larger sum is nearer. The
-/// numbers are in `planes`, bit by bit, and the level `zero` represents 0.
+/// Returns the sum of the query's numbers whose bit in `code` is set. A larger sum means a nearer
+/// vector. `planes` contains the numbers bit by bit, and the level `zero` represents 0.
 pub(super) fn agreement(planes: &[u64], zero: i64, code: &[u8]) -> i64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {

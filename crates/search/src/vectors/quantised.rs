@@ -1,14 +1,14 @@
-//! Quantizes vectors: sign bits as a code, and a row of scaled numbers.
+//! Quantizes vectors: a code of sign bits, and a row of scaled numbers.
 
 use super::{Precision, VectorsError, kernels};
 use crate::VectorSpace;
 
-/// Most dimensions of a vector; distances between codes must fit 16 bits.
+/// Most dimensions of a vector. Distances between codes must fit into 16 bits.
 pub(super) const DIMENSIONS_MAX: usize = 65_535;
 /// Bytes before the numbers of a row: checksum and step.
 pub(super) const ROW_HEAD_BYTES: usize = 8;
 
-/// A query vector of length 1, in steps fine enough to lose no precision that matters.
+/// A query vector of length 1, quantized in small steps that do not change the results noticeably.
 #[derive(Debug, Clone)]
 pub struct VectorQuery {
     numbers: Vec<i16>,
@@ -25,7 +25,7 @@ pub struct VectorQuery {
     level_sum: i64,
 }
 
-/// Number of bit planes: the precision for comparing a query with signs.
+/// Number of bit planes. It determines the precision of comparing a query with signs.
 const PLANES: u32 = 6;
 /// Number of steps from the lowest to the highest level.
 const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
@@ -215,12 +215,12 @@ fn largest_magnitude(vector: &[f32]) -> f32 {
     vector.iter().fold(0.0, |most, it| it.abs().max(most))
 }
 
-/// Passes the signs of `vector` to `put`, one bit each, in words.
+/// Passes the signs of `vector` to `put` in words of 64 bits, one bit for each number.
 fn sign_code(vector: &[f32], put: impl FnMut(u64)) {
     pack_bits(vector.iter().map(|it| *it > 0.0), put);
 }
 
-/// Passes `bits` to `put` in words, the last one padded with zeros.
+/// Passes `bits` to `put` in words of 64 bits. The last word is padded with zeros.
 fn pack_bits(bits: impl Iterator<Item = bool>, mut put: impl FnMut(u64)) {
     let mut bits = bits.peekable();
     while bits.peek().is_some() {

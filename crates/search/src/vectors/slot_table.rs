@@ -1,16 +1,16 @@
-//! Finds the vector of a content hash.
+//! Finds the slot of a vector by its content hash.
 
 use std::sync::Arc;
 
 use super::block::VectorBlock;
 use crate::ChunkHash;
 
-/// Hash table with one bucket per hash prefix. Hashes are evenly spread, so a bucket holds one or
-/// two.
+/// Hash table with one bucket for each hash prefix. Hashes are evenly spread, so that a bucket
+/// holds one or two.
 #[derive(Debug)]
 pub(super) struct SlotTable {
     shift: u32,
-    /// Start of each bucket, and the end of the last.
+    /// Start of each bucket, and the end of the last bucket.
     bucket_starts: Vec<u32>,
     entries: Vec<(u64, u32)>,
 }
@@ -39,7 +39,7 @@ impl SlotTable {
         Self { shift, bucket_starts, entries }
     }
 
-    /// Returns the slot of `hash`, the newest if there are several.
+    /// Returns the slot of `hash`. If there are several, returns the newest.
     pub(super) fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         let bucket = usize::try_from(hash.0 >> self.shift).unwrap_or_default();
         let entries = self.bucket_starts[bucket] as usize..self.bucket_starts[bucket + 1] as usize;

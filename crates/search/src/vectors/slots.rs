@@ -21,7 +21,7 @@ impl SlotSet {
         Self { words }
     }
 
-    /// Adds `slot`; the set grows if necessary.
+    /// Adds `slot`. The set grows if necessary.
     pub fn insert(&mut self, slot: u32) {
         let (word, bit) = bit_position(slot);
         if word >= self.words.len() {

@@ -1,4 +1,4 @@
-//! What is asked of the vectors.
+//! Tests of the vector store.
 
 mod damage;
 mod search;
@@ -12,7 +12,7 @@ fn space(dimensions: usize) -> VectorSpace {
     VectorSpace { model: "toy-1".to_owned(), dimensions }
 }
 
-/// Numbers from -1 to 1 that look random, the same for the same `seed`.
+/// Returns pseudorandom numbers from -1 to 1, which depend on `seed` only.
 fn noise(seed: u64, count: usize) -> Vec<f32> {
     let mut bytes = vec![0; count * 4];
     let key = *blake3::hash(&seed.to_le_bytes()).as_bytes();
@@ -26,7 +26,8 @@ fn hash(number: u64) -> ChunkHash {
     ChunkHash(u64::from_le_bytes(std::array::from_fn(|at| hash[at])))
 }
 
-/// The vectors numbered in `range`, each about some direction that others have too, as texts are.
+/// Returns the vectors with the numbers in `range`. They form groups with similar directions, like
+/// vectors of texts.
 fn vectors(range: std::ops::Range<u64>, dimensions: usize) -> Vec<(ChunkHash, Vec<f32>)> {
     let of = |number: u64| {
         let topic = noise(number % 97, dimensions);

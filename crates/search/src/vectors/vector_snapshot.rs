@@ -8,7 +8,7 @@ use super::slot_table::SlotTable;
 use super::{SlotSet, VectorQuery, VectorsError, kernels};
 use crate::{ChunkHash, VectorSpace};
 
-/// Number of vectors up to which a search compares all exactly, with the rows in memory.
+/// Number of vectors up to which a search compares all of them exactly, with the rows in memory.
 const EXACT_VECTORS_MAX: usize = 8_192;
 /// Fewest sign bits that estimate a direction well enough.
 const CODE_BITS_MIN: usize = 128;
@@ -17,9 +17,9 @@ const IN_MEMORY_BYTES_MAX: usize = 16 << 20;
 /// Number of codes compared between two checks for cancellation.
 const CODES_PER_CHECK: usize = 4_096;
 
-/// Returns the numbers of candidates that the two filters keep from `live` vectors to find `k`. The
-/// first filter compares sign bits, the second weighs them by the query. The constants come from
-/// measurements in `docs/design/vectors.md`.
+/// Returns how many candidates the first and the second filter keep of `live` vectors to find the
+/// nearest `k`. The first filter compares sign bits. The second filter weighs them by the query.
+/// The constants come from measurements in `docs/design/vectors.md`.
 fn filter_sizes(k: usize, live: usize) -> (usize, usize) {
     ((8 * k).max(1_000).max(live / 100).min(live), (3 * k).max(120).min(live))
 }
@@ -60,7 +60,8 @@ impl VectorSnapshot {
         &self.data.blocks
     }
 
-    /// Returns the number of slots. A content may have several; only its newest counts.
+    /// Returns the number of slots. A content hash may have several slots, of which only the newest
+    /// is used.
     pub fn len(&self) -> usize {
         self.data.len
     }
@@ -103,11 +104,11 @@ impl VectorSnapshot {
         block.with_row(index, &mut Vec::new(), |row| query.cosine(row))
     }
 
-    /// Returns the `k` nearest of the `live` vectors with their cosines, the nearest first.
+    /// Returns the `k` nearest vectors among `live` with their cosines, the nearest first.
     ///
-    /// A small store is compared exactly. In a large one, sign bits select candidates. The sign
-    /// bits weighed by the query then reduce them without access to the disk. Only the rest is
-    /// compared exactly.
+    /// In a small store, every vector is compared exactly. In a large store, sign bits select
+    /// candidates. The sign bits weighed by the query then reduce the candidates, without access to
+    /// the disk. Only the remaining vectors are compared exactly.
     pub fn nearest(
         &self,
         query: &VectorQuery,
@@ -188,7 +189,7 @@ impl VectorSnapshot {
         weighed.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// Returns the `k` of `slots` with the largest cosines.
+    /// Returns the `k` slots among `slots` with the largest cosines.
     fn rank_exactly(
         &self,
         query: &VectorQuery,
@@ -225,7 +226,7 @@ impl VectorSnapshot {
     }
 }
 
-/// Keeps the `most` nearest entries and returns the distance of the farthest.
+/// Keeps the `most` nearest entries of `near`, and returns the distance of the farthest one.
 fn keep_nearest(near: &mut Vec<(u16, u32)>, most: usize) -> u16 {
     let (_, last, _) = near.select_nth_unstable(most - 1);
     let bound = last.0;

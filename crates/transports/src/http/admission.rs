@@ -6,15 +6,15 @@ use std::net::SocketAddr;
 use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Request, StatusCode};
 
-/// Header by which browsers report the relation between a page and the target of its request.
+/// Header in which browsers report the relation between a page and the target of its request.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Accepted `Host` names and page origins.
 ///
-/// A foreign page can resolve its own name to this machine and then send requests to it (DNS
-/// rebinding). Such requests carry the page's names in `Host` and `Origin`, so both must be known
-/// exactly. An embedded request (`<img>`) has no `Origin`, but its `Sec-Fetch-Site` names a foreign
-/// site.
+/// A page of another site can resolve its own name to this machine and then send requests to it
+/// (DNS rebinding). Such requests contain the page's name in `Host` and `Origin`, so both must be
+/// accepted names. The request of an embedded image (`<img>`) has no `Origin`, but its
+/// `Sec-Fetch-Site` shows that the page is on another site.
 #[derive(Debug, Clone)]
 pub struct AdmissionRules {
     hosts: HashSet<String>,
@@ -44,7 +44,7 @@ impl AdmissionRules {
         Self { hosts, origins: origins.iter().cloned().collect(), scheme: "http://" }
     }
 
-    /// Switches to https as the scheme of `addr`.
+    /// Sets https as the scheme of `addr`.
     pub fn with_tls(mut self, addr: SocketAddr) -> Self {
         if addr.port() == 443 {
             self.hosts.extend(default_names(addr));
@@ -95,7 +95,7 @@ fn default_names(addr: SocketAddr) -> [String; 4] {
     ["localhost", "127.0.0.1", "[::1]", &address_literal(addr)].map(str::to_owned)
 }
 
-/// Returns the address as a `Host` header writes it.
+/// Returns the address in the form of a `Host` header.
 fn address_literal(addr: SocketAddr) -> String {
     match addr {
         SocketAddr::V4(addr) => addr.ip().to_string(),

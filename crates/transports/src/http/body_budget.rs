@@ -1,7 +1,7 @@
-//! Memory budget of request bodies, and its release when it is exceeded.
+//! Memory budget of request bodies. If bodies exceed it, one of them is dropped.
 //!
-//! Only received bytes count, so a silent client takes nothing. The first bytes of each body are
-//! free. That is bounded too, because connections are, and short messages never wait.
+//! Only received bytes count, so a silent client uses no budget. The first bytes of each body are
+//! free, so short messages never wait. The number of connections limits these free bytes, too.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Caller;
 
-/// Free bytes of each body.
+/// Bytes of each body that do not count.
 pub(super) const UNCOUNTED_BODY_BYTES: usize = 64 << 10;
-/// Budget, in bodies of the largest size.
+/// Budget of a listener, in bodies of the largest size.
 const BODIES_MAX: usize = 8;
 /// Budget of one caller, in bodies of the largest size.
 const BODIES_EACH_MAX: usize = 6;
-/// Wait for room before a body of the same caller is dropped.
+/// Longest wait for room before a body is dropped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Memory budget of a listener's request bodies.
@@ -66,7 +66,7 @@ struct BudgetState {
 struct BudgetedBody {
     owner: BodyOwner,
     bytes: usize,
-    /// True once the body is complete. It is then kept until it is answered.
+    /// True once the body is complete. It is then kept until the request is answered.
     is_complete: bool,
     evicted: CancellationToken,
 }
@@ -78,7 +78,7 @@ pub(super) struct BodyShare<'r> {
     evicted: CancellationToken,
 }
 
-/// Error of a body that must be dropped for lack of memory.
+/// Error for a body that must be dropped for lack of memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BudgetExceeded;
 
@@ -105,7 +105,7 @@ impl BodyBudget {
         BodyShare { budget: self, number, evicted: given_up }
     }
 
-    /// Takes `bytes` more for the body `number`. Returns `None` if it has to wait.
+    /// Takes `bytes` more bytes for the body `number`. Returns `None` if the body has to wait.
     fn try_take(
         &self,
         number: u64,
@@ -189,7 +189,7 @@ impl BudgetState {
 }
 
 impl BodyShare<'_> {
-    /// Takes `bytes` more. If there is no room for 1 s, some body is dropped.
+    /// Takes `bytes` more bytes. If there is no room for 1 s, drops an incomplete body.
     pub(super) async fn grow(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         let until = Instant::now() + ROOM_WAIT_MAX;
         let mut waited = false;
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Room for eight bytes, six of them for one caller.
+    /// Returns a budget of eight bytes, of which one caller can take six.
     fn room() -> BodyBudget {
         BodyBudget::new(1)
     }

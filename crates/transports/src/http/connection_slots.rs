@@ -1,9 +1,10 @@
-//! Slots for connections, and their reassignment when more clients come than there are slots.
+//! Slots for connections. If there are more clients than slots, waiting connections lose their
+//! slots.
 //!
-//! A connection keeps its slot while an authenticated request is being answered. A connection that
-//! waits for its client loses the slot to a new one, starting with the longest wait. So does one
-//! with a request that is not authenticated. Nobody can therefore block others by silence or by
-//! rejected requests. A new connection gets a short grace period.
+//! A connection keeps its slot while the server answers an authenticated request on it. Other
+//! connections lose their slots to new ones: those that wait for their clients, the longest wait
+//! first, and those with an unauthenticated request. Therefore silent clients and rejected requests
+//! cannot block other clients. A new connection has a short grace period.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -45,21 +46,21 @@ pub(super) struct SlotBounds {
 struct ConnectionTable {
     next_number: u64,
     slots: HashMap<u64, Arc<SlotEntry>>,
-    /// Number of long-lived streams by caller, with unauthenticated ones under `None`.
+    /// Number of long-lived streams by caller. Unauthenticated streams are under `None`.
     streams: HashMap<Option<Caller>, usize>,
 }
 
 /// Grace period of a connection that is new or has just sent part of a body.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Divisor of the stream limit that gives additional slots for unauthenticated WebSockets, on which
-/// they are refused.
+/// Divisor that gives the number of additional slots for unauthenticated WebSockets from the stream
+/// limit. On these WebSockets, clients only receive the refusal.
 const UNAUTHENTICATED_DIVISOR: usize = 8;
 
 /// Activity of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionActivity {
-    /// Nothing complete has arrived yet.
+    /// No complete request has arrived yet.
     Silent,
     /// The current or last request was not authenticated.
     Unauthenticated,
@@ -72,8 +73,8 @@ enum ConnectionActivity {
 }
 
 impl ConnectionActivity {
-    /// Returns the rank for losing the slot, lowest first. Returns `None` if the connection keeps
-    /// it.
+    /// Returns the rank for losing the slot: the connection with the lowest rank loses it first.
+    /// Returns `None` if the connection keeps its slot.
     fn eviction_rank(self, since: Duration, now: Duration) -> Option<(u8, Duration)> {
         let is_new = now.saturating_sub(since) < GRACE_PERIOD;
         match self {
@@ -86,15 +87,17 @@ impl ConnectionActivity {
     }
 }
 
-/// Activity and its start packed into one atomic word, since each request changes it several times.
+/// Activity of a connection and its start, packed into one atomic word, because each request
+/// changes them several times.
 #[derive(Clone, Copy)]
 struct PackedActivity(u64);
 
-/// Bits for the activity. The others count microseconds since the listener was opened.
+/// Number of bits for the activity. The other bits count microseconds since the listener was
+/// opened.
 const ACTIVITY_BITS: u32 = 3;
 
 impl PackedActivity {
-    /// Marks a slot that was lost.
+    /// Value of a connection that has lost its slot.
     const GONE: Self = Self(u64::MAX);
 
     fn pack(activity: ConnectionActivity, since: Duration) -> Self {
@@ -116,9 +119,9 @@ impl PackedActivity {
     }
 }
 
-/// Connection as other connections see it.
+/// Entry of a connection in the table of all slots.
 struct SlotEntry {
-    /// Packed [`PackedActivity`].
+    /// The bits of a [`PackedActivity`].
     activity: AtomicU64,
     evicted: CancellationToken,
 }
@@ -136,7 +139,7 @@ impl SlotEntry {
         self.activity.store(word, Ordering::SeqCst);
     }
 
-    /// Takes the slot away. Returns false if the activity has changed since it was `seen`.
+    /// Takes the slot away from the connection. Returns false if its activity is no longer `seen`.
     fn evict(&self, PackedActivity(seen): PackedActivity) -> bool {
         let PackedActivity(gone) = PackedActivity::GONE;
         let is_as_seen =
@@ -169,7 +172,7 @@ impl ConnectionSlots {
         })
     }
 
-    /// Takes a slot, possibly from another connection. Waits while all are busy.
+    /// Takes a slot, possibly from another connection. Waits while all connections are busy.
     pub(super) async fn take(self: &Arc<Self>) -> ConnectionSlot {
         if let Some(seat) = self.try_take() {
             return seat;
@@ -240,7 +243,7 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// Waits until the slot is taken away.
+    /// Waits until the slot is taken away from this connection.
     pub(super) async fn wait_evicted(&self) {
         self.entry.evicted.cancelled().await;
     }
@@ -266,7 +269,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Counts a waiting connection until it is dropped.
+/// Guard that counts a waiting connection until it is dropped.
 struct WaitingGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingGuard<'a> {
@@ -295,7 +298,7 @@ impl RequestTurn {
         self.slot.set_activity(ConnectionActivity::Busy);
     }
 
-    /// Runs `reading` while the client still has to send data.
+    /// Runs `reading`, which waits for data of the client, with the activity `Sending`.
     pub(super) async fn while_sending<T>(&self, reading: impl Future<Output = T>) -> T {
         self.note_data();
         let read = reading.await;

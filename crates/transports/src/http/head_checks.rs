@@ -2,8 +2,8 @@
 //!
 //! A proxy and this server must agree on the end of each request. Otherwise a request can hide
 //! inside another. hyper accepts lines without CR, and a length together with chunked encoding,
-//! which others read differently. The bytes are therefore checked as they pass. hyper still does
-//! the actual parsing.
+//! which other servers read differently. Therefore this module checks the bytes before hyper parses
+//! them.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use http::header::{TRANSFER_ENCODING, UPGRADE};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reason why a head of the connection is ambiguous, if one is.
+/// Reason why a request head on the connection is ambiguous, once one has been found.
 pub(super) type HeadDoubt = Arc<OnceLock<&'static str>>;
 
 /// Stream whose request heads are checked while they are read.
@@ -46,12 +46,12 @@ struct HeadChecker {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum HeadPosition {
-    /// In a head, or before one.
+    /// In a request head, or before one.
     #[default]
     Head,
-    /// In a body, with the number of bytes that remain.
+    /// In a body. The value is the number of bytes that remain.
     Body(u64),
-    /// In the last request of the connection, where nothing is checked any more.
+    /// In the last request of the connection, after which nothing is checked.
     Last,
 }
 
@@ -126,7 +126,7 @@ impl HeadChecker {
         }
     }
 
-    /// Stops checking.
+    /// Stops checking this connection.
     fn stop(&mut self) {
         *self = Self { position: HeadPosition::Last, ..Self::default() };
     }
@@ -180,7 +180,7 @@ impl RequestHeadFields {
     }
 }
 
-/// Returns true if a request with these headers must be the last one of its connection.
+/// Returns true if a request with these headers must be the last request of its connection.
 pub(super) fn is_last_request(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING)
         || headers.get_all(UPGRADE).iter().any(|value| names_websocket(value.as_bytes()))

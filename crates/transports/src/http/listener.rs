@@ -26,7 +26,7 @@ pub struct HttpListener {
 }
 
 impl HttpListener {
-    /// Serves connections on `workers`, or on the accepting thread if `None`.
+    /// Serves connections on `workers`, or on the thread that accepts them if `None`.
     pub fn with_workers(self, workers: Option<WorkerPool>) -> Self {
         Self { workers, ..self }
     }
@@ -68,7 +68,7 @@ impl TlsHandshaker {
 /// Connection, plain or encrypted.
 pub(crate) enum ClientStream {
     Plain(TcpStream),
-    /// Boxed, because it takes a kilobyte that plain connections need not carry.
+    /// Encrypted connection. It is boxed, because it takes a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -20,7 +20,7 @@ pub(super) struct OccupancyGuard {
 }
 
 impl OccupancyCounter {
-    /// Returns the number of connections, WebSockets included.
+    /// Returns the number of connections, including WebSockets.
     pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
     }

@@ -33,7 +33,7 @@ pub(super) struct RequestHandler {
     application: Arc<dyn HttpApplication>,
     admission: AdmissionRules,
     pub(super) slots: Arc<ConnectionSlots>,
-    /// Memory budget for request bodies. Each body keeps its part until it is answered.
+    /// Memory budget for request bodies. Each body keeps its share until the request is answered.
     body_budget: BodyBudget,
     pub(super) unsent: Arc<UnsentBytes>,
     pub(super) spin_permit: SpinPermit,
@@ -224,8 +224,8 @@ impl RequestHandler {
         }
     }
 
-    /// Reads a body of at most `max` bytes for `holder`. Its share of the memory budget must be
-    /// kept until the answer.
+    /// Reads a body of at most `max` bytes for `holder`. The caller must keep the returned share of
+    /// the memory budget until the answer.
     async fn read_body(
         &self,
         body: IncomingBody,
@@ -295,8 +295,8 @@ impl RequestHandler {
     }
 }
 
-/// Largest body that is read from unauthenticated senders, or where none is expected, in bytes. It
-/// is enough to find the message id.
+/// Largest body that is read of an unauthenticated or bodiless request, in bytes. It suffices to
+/// find the message id.
 const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Returns true if the request may use a full body.

@@ -1,4 +1,5 @@
-//! Busy polling for the next request of a quick HTTP client, instead of sleeping.
+//! Busy polling for the next request of a quick HTTP client, instead of putting the thread to
+//! sleep.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio::io::ReadBuf;
 use crate::adaptive_spin::SpinHistory;
 use crate::stdio::spinning_reader;
 
-/// Permit to poll, one per listener. At most one processor is spent on busy polling.
+/// Permit for busy polling. A listener has only one, so that at most one processor polls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpinPermit(Arc<AtomicBool>);
 
@@ -19,13 +20,13 @@ pub(super) struct SpinPermit(Arc<AtomicBool>);
 #[derive(Debug)]
 pub(super) struct RequestSpin {
     history: SpinHistory,
-    /// Time of the last write, if nothing has arrived since.
+    /// Time of the last write, if no data has arrived since.
     answered_at: Option<Instant>,
     permit: SpinPermit,
     guard: Option<SpinPermitGuard>,
 }
 
-/// Held [`SpinPermit`] permit, returned on drop.
+/// A [`SpinPermit`] that is in use. Dropping the guard returns it.
 #[derive(Debug)]
 struct SpinPermitGuard(SpinPermit);
 
@@ -111,7 +112,7 @@ mod tests {
         }
     }
 
-    /// One that asks again soon, however busy the machine is.
+    /// Returns the state of a connection whose client is quick, even on a busy machine.
     fn quick(lookout: &SpinPermit) -> RequestSpin {
         let mut spin = RequestSpin::new(lookout.clone());
         spin.history = SpinHistory {
@@ -122,7 +123,7 @@ mod tests {
         spin
     }
 
-    /// Polls `spin` once. Returns the input that it found, and whether it wakes the task at once.
+    /// Polls `spin` once. Returns the input that it found, and true if it wakes the task at once.
     fn found(spin: &mut RequestSpin, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());

@@ -25,7 +25,7 @@ use super::unsent::UnsentAccount;
 /// Response body.
 pub(super) struct ResponseBody {
     content: BodyContent,
-    /// Request that ends with this body, and the account of unsent bytes.
+    /// The request that ends with this body, and the connection's account of unsent bytes.
     turn: Option<(RequestTurn, Arc<UnsentAccount>)>,
 }
 
@@ -40,7 +40,8 @@ impl ResponseBody {
         Self { content, turn: None }
     }
 
-    /// Attaches the request `turn`, which ends once the body is sent, and the account `owed`.
+    /// Attaches the request `turn`, which ends once the body is sent, and the account of unsent
+    /// bytes `owed`.
     pub(super) fn with_turn(self, turn: RequestTurn, owed: Arc<UnsentAccount>) -> Self {
         if let BodyContent::Whole(Some(bytes)) = &self.content {
             owed.add(bytes.len());
@@ -106,7 +107,7 @@ pub(super) fn event_stream_response(
 /// File that is read in pieces while the client receives it.
 pub(super) struct FilePieces {
     handle: Arc<File>,
-    /// Number of bytes that were passed on.
+    /// Number of bytes that were already read and passed on.
     offset: u64,
     /// Size of the file.
     bytes: u64,

@@ -1,7 +1,7 @@
-//! Polls a future that wakes itself again at once, without waking its task.
+//! Polls a future that often wakes itself, without waking its task each time.
 //!
-//! hyper's connections wake themselves for every body. The runtime would take that for work that
-//! other threads can share, and wake one of them.
+//! hyper's connections wake themselves for every body. The runtime would treat this as new work and
+//! wake another thread for it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Polls in a row before other tasks get their turn.
+/// Most polls in a row before other tasks get their turn.
 const POLLS_IN_A_ROW_MAX: usize = 4;
 
-/// State while nobody polls: a wake-up goes to the task.
+/// State while nobody polls the future. A wake-up wakes the task.
 const IDLE: u8 = 0;
-/// State during a poll.
+/// State while the future is being polled.
 const POLLING: u8 = 1;
-/// State of a future that was woken during its poll.
+/// State of a future that was woken while it was being polled.
 const WOKEN: u8 = 2;
 
-/// Wrapper of `future` that absorbs its own wake-ups.
+/// Wrapper of a future that handles the future's wake-ups of itself.
 pub(super) struct SelfWakingFuture<F> {
     pub(super) future: F,
     wake_state: Arc<SelfWakeState>,
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Wakes itself `left` times before it is done.
+    /// A future that wakes itself `left` times before it is done.
     struct Wakes {
         left: usize,
     }

@@ -1,7 +1,8 @@
 //! Limit on answers that wait to be sent, over all connections.
 //!
-//! A client that requests without reading leaves its answers waiting here. The first bytes of each
-//! connection are free, so short answers do not count. Beyond the limit, connections are closed.
+//! The answers to a client that sends requests but does not read wait in memory. The first bytes of
+//! each connection do not count, so short answers are free. Above the limit, connections are
+//! closed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Free bytes of each connection.
+/// Unsent bytes of each connection that do not count.
 const UNCOUNTED_UNSENT_BYTES: usize = 64 << 10;
 /// Time without progress after which a client counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
@@ -115,8 +116,8 @@ impl UnsentAccount {
 }
 
 impl UnsentState {
-    /// Closes the connection with the most unsent bytes, stuck ones first. Returns false if there
-    /// is none to close.
+    /// Closes the connection with the most unsent bytes. Stuck connections come first. Returns
+    /// false if there is no connection to close.
     ///
     /// A client that reads is kept if it is the only one with unsent bytes.
     fn disconnect_largest(&mut self, now: Instant) -> bool {

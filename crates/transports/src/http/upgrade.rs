@@ -16,7 +16,7 @@ pub(super) struct WebSocketRequest {
     accept: HeaderValue,
 }
 
-/// Invalid WebSocket request.
+/// Error of an invalid WebSocket request.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
     /// Unsupported protocol version.

@@ -21,12 +21,12 @@ use crate::http::{HttpBounds, WriteTimeoutStream};
 use client_socket::ClientSocket;
 use queue::{MessageQueue, PushRefusal};
 
-/// Application side of a conversation.
+/// Application side of a WebSocket conversation.
 pub trait SocketConversation: Send {
     /// Runs the conversation until it ends, and returns the reason for the close.
     ///
-    /// The inbox and outbox report when the client leaves. The future is dropped if it does not end
-    /// within `HttpBounds::drain` after that.
+    /// The inbox and outbox report when the client leaves. If the future does not end within
+    /// `HttpBounds::drain` after that, it is dropped.
     fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason>;
 }
 
@@ -43,7 +43,8 @@ pub struct SocketHandle {
 
 /// Queue of messages from the client.
 ///
-/// While it is full, nothing is read from the client, and so pings are not answered.
+/// While the queue is full, the server reads nothing from the client and therefore answers no
+/// pings.
 #[derive(Debug)]
 pub struct SocketInbox {
     queue: Arc<MessageQueue>,
@@ -80,7 +81,7 @@ impl SocketOutbox {
     /// dropped.
     ///
     /// # Errors
-    /// When the client is gone or was dropped.
+    /// The client is gone or was dropped.
     pub fn try_send(&self, text: Bytes) -> Result<(), ClientGone> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "messages are UTF-8");
         match self.outbound.queue.try_push(text) {
@@ -90,13 +91,13 @@ impl SocketOutbox {
         }
     }
 
-    /// Queues `text`, which must be UTF-8, and waits for room. A client that makes none in time is
-    /// dropped.
+    /// Queues `text`, which must be UTF-8, and waits for room. A client that does not read in time
+    /// is dropped.
     ///
     /// Waiting senders are served in order, but [`try_send`](Self::try_send) may overtake them.
     ///
     /// # Errors
-    /// When the client is gone or was dropped.
+    /// The client is gone or was dropped.
     pub async fn send(&self, text: Bytes) -> Result<(), ClientGone> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "messages are UTF-8");
         let outbound = &self.outbound;
@@ -134,7 +135,7 @@ impl SharedOutbox {
         ClientGone
     }
 
-    /// Accepts no more messages. Queued ones may still be sent.
+    /// Accepts no more messages. Queued messages may still be sent.
     fn end(&self) {
         self.queue.end();
         self.gone.cancel();
@@ -192,7 +193,7 @@ impl CloseReason {
     }
 }
 
-/// Runs the conversation `talk` over `stream`, of which `early` was read already.
+/// Runs the conversation `talk` over `stream`. The bytes `early` were already read from it.
 pub(crate) async fn run_conversation(
     stream: WriteTimeoutStream,
     early: Vec<u8>,

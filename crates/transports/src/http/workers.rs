@@ -1,7 +1,7 @@
 //! Threads that each serve their own connections.
 //!
-//! A multi-threaded runtime wakes other threads for ready work, which costs more than most calls
-//! do. Connections that stay on one thread avoid that.
+//! A multi-threaded runtime wakes other threads when work is ready, which takes longer than most
+//! calls. Connections that stay on one thread avoid this.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Longest wait at the end for blocking tasks that cannot be cancelled.
+/// Longest wait at shutdown for blocking tasks that cannot be cancelled.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Pool of one thread per processor, each with its own runtime. Clones share the pool.
@@ -31,18 +31,19 @@ struct WorkerPoolState {
 #[derive(Debug)]
 struct PoolWorker {
     runtime: Handle,
-    /// Number of connections that it serves.
+    /// Number of connections that the worker serves.
     connections: AtomicUsize,
 }
 
-/// Count of one connection at a worker, released on drop.
+/// Guard that counts one connection of a worker until it is dropped.
 struct WorkerConnection(WorkerPool, usize);
 
 impl WorkerPool {
-    /// Starts the threads. They stop by [`end`](Self::end), or when the last clone is dropped.
+    /// Starts the threads. They stop when [`end`](Self::end) is called or the last clone is
+    /// dropped.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// A thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let over = CancellationToken::new();
         // If a thread cannot be started, the guard stops the others.
@@ -81,7 +82,7 @@ impl WorkerPool {
         }
     }
 
-    /// Serves `stream` with `serve` on the worker with the fewest connections.
+    /// Calls `serve` for `stream` on the worker with the fewest connections.
     pub(super) fn serve<F>(
         &self,
         stream: TcpStream,

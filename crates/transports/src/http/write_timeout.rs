@@ -55,7 +55,7 @@ impl WriteTimeoutStream {
         self.with_timeout(cx, progress)
     }
 
-    /// Passes `progress` on, or fails if a write has waited too long.
+    /// Returns `progress`, or fails if a write has waited too long.
     fn with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Busy polling for the next input of a quick peer, instead of sleeping.
+//! Busy polling for the next input of a quick peer, instead of putting the thread to sleep.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,10 +16,11 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Reader that polls for the next input while the peer is quick.
 ///
-/// Other ready tasks run first, so that an answer is out before the next request is awaited.
+/// Other ready tasks run first, so that an answer is sent before the reader waits for the next
+/// request.
 pub(super) struct SpinningReader<R> {
     input: R,
-    /// Time since which the reader waits for input.
+    /// Time at which the reader started to wait for input.
     waiting_since: Option<Instant>,
     history: SpinHistory,
 }
@@ -30,7 +31,8 @@ impl<R: AsyncRead + AsFd + Unpin> SpinningReader<R> {
     }
 }
 
-/// Polls `input` until `end` and reads what arrives. Returns false if nothing arrived.
+/// Polls `input` until the time `end` and reads the data that arrives. Returns false if none
+/// arrived.
 ///
 /// # Errors
 /// When polling or reading fails.
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
     use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
 
-    /// A history that always spins, even on a busy machine.
+    /// A history of a quick peer: with it, the reader always polls, even on a busy machine.
     const QUICK: SpinHistory = SpinHistory {
         is_enabled: true,
         gap_max: Duration::from_secs(20),

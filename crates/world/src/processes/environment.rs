@@ -10,11 +10,11 @@ use crate::Root;
 /// The search path if the server itself has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Variables that every program gets. They turn off prompts, because nobody can answer them.
+/// Variables that every program gets. They turn off prompts, because nobody can answer a prompt.
 const ADDED_VARIABLES: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
 
 impl ProcessRunner {
-    /// Returns a program's environment: `path` and the server's own variables named in `keep`.
+    /// Returns a program's environment: `path`, and the server's own variables that `keep` names.
     pub fn environment(&self, keep: &[String], path: &str) -> BTreeMap<OsString, OsString> {
         let kept = keep.iter().filter(|name| name.as_str() != "PATH");
         let kept = kept.filter_map(|name| Some((name.into(), self.variable(name)?.to_owned())));
@@ -33,8 +33,8 @@ impl ProcessRunner {
 
     /// Returns the folders of `path` that no confined program in `workspace` can write to.
     ///
-    /// A program that is allowed by its name alone is looked up only there, so that no other
-    /// program can replace it.
+    /// If the settings allow a program by its name alone, the program is looked up only in these
+    /// folders, so that no other program can replace it.
     pub fn unwritable_path(&self, path: &str, workspace: &Root) -> String {
         let home = self.variable("HOME").map(Path::new);
         let is_safe = |folder: &&str| !self.sandbox().can_write(workspace, home, Path::new(folder));
@@ -42,12 +42,12 @@ impl ProcessRunner {
     }
 }
 
-/// Removes relative folders, because they depend on the current directory.
+/// Removes relative folders from `path`, because they depend on the current directory.
 fn absolute_folders(path: &str) -> String {
     path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":")
 }
 
-/// Returns the reason to refuse the variable `name` from a call: it could run arbitrary code in
+/// Returns the reason if a call may not set the variable `name`, which could run arbitrary code in
 /// another program.
 pub fn refused_variable(name: &str) -> Option<&'static str> {
     const PREFIXES: [(&str, &str); 5] = [

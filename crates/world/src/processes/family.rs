@@ -28,16 +28,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest wait for killed processes to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes this process adopt orphans of its programs (child subreaper), so that they can be found
-/// and reaped.
+/// Makes this process adopt the orphaned children of its programs (child subreaper), so that it can
+/// find and reap them.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// A program and all the processes it started.
+/// A program and all processes that it started.
 ///
-/// The main process is reaped last: until then no other process can get its number, which is also
-/// the group's. If dropped early, all processes are killed at once.
+/// The main process is reaped last. Until then no other process can get its number, which is also
+/// the number of the process group. Dropping a family early kills all its processes at once.
 pub(super) struct ProcessFamily {
     pub(super) child: ChildProcess,
     main_pid: Pid,
@@ -46,7 +46,7 @@ pub(super) struct ProcessFamily {
     status: Option<ExitStatus>,
     /// The confinement, if any.
     confinement: Option<RunningConfinement>,
-    /// Keeps [`close`](super::Processes::close) waiting.
+    /// A token that keeps [`ProcessRunner::close`](super::ProcessRunner::close) waiting.
     token: TaskTrackerToken,
 }
 
@@ -75,8 +75,7 @@ impl ProcessFamily {
         }
     }
 
-    /// Waits until the main process has ended, or has nothing left to do but end. It is not reaped
-    /// yet.
+    /// Waits until the main process has ended or is about to end. Does not reap it.
     pub(super) async fn wait_for_exit(&self) -> io::Result<()> {
         match &self.confinement {
             Some(around) if around.has_reaper() => tokio::select! {
@@ -88,7 +87,8 @@ impl ProcessFamily {
         }
     }
 
-    /// Returns a future that waits for the end of the main process. It does not borrow the family.
+    /// Returns a future that waits for the end of the main process. The future does not borrow the
+    /// family.
     pub(super) fn wait_for_exit_detached(
         &self,
     ) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
@@ -122,8 +122,8 @@ impl ProcessFamily {
 
     /// Ends all other processes after the main process has ended, and returns its exit status.
     ///
-    /// The others are asked to stop, unless that was done at `stopped_at`. They are killed `grace`
-    /// later.
+    /// Asks the other processes to stop, unless they were already asked at `stopped_at`. Kills them
+    /// after the time `grace`.
     pub(super) async fn finish(
         &mut self,
         stopped_at: Option<Instant>,
@@ -145,7 +145,7 @@ impl ProcessFamily {
         self.reap()
     }
 
-    /// Stops all processes, and kills them after `grace`.
+    /// Asks all processes to stop, and kills them after the time `grace`.
     pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
         let stopped_at = Instant::now();
         self.request_stop().await;
@@ -172,7 +172,7 @@ impl ProcessFamily {
         Ok(status)
     }
 
-    /// Returns `true` if another process than the main one is alive. Reaps the dead ones.
+    /// Returns `true` if a process other than the main process is alive. Reaps the dead processes.
     fn reap_and_check_rest(&self) -> bool {
         let tag = self.run.tag();
         let main = self.main_pid;
@@ -184,7 +184,7 @@ impl ProcessFamily {
         is_any_lost || strays.iter().any(TaggedProcess::is_alive)
     }
 
-    /// Returns the confinement that is in force.
+    /// Returns the layers of the sandbox that confine the program.
     pub(super) fn coverage(&self) -> Arc<SandboxCoverage> {
         self.confinement.as_ref().map_or_else(
             || Arc::new(SandboxCoverage::unconfined()),
@@ -192,7 +192,8 @@ impl ProcessFamily {
         )
     }
 
-    /// Returns the error that kept the program from starting. The main process must have ended.
+    /// Returns the error that kept the program from starting. Call this after the main process has
+    /// ended.
     pub(super) fn failure(&self) -> Option<io::Error> {
         self.confinement.as_ref()?.failure()
     }
@@ -218,7 +219,7 @@ async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
     handle.readable().await.map(drop)
 }
 
-/// Reaps `main`, which is about to end by itself. Kills it after a time limit.
+/// Reaps the process `main`, which is about to end by itself. Kills it after a time limit.
 async fn reap_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
     if !matches!(timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await, Ok(Ok(()))) {
         let _ = kill_process(main, Signal::KILL);

@@ -1,9 +1,10 @@
-//! A process that briefly outlives the server, to end the processes that a killed server could not.
+//! The keeper: a process that briefly outlives the server and ends the programs of a killed server.
 //!
-//! When the server is killed, its programs die with it, but their children fall to init. Before its
-//! first program, the server therefore forks a keeper. It waits until the server is gone, however
-//! it ended, and then kills all processes with the server's mark. A process that lowered the
-//! resource limit which holds the mark is found only while the server lives.
+//! When the server is killed, its programs die with it, but the children of these programs become
+//! children of init. Therefore the server forks a keeper before it starts its first program. The
+//! keeper waits until the server has ended for any reason, and then kills all processes with the
+//! server's mark. The mark is stored in a resource limit. The keeper does not find a process that
+//! lowered this limit.
 
 #![allow(
     unsafe_code,
@@ -37,20 +38,20 @@ const SCAN_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The number of consecutive scans that must find nothing. A process that forks meanwhile can slip
-/// past a single one.
+/// The number of consecutive scans that must find no process. A process that forks during a scan
+/// can be missed by it.
 const EMPTY_SCANS_MIN: u32 = 2;
 
-/// A buffer size above the length of `/proc/<pid>/limits`.
+/// The buffer size for `/proc/<pid>/limits`, in bytes. The file is shorter.
 const LIMITS_BYTES: usize = 4096;
 
-/// A handle of the keeper process, which ends all processes with `mark`.
+/// A handle of the keeper process, which ends all processes with the server's mark.
 ///
-/// It belongs to the thread that starts programs and is that thread's child. Children of the first
-/// thread would be treated as [lost](super::strays::end_lost).
+/// The keeper is a child of the thread that starts programs. A child of the first thread would be
+/// killed as a [lost orphan](super::strays::kill_lost_orphans).
 pub(super) struct KeeperHandle {
     mark: ServerMark,
-    /// Placeholders of the sandbox in the workspace, to be removed at the end.
+    /// The sandbox's placeholder folders in the workspace. The keeper removes them at the end.
     leftovers: Option<SandboxLeftovers>,
     process: Option<KeeperProcess>,
 }
@@ -66,7 +67,7 @@ impl KeeperHandle {
         Self { mark, leftovers, process: None }
     }
 
-    /// Starts a keeper if none runs, for example after somebody killed it.
+    /// Starts a keeper if none is running, for example after somebody killed the last one.
     pub(super) fn ensure_running(&mut self) -> io::Result<()> {
         if self.process.as_ref().is_some_and(|keeper| !keeper.reap_if_ended()) {
             return Ok(());
@@ -79,7 +80,7 @@ impl KeeperHandle {
 }
 
 impl Drop for KeeperHandle {
-    /// Releases the keeper, which then kills all marked processes, and reaps it.
+    /// Lets the keeper kill all marked processes, and reaps the keeper.
     fn drop(&mut self) {
         if let Some(KeeperProcess { pid, lifeline }) = self.process.take() {
             drop(lifeline);
@@ -100,14 +101,14 @@ impl KeeperProcess {
         Ok(Self { pid, lifeline })
     }
 
-    /// Returns `true` if the keeper has ended. In that case it is reaped.
+    /// Returns `true` if the keeper has ended, and reaps it in that case.
     fn reap_if_ended(&self) -> bool {
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
 }
 
-/// Forks a process that runs `work`, which may make system calls only. All signals but SIGKILL and
-/// SIGSTOP are blocked in it.
+/// Forks a process that runs `work`, which may make system calls only. The process blocks all
+/// signals except SIGKILL and SIGSTOP.
 fn fork(work: impl FnOnce()) -> io::Result<Pid> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
@@ -162,8 +163,8 @@ fn run_keeper(mark: ServerMark, lifeline: RawFd, leftovers: Option<&SandboxLefto
     }
 }
 
-/// Kills all processes with `mark` and those that they start meanwhile. Returns `true` if there
-/// were any.
+/// Kills all processes with `mark`, and the processes that they start meanwhile. Returns `true` if
+/// it found any.
 ///
 /// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
 /// [`KILL_TIMEOUT`].
@@ -214,7 +215,7 @@ fn kill_marked(mark: ServerMark) -> rustix::io::Result<bool> {
     Ok(was_any)
 }
 
-/// Reads `<pid>/limits`. Returns nothing if the process is gone.
+/// Reads `<pid>/limits`. Returns an empty slice if the process is gone.
 fn read_limits<'a>(
     proc: &OwnedFd,
     pid: &CStr,
@@ -230,7 +231,8 @@ fn read_limits<'a>(
     Ok(limits.get(..read.unwrap_or_default()).unwrap_or_default())
 }
 
-/// Returns `None` if there is no such process or it is not ours. Fails if a retry may succeed.
+/// Returns `None` if `result` means that the process is gone or belongs to another user. Fails if a
+/// retry may succeed.
 fn none_if_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! Captures a program's output: the first and last bytes in memory, more of it on disk.
+//! Captures a program's output: its first and last bytes in memory, further bytes on disk.
 
 use std::fs::File;
 use std::io;
@@ -11,22 +11,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// The bytes to read at a time: the capacity of a pipe.
+/// The number of bytes to read at a time: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The longest wait for the last bytes to reach the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The output of a program to one stream.
+/// The captured output of a program to one stream.
 #[derive(Default)]
 pub struct CapturedOutput {
     /// The number of bytes that the program printed.
     pub total_bytes: u64,
-    /// The first bytes. All of them if nothing was cut.
+    /// The first bytes of the output, or the whole output if it was short enough.
     pub head: Vec<u8>,
-    /// The last bytes if the output was cut. Otherwise empty.
+    /// The last bytes of the output. Empty if `head` contains the whole output.
     pub tail: Vec<u8>,
-    /// `false` if an unrelated process still held the stream open when reading stopped.
+    /// `false` if reading stopped while a process outside the run still held the stream open.
     pub is_complete: bool,
     spool: Option<OutputSpool>,
 }
@@ -34,11 +34,11 @@ pub struct CapturedOutput {
 /// A part of a program's output.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OutputPiece {
-    /// The offset of its first byte.
+    /// The offset of this part's first byte in the output.
     pub offset: u64,
-    /// The bytes.
+    /// The bytes of this part.
     pub bytes: Vec<u8>,
-    /// The offset of the next part. `None` if this is the last.
+    /// The offset of the next part. `None` for the last part.
     pub next_offset: Option<u64>,
 }
 
@@ -49,14 +49,14 @@ struct OutputSpool {
 }
 
 impl CapturedOutput {
-    /// Returns the range that is in neither `head` nor `tail`, if any.
+    /// Returns the range of bytes that neither `head` nor `tail` contains, if any.
     pub fn cut_range(&self) -> Option<Range<u64>> {
         let from = self.head.len() as u64;
         let to = self.total_bytes - self.tail.len() as u64;
         (from < to).then_some(from..to)
     }
 
-    /// Returns the range that was kept nowhere, if any.
+    /// Returns the range of bytes that is neither in memory nor on disk, if any.
     pub fn lost_range(&self) -> Option<Range<u64>> {
         let from = self.spooled_bytes().max(self.head.len() as u64);
         let to = self.total_bytes - self.tail.len() as u64;
@@ -68,7 +68,8 @@ impl CapturedOutput {
         self.spool.as_ref().map_or(0, |spool| spool.bytes)
     }
 
-    /// Returns at most `bytes_max` bytes from `offset` on. Skips ahead if that byte was not kept.
+    /// Returns at most `bytes_max` bytes from `offset` on. If the byte at `offset` was not kept,
+    /// starts at the next byte that was.
     pub async fn read_piece(&self, offset: u64, bytes_max: usize) -> io::Result<OutputPiece> {
         let lost = self.lost_range();
         let offset = match &lost {
@@ -88,7 +89,7 @@ impl CapturedOutput {
         Ok(OutputPiece { offset, bytes, next_offset: (next < self.total_bytes).then_some(next) })
     }
 
-    /// Reads `range`, which must not touch the lost bytes.
+    /// Reads the bytes of `range`, which must have been kept.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if let Some(bytes) = slice(&self.head, 0, &range) {
             return Ok(bytes);
@@ -116,7 +117,8 @@ impl CapturedOutput {
     }
 }
 
-/// Returns the bytes of `range` in `held`, which starts at offset `from`, if it contains them all.
+/// Returns the bytes of `range` if `held` contains them all. `held` starts at offset `from` of the
+/// output.
 fn slice(held: &[u8], from: u64, range: &Range<u64>) -> Option<Vec<u8>> {
     let start = usize::try_from(range.start.checked_sub(from)?).ok()?;
     let end = usize::try_from(range.end.checked_sub(from)?).ok()?;
@@ -134,7 +136,8 @@ pub(super) struct OutputCapture {
     total_bytes: u64,
     is_complete: bool,
     head: Vec<u8>,
-    /// Exists once the stream is cut. Holds up to twice the bytes that it keeps in the end.
+    /// The last bytes, once the stream exceeds the memory limit. While reading, up to twice the
+    /// bytes that remain in the end.
     tail: Option<Vec<u8>>,
     spool: Option<tokio::fs::File>,
     spooled_bytes: u64,
@@ -155,7 +158,7 @@ impl OutputCapture {
         }
     }
 
-    /// Reads `pipe` to its end and passes every chunk to `watch`.
+    /// Reads `pipe` to its end, and passes every chunk to `watch`.
     pub(super) async fn read(&mut self, mut pipe: impl AsyncRead + Unpin, watch: impl Fn(&[u8])) {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
         loop {
@@ -194,7 +197,8 @@ impl OutputCapture {
         }
     }
 
-    /// Cuts the stream: writes the held bytes to disk, and keeps a half as head and a half as tail.
+    /// Writes the bytes in memory to disk, and divides the memory into a first part (head) and a
+    /// last part (tail).
     async fn spill(&mut self) {
         if let Ok(Ok(file)) = spawn_blocking(tempfile::tempfile).await {
             self.spool = Some(tokio::fs::File::from_std(file));
@@ -206,7 +210,7 @@ impl OutputCapture {
         self.tail = Some(tail.to_vec());
     }
 
-    /// Writes as much to disk as the limit allows. After a disk error nothing more is written.
+    /// Writes as much of `chunk` to disk as the limit allows. Writes nothing after a disk error.
     async fn store(&mut self, chunk: &[u8]) {
         let Some(file) = &mut self.spool else { return };
         let room = self.spool_bytes_max - self.spooled_bytes;
@@ -241,8 +245,8 @@ impl OutputCapture {
     }
 }
 
-/// Waits for pending writes and returns the file. After a disk error it is as long as the file on
-/// disk.
+/// Waits for pending writes and returns the file with its length. After a disk error, the length is
+/// that of the file on disk.
 async fn flush_spool(mut file: tokio::fs::File, spooled_bytes: u64) -> Option<OutputSpool> {
     let _ = file.flush().await;
     let bytes = file.metadata().await.ok()?.len().min(spooled_bytes);

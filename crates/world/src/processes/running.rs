@@ -1,4 +1,4 @@
-//! Runs one program: feeds it, reads its output, enforces its time limit and ends it.
+//! Runs one program: writes its input, reads its output, enforces its time limit and ends it.
 
 use std::io;
 use std::mem;
@@ -21,11 +21,11 @@ use super::output_capture::OutputCapture;
 use super::{ProcessRunner, ProgramOutcome, ProgramStart, RunLimits, StopReason};
 use crate::programs::ChildProcess;
 
-/// The time that output must be silent before reading stops. It applies after the main process has
-/// ended, if a leftover process holds the streams open.
+/// The time without output after which reading stops. It applies if the main process has ended and
+/// another process holds the streams open.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
-/// The longest time to read on after the main process has ended.
+/// The longest time to read output after the main process has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The longest wait for a killed process to end.
@@ -36,15 +36,15 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 enum RunPhase {
     /// The main process is running.
     Running,
-    /// The program was asked to stop: the reason and the time.
+    /// The program was asked to stop, for this reason and at this time.
     Stopping(StopReason, Instant),
-    /// The program was killed: the reason, and when it was asked to stop.
+    /// The program was killed: the reason, and the time at which it was asked to stop.
     Killed(StopReason, Instant),
     /// The main process has ended, and its remaining output is being read.
     Draining(Option<(StopReason, Instant)>),
 }
 
-/// An event that a run waits for.
+/// An event for which a run waits.
 enum RunEvent {
     OutputEnded,
     InputWritten,
@@ -180,7 +180,7 @@ pub struct OpenProgram {
     pub stdout: ChildStdout,
     /// The program's standard error.
     pub stderr: ChildStderr,
-    /// Cancelled when the main process has ended, even if a child of it has not.
+    /// A token that is cancelled when the main process has ended, even if its children have not.
     pub ended: CancellationToken,
     /// A guard that stops the program and all its processes when dropped.
     pub guard: ProgramGuard,
@@ -203,7 +203,8 @@ fn take_family(running: &Mutex<Option<FamilyGuard>>) -> Option<FamilyGuard> {
     running.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Starts a program with open pipes. Ignores its `stdin` and all its bounds but the grace.
+/// Starts a program with open pipes. Of its limits, only the grace applies, and its `stdin` is
+/// ignored.
 pub(super) async fn open(
     processes: &ProcessRunner,
     start: ProgramStart,
@@ -253,7 +254,8 @@ impl RunPhase {
     }
 }
 
-/// Writes `input` to `stdin` and closes it. The program may have closed it before.
+/// Writes `input` to `stdin` and closes the pipe. Ignores errors, because the program may close the
+/// pipe first.
 async fn write_input(stdin: Option<ChildStdin>, input: Vec<u8>) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(&input).await;
@@ -267,7 +269,7 @@ async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>
     }
 }
 
-/// Takes our ends of a program's pipes.
+/// Takes the server's ends of a program's pipes.
 fn take_pipes(
     child: &mut ChildProcess,
 ) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
@@ -278,12 +280,12 @@ fn take_pipes(
     Ok((stdin, ChildStdout::from_std(stdout.into())?, ChildStderr::from_std(stderr.into())?))
 }
 
-/// A guard that stops a family in the background when the caller drops it.
+/// A guard that stops a process family in the background when dropped.
 struct FamilyGuard {
-    /// `None` once the family has ended.
+    /// The family. `None` once it has ended.
     family: Option<ProcessFamily>,
     grace: Duration,
-    /// Keeps the spawning thread alive: its end would kill the family.
+    /// A handle that keeps the spawning thread alive: the end of this thread would kill the family.
     processes: ProcessRunner,
 }
 

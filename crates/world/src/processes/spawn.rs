@@ -1,4 +1,4 @@
-//! The one thread that starts programs, and the setup of each new process.
+//! The thread that starts all programs, and the setup of each new process.
 
 use std::io;
 use std::ops::Range;
@@ -26,17 +26,17 @@ use crate::programs::{RunTag, ServerMark};
 use crate::sandbox;
 use crate::sandbox::SandboxLeftovers;
 
-/// The most programs that may wait to be started.
+/// The highest number of programs that wait to be started.
 const QUEUE_MAX: usize = 64;
 
-/// The highest descriptor number to close if descriptors must be closed one by one.
+/// The highest descriptor number that is closed if descriptors must be closed one by one.
 const FD_MAX: u64 = 1 << 20;
 
-/// Starts programs on a thread that lives as long as they may.
+/// Starts programs on a separate thread, which outlives them.
 ///
-/// It is a separate thread for two reasons. A program must die with the server, and Linux sends the
-/// death signal when the thread that started it ends. Starting also blocks, which a worker of the
-/// runtime must not.
+/// The thread has two reasons. Programs must die with the server, and Linux sends the death signal
+/// when the thread that started the program ends. Starting a program also blocks, and a worker
+/// thread of the runtime must not block.
 pub(super) struct ProgramSpawner {
     requests: mpsc::Sender<SpawnerRequest>,
     mark: ServerMark,
@@ -57,7 +57,8 @@ enum SpawnerRequest {
 }
 
 impl ProgramSpawner {
-    /// Starts the thread. Its programs carry `mark`. The `leftovers` are removed after the last one.
+    /// Starts the thread. Its programs carry `mark`. After the last program, it removes the
+    /// `leftovers`.
     pub(super) fn start(mark: ServerMark, leftovers: Option<SandboxLeftovers>) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
@@ -86,7 +87,7 @@ impl ProgramSpawner {
         self.mark
     }
 
-    /// Starts a program with pipes at its outputs.
+    /// Starts an unconfined program with pipes for its output.
     pub(super) async fn spawn_unconfined(
         &self,
         start: ProgramStart,
@@ -178,8 +179,8 @@ fn spawn(
     Err(io::ErrorKind::ExecutableFileBusy.into())
 }
 
-/// Gives the new process its own session, directory and tag, and none of our descriptors. Makes
-/// system calls only.
+/// Gives the new process its own session, directory and tag, and closes all descriptors of the
+/// server. Makes system calls only.
 #[allow(unsafe_code, reason = "rustix lacks the one that closes descriptors")]
 fn set_up_process(server: Pid, cwd: &OwnedFd, tag: RunTag) -> io::Result<()> {
     setsid()?;
@@ -209,7 +210,7 @@ fn close_each_at_exec() {
     }
 }
 
-/// Returns the numbers from `first` on that descriptors may have. A single system call.
+/// Returns the possible descriptor numbers from `first` on. Makes a single system call.
 pub(super) fn possible_descriptors(first: RawFd) -> Range<RawFd> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(FD_MAX);
     first..RawFd::try_from(limit).unwrap_or(RawFd::MAX)

@@ -1,7 +1,7 @@
-//! Finds all processes of a run by the tag that they carry, even after they left its group.
+//! Finds all processes of a run by the tag that they carry, even after they left the process group.
 //!
-//! A process with the right to raise limits can remove its tag. Its orphans still become our
-//! children. An orphan without a live run is lost and is killed at once.
+//! A process with the right to raise limits can remove its tag, but its orphans still become
+//! children of the server. An orphan that belongs to no live run is lost, and is killed at once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use rustix::process::{
 
 use crate::programs::{RunTag, ServerMark, TagLimits};
 
-/// Held while children are listed or reaped: the kernel's list may skip one if its predecessor is
-/// reaped meanwhile.
+/// A lock for listing or reaping children. The kernel's list may skip a child if the child before
+/// it is reaped meanwhile.
 static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 
 /// The tags of all runs that have not ended.
@@ -62,15 +62,15 @@ impl Drop for LiveRun {
     }
 }
 
-/// Reads the limits of the process `pid`, which may contain a tag.
+/// Reads the resource limits of the process `pid`, which may contain a tag.
 fn read_tag_limits(pid: Pid) -> TagLimits {
     TagLimits::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
 }
 
 /// Returns the orphans with `tag` that this process adopted, other than `main`.
 ///
-/// Once `main` has ended, the list is empty only if nothing it started is left, because every
-/// orphan becomes our child. `None` if the kernel does not list children.
+/// Once `main` has ended, all its orphans are children of this process. The list is then empty only
+/// if no process that `main` started is left. `None` if the kernel does not list children.
 pub(super) fn adopted_orphans(tag: RunTag, main: Pid) -> Option<Vec<TaggedProcess>> {
     Some(
         adopted_children()?
@@ -100,7 +100,7 @@ pub(super) fn kill_lost_orphans() -> bool {
     is_any_alive
 }
 
-/// Returns the children of this process's first thread, which adopts orphans and starts no
+/// Returns the children of this process's first thread. That thread adopts orphans and starts no
 /// programs.
 fn adopted_children() -> Option<Vec<Pid>> {
     let own = getpid();
@@ -110,7 +110,7 @@ fn adopted_children() -> Option<Vec<Pid>> {
     Some(pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
 }
 
-/// Returns all processes with `tag` other than `main`. It scans all of `/proc`.
+/// Scans all of `/proc` for processes with `tag`, and returns them except `main`.
 pub(super) fn all_tagged(tag: RunTag, main: Pid) -> Vec<TaggedProcess> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -130,7 +130,7 @@ impl TaggedProcess {
 
     /// Returns the orphan `pid` if no live run is known to have started it.
     ///
-    /// The server's other children share its session, which no program does.
+    /// Other children of the server are in the server's session, and programs never are.
     fn find_lost(pid: Pid) -> Option<Self> {
         let (stray, session) = Self::read(pid)?;
         // Both sessions are read from `/proc`. In a container whose first process has a parent
@@ -164,7 +164,7 @@ impl TaggedProcess {
         self.group == main.as_raw_pid()
     }
 
-    /// Sends `signal`, unless another process has got the number meanwhile.
+    /// Sends `signal`, unless the number belongs to another process now.
     pub(super) fn signal(&self, tag: RunTag, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
             return;
@@ -175,7 +175,7 @@ impl TaggedProcess {
         }
     }
 
-    /// Reaps the process if it is dead and our child.
+    /// Reaps the process if it is dead and a child of this process.
     pub(super) fn reap(&self) {
         if self.state == ProcessState::Dead {
             let _buried = CHILDREN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);

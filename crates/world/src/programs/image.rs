@@ -1,8 +1,8 @@
-//! Starts a process as `posix_spawn` does: it shares the server's memory until the program replaces
-//! it.
+//! Starts a process as `posix_spawn` does: the new process shares the server's memory until it
+//! executes its program.
 //!
-//! A plain fork copies the server's page tables, and slows each writing thread down on every core.
-//! The standard library uses this way only for programs that need no preparation before exec.
+//! A plain fork copies the server's page tables, and slows down each thread that writes to memory.
+//! The standard library uses `posix_spawn` only for programs that need no preparation before exec.
 
 #![allow(
     unsafe_code,
@@ -25,13 +25,14 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// The stack size of the code between clone and exec.
+/// The stack size of the code between clone and exec, in bytes.
 const STACK_BYTES: usize = 64 << 10;
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
-/// The descriptor number at which a process finds its extra handle.
+/// The descriptor number of a process's extra handle.
 pub(crate) const EXTRA_FD: RawFd = 3;
-/// The lowest number for an extra handle before it is moved to [`EXTRA_FD`].
+/// The lowest descriptor number for an extra handle in the server, before it becomes [`EXTRA_FD`]
+/// in the process.
 const EXTRA_FD_SOURCE_MIN: RawFd = 16;
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
@@ -39,17 +40,17 @@ const SIGNAL_MAX: c_int = 64;
 /// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
 
-/// A program ready to start: everything that needs allocation is done.
+/// A program that is ready to start. All memory that its start needs is allocated.
 pub(crate) struct ProgramImage {
     path: CString,
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// An extra handle that the program finds open at [`EXTRA_FD`].
+    /// An extra handle, which the program gets as descriptor [`EXTRA_FD`].
     handle: Option<OwnedFd>,
 }
 
-/// The standard streams of a program: the program's ends and ours.
+/// The standard streams of a program: the program's ends and the server's ends.
 pub(crate) struct StandardStreams {
     pub(crate) program_ends: [OwnedFd; 3],
     stdin: Option<OwnedFd>,
@@ -57,7 +58,7 @@ pub(crate) struct StandardStreams {
     stderr: OwnedFd,
 }
 
-/// A child process and our ends of its pipes.
+/// A child process and the server's ends of its pipes.
 pub(crate) struct ChildProcess {
     pub(crate) pid: Pid,
     pub(crate) stdin: Option<OwnedFd>,
@@ -66,7 +67,7 @@ pub(crate) struct ChildProcess {
 }
 
 impl ProgramImage {
-    /// Creates an image of the program at `path` that finds `name` as its `argv[0]`.
+    /// Creates an image of the program at `path`, with `name` as its `argv[0]`.
     pub(crate) fn new(
         path: PathBuf,
         name: String,
@@ -90,8 +91,8 @@ impl ProgramImage {
         })
     }
 
-    /// Creates an image of the sandbox helper at `path`, which reads its orders from `handle`. Its
-    /// environment is empty, because it runs before anything is confined.
+    /// Creates an image of the sandbox helper at `path`, which reads its orders from `handle`. The
+    /// environment is empty, because the helper starts unconfined.
     pub(crate) fn helper(path: PathBuf, handle: &OwnedFd) -> io::Result<Self> {
         let handle = fcntl_dupfd_cloexec(handle, EXTRA_FD_SOURCE_MIN)?;
         let image = Self::new(path, HELPER_NAME.to_owned(), Vec::new(), [], false)?;
@@ -146,7 +147,7 @@ impl ProgramImage {
     }
 }
 
-/// The data that the new process needs until exec.
+/// The data that a new process needs until exec.
 struct ExecContext<'a> {
     path: *const c_char,
     args: *const *const c_char,
@@ -154,7 +155,7 @@ struct ExecContext<'a> {
     streams: [RawFd; 3],
     handle: Option<&'a OwnedFd>,
     set_apart: &'a dyn Fn() -> io::Result<()>,
-    /// The error number that kept the program from starting. 0 if there is none.
+    /// The number of the error that kept the program from starting. 0 means no error.
     failure: AtomicI32,
 }
 
@@ -181,7 +182,7 @@ impl ExecContext<'_> {
         }
     }
 
-    /// Executes the program. Returns only the error. Makes system calls only.
+    /// Executes the program. Returns only if that fails, with the error. Makes system calls only.
     fn exec(&self) -> io::Error {
         if let Err(err) = reset_signal_handlers().and_then(|()| (self.set_apart)()) {
             return err;
@@ -217,8 +218,8 @@ extern "C" fn run_child(birth: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// Resets the server's signal handlers: run here, they would report signals that are not for the
-/// server. Signals that were ignored before the server started stay ignored.
+/// Resets the server's signal handlers in the new process, where they would report signals that are
+/// not for the server. Signals that were ignored before the server started stay ignored.
 fn reset_signal_handlers() -> io::Result<()> {
     for signal in 1..=SIGNAL_MAX {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
@@ -262,21 +263,21 @@ fn new_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Moves `fd` above the standard streams' numbers.
 ///
-/// A server may run without one of these. A descriptor in its place would be overwritten when the
-/// program's streams are installed.
+/// If the server runs without a standard stream, a new descriptor can get that stream's number.
+/// Installing the program's streams would overwrite it.
 fn above_streams(fd: OwnedFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() > 2 { Ok(fd) } else { Ok(fcntl_dupfd_cloexec(&fd, 3)?) }
 }
 
 impl ChildProcess {
-    /// Creates a child from the process `pid`, which holds the other ends of `streams`.
+    /// Creates the handle of the child process `pid`, which holds the other ends of `streams`.
     pub(crate) fn new(pid: Pid, streams: StandardStreams) -> Self {
         let StandardStreams { program_ends: _, stdin, stdout, stderr } = streams;
         Self { pid, stdin, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
-    /// Returns the exit status if the process has ended. It is reaped then, so do not call this
-    /// again.
+    /// Returns the exit status if the process has ended, and reaps the process. Do not call this
+    /// again after that.
     pub(crate) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
         let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;
         Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
@@ -309,7 +310,7 @@ mod tests {
         ProgramImage::new(path.into(), "called".to_owned(), args, env, false).unwrap()
     }
 
-    /// Returns what the program prints, and its exit status.
+    /// Returns the program's output and its exit status.
     fn run(image: &ProgramImage) -> (String, ExitStatus) {
         let child = image.start(&|| Ok(())).unwrap();
         let mut printed = String::new();

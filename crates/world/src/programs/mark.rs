@@ -1,31 +1,34 @@
 //! Numbers that tie a process to one run, and a run to one server.
 //!
 //! A process can leave its group (`setsid`) and its parent (a double fork), and it can empty its
-//! environment. It rarely touches `RLIMIT_LOCKS`: a limit that Linux ignores since 2.4, that
-//! children inherit, and that `/proc` shows, even for zombies. Each run sets its own number there:
-//! the high bits identify the server, the low bits the run.
+//! environment. But processes rarely change `RLIMIT_LOCKS`. Linux ignores this limit since version
+//! 2.4, children inherit it, and `/proc` shows it, even for zombies. Each run therefore stores its
+//! tag in this limit: a number whose high bits identify the server, and whose low bits identify the
+//! run.
 
 use std::io;
 use std::str;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The bits of a tag that identify the run. Numbers are reused, so there need not be many.
+/// The number of bits of a tag that identify the run. Run numbers are reused, so few bits suffice.
 const RUN_BITS: u32 = 20;
 
 /// The number of distinct run numbers.
 const RUNS: u64 = (1 << RUN_BITS) - 1;
 
-/// The bits of a tag that identify the server. Tags stay far below "unlimited".
+/// The number of bits of a tag that identify the server. With this number, tags stay far below the
+/// value for "unlimited".
 const MARK_BITS: u32 = 42;
 
-/// The least number of marks to choose from. With fewer, two servers could choose the same.
+/// The least number of marks to choose from. With fewer marks, two servers could choose the same
+/// mark.
 const MARKS_MIN: u64 = 1 << 20;
 
-/// The number that marks all programs of one server, so that they are found after the server is
-/// gone.
+/// The number that marks all programs of one server, so that they can be found after the server has
+/// ended.
 ///
-/// It is stored and restored as a number. It is never 0, which means no mark.
+/// A mark is stored as a number. It is never 0, because 0 means no mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerMark(u64);
 
@@ -33,13 +36,13 @@ pub struct ServerMark(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunTag(u64);
 
-/// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be a tag, because a
+/// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be the tag, because a
 /// process may lower one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TagLimits([Option<u64>; 2]);
 
 impl ServerMark {
-    /// Returns the mark with this `number`. `None` if it is 0 or out of range.
+    /// Returns the mark with this `number`. `None` if the number is 0 or too large.
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
@@ -55,10 +58,12 @@ impl ServerMark {
         Ok(Self::derive(getrlimit(Resource::Locks).maximum, number))
     }
 
-    /// Derives a mark from the random `number` for a server whose own hard limit is `ceiling`.
+    /// Derives a mark from the random `number` for a server whose own hard `RLIMIT_LOCKS` is
+    /// `ceiling`.
     ///
-    /// A server that runs below another has a tag of the other's as its ceiling and may only lower
-    /// it. All marks below are therefore not the other's.
+    /// If another toolgate server started this one, `ceiling` is a tag of that server. A process
+    /// may only lower its limit, so all possible marks are lower than the other server's mark and
+    /// differ from it.
     fn derive(ceiling: Option<u64>, number: u64) -> Self {
         let marks = 1 << MARK_BITS;
         let end = match ceiling.map(|ceiling| ceiling >> RUN_BITS) {
@@ -72,18 +77,19 @@ impl ServerMark {
         Self(1 + number % (end - 1))
     }
 
-    /// Returns the tag of run number `run`. A later run may get the same tag.
+    /// Returns the tag of the run with the number `run`. A later run may get the same tag.
     pub(crate) fn tag(self, run: u64) -> RunTag {
         RunTag((self.0 << RUN_BITS) + run % RUNS)
     }
 
-    /// Returns the tag of processes without a run. It is the highest, so each run's tag can replace
-    /// it.
+    /// Returns the tag of processes that belong to no run yet, for example idle sandbox helpers. It
+    /// is the server's highest tag: a process may only lower its limit, so the tag of any run can
+    /// replace it.
     pub(crate) fn idle_tag(self) -> RunTag {
         RunTag((self.0 << RUN_BITS) + RUNS)
     }
 
-    /// Returns `true` if a process with the limits `worn` is a program of this server.
+    /// Returns `true` if the limits `worn` contain a tag of this server.
     pub(crate) fn matches(self, worn: TagLimits) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
@@ -100,7 +106,7 @@ impl RunTag {
         self.0
     }
 
-    /// Sets the tag on the calling process and all its later children. A single system call.
+    /// Sets the tag on the calling process and all its later children. Makes a single system call.
     pub(crate) fn apply(self) -> io::Result<()> {
         let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
         Ok(setrlimit(Resource::Locks, limit)?)
@@ -127,7 +133,7 @@ impl TagLimits {
         Self([(); 2].map(|()| str::from_utf8(words.next()?).ok()?.parse().ok()))
     }
 
-    /// Removes any tag from the calling process. A single system call.
+    /// Removes any tag from the calling process. Makes a single system call.
     pub(crate) fn clear() -> rustix::io::Result<()> {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }

@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, openat, readlinkat};
 use strsim::osa_distance;
 
-/// An executable that was found.
+/// A program whose executable file was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedProgram {
-    /// The name that the program finds as its `argv[0]`.
+    /// The program's name, which becomes its `argv[0]`.
     pub name: String,
-    /// The path of the file: absolute, or relative to the working directory.
+    /// The path of the executable file: absolute, or relative to the working directory.
     pub path: PathBuf,
-    /// The device and inode of the file.
+    /// The device and inode of the executable file.
     pub identity: (u64, u64),
 }
 
 /// The reason why no executable was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramLookupError {
-    /// There is no such file.
+    /// The file does not exist.
     Absent,
     /// The path is not a regular file.
     NotAFile,
@@ -34,8 +34,8 @@ pub enum ProgramLookupError {
 }
 
 impl ResolvedProgram {
-    /// Finds the program `name` from the directory `cwd`. A name without `/` is searched in the
-    /// folders of `path`.
+    /// Finds the program `name` relative to the directory `cwd`. A name without `/` is searched in
+    /// the folders of `path`.
     pub fn find(name: &str, cwd: BorrowedFd<'_>, path: &str) -> Result<Self, ProgramLookupError> {
         if name.contains('/') {
             return Self::check_file(name, Path::new(name), cwd);
@@ -56,7 +56,8 @@ impl ResolvedProgram {
         Err(missing)
     }
 
-    /// Returns the path with all symlinks resolved, if the file still exists.
+    /// Returns the path of the executable file with all symlinks resolved, if the file still
+    /// exists.
     pub fn real_path(&self, cwd: BorrowedFd<'_>) -> Option<PathBuf> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = openat(cwd, &self.path, flags, Mode::empty()).ok()?;
@@ -65,8 +66,8 @@ impl ResolvedProgram {
         Some(OsString::from_vec(path.into_bytes()).into())
     }
 
-    /// Returns the files that must be executable to run this program: the file itself and its ELF
-    /// loader. `None` for scripts and unreadable files.
+    /// Returns the files that the sandbox must let execute to run this program: its own file and
+    /// its ELF loader. `None` for scripts and unreadable files.
     pub fn executable_files(&self, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
         let real = self.real_path(cwd)?;
         let file = fs::File::open(&real).ok()?;
@@ -130,13 +131,14 @@ fn read_u64(bytes: &[u8], at: usize) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Returns the program in `path` with the closest spelling, if `name` looks like a typing error of
-/// it.
+/// Returns the program in `path` with the closest spelling, if `name` looks like a misspelling of
+/// its name.
 ///
-/// The first letters must agree. One letter may be missing, extra or swapped with the next; in a
-/// name of at least 5 bytes also wrong. A name of at least 8 bytes may have two such errors.
+/// The first letters must agree. One letter may be missing, extra or swapped with the next one. In
+/// a name of at least 5 bytes, one letter may also be wrong. A name of at least 8 bytes may have
+/// two such errors.
 ///
-/// It reads whole folders, so call it only to suggest a fix after an error.
+/// This function reads whole folders. Call it only after an error, to suggest a fix.
 pub fn nearest_program(name: &str, path: &str) -> Option<String> {
     // Any name is similar to such a short one.
     if name.len() < 2 {

@@ -1,4 +1,4 @@
-//! Resolves paths below a directory. No other module opens a path.
+//! Resolves paths below a directory. No other module of the workspace opens a path.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use rustix::io::Errno;
 
-/// The most retries of a lookup while the tree is being moved.
+/// The most retries of a lookup while another process moves directories.
 const TRIES: usize = 64;
 
 /// Handling of symlinks in a path and at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymlinkPolicy {
-    /// Follow symlinks that stay below the directory.
+    /// Follow symlinks whose targets are below the directory.
     Follow,
-    /// Refuse symlinks with `ELOOP`. For paths that a walk found, not paths from a caller.
+    /// Refuse symlinks with `ELOOP`. Use this for paths that a walk found, not for paths from a
+    /// caller.
     Refuse,
 }
 
-/// Opens `path` below `dir`. Fails with `EXDEV` if it leads out.
+/// Opens `path` below `dir`. Fails with `EXDEV` if the path leads out of `dir`.
 ///
 /// The call never blocks, not even on a FIFO without a writer or on a device.
 pub(super) fn open(
@@ -71,7 +72,8 @@ impl SymlinkPolicy {
     }
 }
 
-/// Returns flags that keep an open from blocking. `O_PATH` opens nothing and does not allow them.
+/// Returns the flags that keep an open with `flags` from blocking. Returns no flags for `O_PATH`,
+/// which never blocks and does not allow them.
 fn nonblocking_flags(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY }
 }

@@ -32,22 +32,22 @@ use super::work::WorkMonitor;
 pub struct CopyOptions {
     /// The entries that may be copied.
     pub scope: EntryScope,
-    /// The treatment of an existing destination.
+    /// The handling of an existing destination.
     pub conflict: DestinationConflict,
-    /// The treatment of missing parents of the destination.
+    /// The handling of missing parents of the destination.
     pub parents: ParentPolicy,
-    /// The most bytes to copy.
+    /// The most bytes that may be copied.
     pub bytes_max: u64,
 }
 
 /// Counts of a finished copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyTotals {
-    /// Copied files, directories and symlinks.
+    /// The number of copied files, directories and symlinks.
     pub entries: u64,
-    /// Copied bytes of files.
+    /// The number of copied bytes.
     pub bytes: u64,
-    /// Pipes, sockets and devices, which are not copied.
+    /// The number of skipped pipes, sockets and devices, which are never copied.
     pub skipped: u64,
 }
 
@@ -125,7 +125,7 @@ impl Root {
         Ok(copied)
     }
 
-    /// Copies the tree of `top` to a temporary name beside its destination, then renames it.
+    /// Copies the tree of `top` to a temporary name beside its destination, then renames the copy.
     fn copy_tree(
         &self,
         top: &OwnedFd,
@@ -247,9 +247,9 @@ fn copy_entry(
     Ok(())
 }
 
-/// Copies the first `len` bytes of `from` to `to`, in the kernel if possible.
+/// Copies the first `len` bytes of the file `from` to the file `to`, in the kernel if possible.
 ///
-/// `before` is the number of bytes that the call has already copied, for progress.
+/// `before` is the number of bytes that the call has already copied. It is for progress reports.
 fn copy_bytes(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,

@@ -18,7 +18,7 @@ use super::work::WorkMonitor;
 
 /// One page of a directory, sorted by name.
 pub struct DirectoryPage {
-    /// The names and descriptions of the entries.
+    /// The names and metadata of the entries.
     pub entries: Vec<(OsString, EntryMeta)>,
     /// The number of entries after this page.
     pub remaining: u64,
@@ -68,7 +68,8 @@ impl Root {
     }
 }
 
-/// Passes each entry of `dir` to `take`. Skips unfinished files and the sandbox's placeholders.
+/// Passes each entry of `dir` to `take`. Skips unfinished files and the sandbox's placeholder
+/// folders.
 pub(super) fn each_visible_entry(
     dir: BorrowedFd<'_>,
     watch: &WorkMonitor,

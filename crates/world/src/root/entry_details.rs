@@ -11,16 +11,16 @@ use super::Root;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 
-/// An entry itself, not the target of a symlink.
+/// Details of an entry. For a symlink, details of the link itself.
 pub struct EntryDetails {
     /// The kind, size and times.
     pub meta: EntryMeta,
-    /// The target of a symlink.
+    /// The target, if the entry is a symlink.
     pub target: Option<String>,
 }
 
 impl Root {
-    /// Returns the entry at `path`. A symlink is not followed.
+    /// Returns the details of the entry at `path`. Does not follow a symlink.
     pub fn entry_details(&self, path: &str) -> Result<EntryDetails, ToolError> {
         let path = self.relative(path)?;
         self.entry_details_at(path).map_err(|err| self.refusal(path, err))
@@ -31,8 +31,8 @@ impl Root {
         fstat(self.dir()).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Returns the kind of entry that `path` leads to. For a dangling symlink it is the symlink.
-    /// `None` if nothing exists there.
+    /// Returns the kind of the entry at `path`, with symlinks followed. For a dangling symlink,
+    /// returns `Symlink`. `None` if nothing exists at `path`.
     pub fn kind_at(&self, path: &str) -> Result<Option<EntryKind>, ToolError> {
         let path = self.relative(path)?;
         let followed =

@@ -1,4 +1,5 @@
-//! Finds entries of a directory that would lead a reader without our checks out of the root.
+//! Finds entries of a directory that lead out of the root. A program that reads the directory
+//! without toolgate's checks would follow them.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,32 +16,32 @@ use super::path::quoted_path;
 use super::refusal::refusal;
 use super::work::WorkMonitor;
 
-/// The depth of the inspection of an entry.
+/// The depth to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectDepth {
-    /// Skip it.
+    /// Skip the entry.
     Skip,
-    /// Check where it leads.
+    /// Check where the entry leads.
     Target,
-    /// Check where it leads and, if it is a directory, everything in it.
+    /// Check where the entry leads. If it is a directory, also check everything in it.
     Contents,
 }
 
-/// An entry that is not acceptable.
+/// An entry that leads out of the root or is not a regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscapedPath {
-    /// The path relative to the root.
+    /// The entry's path, relative to the root.
     pub path: PathBuf,
-    /// The reason why it is not acceptable.
+    /// The reason why the entry is refused.
     pub reason: EscapeReason,
 }
 
-/// The reason why an entry is not acceptable.
+/// The reason why an entry of an inspected directory is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EscapeReason {
-    /// It leads out of the root.
+    /// The entry leads out of the root.
     LeadsOut,
-    /// It is a pipe, a socket or a device.
+    /// The entry is a pipe, a socket or a device.
     NotRegular,
 }
 
@@ -48,8 +49,9 @@ impl Root {
     /// Returns the first entry in the directory `top` that leads out of the root or is neither a
     /// file nor a directory.
     ///
-    /// `heed` selects the depth for a path relative to `top`. Symlinks that stay inside are
-    /// followed, as a reader of the directory would. Fails above `entries_max` entries.
+    /// `heed` selects the depth for a path relative to `top`. Symlinks within the root are
+    /// followed, as a reader of the directory would follow them. Fails if there are more than
+    /// `entries_max` entries.
     pub fn find_escaped_path(
         &self,
         top: &str,
@@ -117,8 +119,8 @@ impl Root {
         Ok(None)
     }
 
-    /// Returns the kind of the target of the symlink at `path`, or of a dangling symlink itself.
-    /// `None` if it leads out.
+    /// Returns the kind of the entry to which the symlink at `path` leads. For a dangling symlink,
+    /// returns `Symlink`. `None` if the symlink leads out of the root.
     fn kind_behind_symlink(&self, path: &Path) -> Result<Option<EntryKind>, Errno> {
         match beneath::open(self.dir(), path, OFlags::PATH, SymlinkPolicy::Follow) {
             Ok(fd) => Ok(Some(EntryMeta::from(fstat(&fd)?).kind())),
@@ -129,7 +131,7 @@ impl Root {
     }
 }
 
-/// Returns `true` if following the link yields nothing.
+/// Returns `true` if `err` means that a symlink has no usable target.
 fn is_dead_end(err: Errno) -> bool {
     matches!(err, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG)
 }
@@ -145,7 +147,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates a folder `top` in a root with `make`, and returns the path that is found in it.
+    /// Creates a folder `top` in a root with `make`, and returns the escaped path that is found in
+    /// it.
     fn found(
         make: impl Fn(&Path),
         heed: impl Fn(&Path) -> InspectDepth,

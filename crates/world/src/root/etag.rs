@@ -1,4 +1,4 @@
-//! Etags, by which a caller names the content that it expects.
+//! Etags, with which a caller names the file content that it expects.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use super::path::quoted_path;
 
 /// Etag of a file's content.
 ///
-/// Strong if the content was hashed (BLAKE3, 128 bits in hex). Weak (`W/`) for larger files:
-/// derived from identity, size and times.
+/// A strong etag is a hash of the content (BLAKE3, 128 bits in hex). A weak etag (`W/`), for larger
+/// files, is derived from identity, size and times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Etag(String);
@@ -42,7 +42,7 @@ impl Etag {
         Self(format!("W/{}", Self::from_content(known.as_bytes())))
     }
 
-    /// Compares this etag with `given`, which may be quoted as in HTTP.
+    /// Returns `true` if `given` is this etag. `given` may be quoted as in HTTP.
     pub fn matches(&self, given: &str) -> bool {
         let given = given.trim();
         let (weak, opaque) = match given.strip_prefix("W/") {
@@ -52,8 +52,8 @@ impl Etag {
         self.0.strip_prefix(weak) == Some(opaque.trim_matches('"'))
     }
 
-    /// Creates the error for a change to `path` that expected the etag `expected` but found this
-    /// one.
+    /// Creates the error for a change that expects the file at `path` to have the etag `expected`,
+    /// if it has this one.
     pub fn stale_error(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
             ToolFault::Conflict(json!({ "expected": expected, "actual": self })),

@@ -15,34 +15,35 @@ use super::path::quoted_path;
 use super::refusal::refusal;
 use super::work::WorkMonitor;
 
-/// The bytes to read at a time, and between two checks of the cancel token.
+/// The number of bytes to read at a time, and between two checks of the cancel token.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
-/// A regular file below a root, open for reading. Reads end at the length that it had when opened.
+/// A regular file below a root, open for reading. Reads end at the length that the file had when it
+/// was opened.
 pub struct WorkspaceFile {
     fd: OwnedFd,
     meta: EntryMeta,
     path: String,
 }
 
-/// The result of reading a whole file once.
+/// The length and hash of a file's content, computed by reading the file once.
 pub struct FileScan {
     pub etag: Etag,
     pub newlines: u64,
 }
 
 impl Root {
-    /// Opens the regular file at `path`. Never blocks, and opens nothing but regular files.
+    /// Opens the regular file at `path`. Never blocks.
     ///
     /// # Errors
-    /// If it is missing, not a regular file, or not below the root.
+    /// The path is missing, not a regular file, or not below the root.
     pub fn open_file(&self, path: &str) -> Result<WorkspaceFile, ToolError> {
         let path = self.relative(path)?;
         let fd = self.resolve(path, OFlags::RDONLY).map_err(|err| self.refusal(path, err))?;
         WorkspaceFile::new(fd, path)
     }
 
-    /// Returns the etag of `file`. Strong up to the size that this root hashes, weak above it.
+    /// Returns the etag of `file`: strong up to the root's `hashed_bytes_max`, and weak above it.
     pub fn etag(&self, file: &WorkspaceFile, watch: &WorkMonitor) -> Result<Etag, ToolError> {
         if self.has_strong_etag(&file.meta) {
             Ok(file.scan(watch)?.etag)
@@ -63,7 +64,7 @@ impl Root {
 }
 
 impl WorkspaceFile {
-    /// Checks that `fd` is a regular file. `path` is its path relative to the root.
+    /// Creates a file from `fd`. Fails if it is not a regular file. `path` is relative to the root.
     pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
         let meta = EntryMeta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
         require_regular(&meta, path)?;
@@ -71,22 +72,22 @@ impl WorkspaceFile {
         Ok(Self { fd, meta, path: path.to_owned() })
     }
 
-    /// Returns the metadata from the time of opening.
+    /// Returns the file's metadata from the time of opening.
     pub fn meta(&self) -> &EntryMeta {
         &self.meta
     }
 
-    /// Returns the current stamp. `None` if it cannot be read.
+    /// Returns the file's current stamp. `None` if it cannot be read.
     pub fn current_stamp(&self) -> Option<EntryStamp> {
         Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
     }
 
-    /// Returns the path relative to the root.
+    /// Returns the file's path, relative to the root.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Reads `len` bytes from offset `at`, or fewer if the file ends before.
+    /// Reads `len` bytes from the offset `at`, or fewer if the file is shorter.
     pub fn read(&self, at: u64, len: u64, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
         let len = usize::try_from(len).map_err(|err| {
@@ -107,8 +108,8 @@ impl WorkspaceFile {
         Ok(bytes)
     }
 
-    /// Reads a small file to the front of `buffer`, which grows as needed. Returns the number of
-    /// bytes.
+    /// Reads the whole, small file into the start of `buffer`, which grows as needed. Returns the
+    /// number of bytes.
     pub fn read_whole(&self, buffer: &mut Vec<u8>) -> Result<usize, ToolError> {
         let len = usize::try_from(self.meta.size()).unwrap_or(usize::MAX);
         if buffer.len() < len {
@@ -124,7 +125,7 @@ impl WorkspaceFile {
         Ok(filled)
     }
 
-    /// Reads the whole file once, block by block.
+    /// Reads the whole file once, block by block, to compute its length and hash.
     pub fn scan(&self, watch: &WorkMonitor) -> Result<FileScan, ToolError> {
         let mut hash = EtagHasher::default();
         let mut newlines = 0;
@@ -136,7 +137,7 @@ impl WorkspaceFile {
         Ok(FileScan { etag: hash.etag(), newlines })
     }
 
-    /// Passes each block from offset `at` on to `take`, until it returns `false`.
+    /// Passes each block from the offset `at` on to `take`, until `take` returns `false`.
     pub fn for_each_block(
         &self,
         mut at: u64,

@@ -1,7 +1,7 @@
 //! Paths that no tool may read even inside a workspace, for example the key of the audit log.
 //!
-//! The list applies to all roots of the process. It is consulted only if a root contains a hidden
-//! path.
+//! The list of hidden paths applies to all roots of the process. It is checked only if a root
+//! contains a hidden path.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(super) fn note_root_opened(root: &Path) {
     }
 }
 
-/// Fails if `fd` is hidden. `path` is the caller's name for it.
+/// Fails if the open file `fd` is hidden. `path` is the path that the caller used.
 pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
     if !HIDDEN_IN_REACH.load(Ordering::Relaxed) {
         return Ok(());
@@ -55,7 +55,7 @@ pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolEr
     }
 }
 
-/// Resolves the existing part of `path` and appends the rest.
+/// Resolves the symlinks of the existing part of `path`, and appends the rest.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before the server starts")]
 fn resolve_existing(path: &Path) -> PathBuf {
     if let Ok(real) = std::fs::canonicalize(path) {

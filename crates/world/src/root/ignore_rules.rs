@@ -21,20 +21,22 @@ use rule::IgnoreRule;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 
-/// The most bytes to read of a rule file. Rules cost time, and their author is not trusted.
+/// The most bytes to read of a rule file. Rules cost time, and the author of the file is not
+/// trusted.
 const RULES_BYTES_MAX: u64 = 64 << 10;
 /// The most lines to read of a rule file.
 const RULES_MAX: usize = 2000;
 
-/// The number of rules in one matcher. Its cost grows with the square of this number.
+/// The number of rules in one matcher. The cost of a matcher grows with the square of this number.
 const RULES_PER_MATCHER: usize = 64;
-/// The most wildcard rules in the process. Beyond it, only rules without wildcards are added.
+/// The most wildcard rules in the process. Above this number, only rules without wildcards are
+/// added.
 const WILDCARD_RULES_MAX: usize = 20_000;
 
 /// The number of wildcard rules in this process.
 static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 
-/// The rules that apply in a directory: its own, then those of its parents.
+/// The ignore rules that apply in a directory: its own rules, then the rules of its parents.
 pub(super) struct IgnoreRules {
     /// The directory of the own rules, relative to the root.
     dir: PathBuf,
@@ -59,7 +61,7 @@ impl Drop for IgnoreRules {
 }
 
 impl IgnoreRules {
-    /// Returns `true` if the entry at `path`, relative to the root, is ignored.
+    /// Returns `true` if the rules ignore the entry at `path`, which is relative to the root.
     pub(super) fn is_ignored(&self, path: &Path, kind: EntryKind) -> bool {
         if !self.own.is_empty() {
             let candidate = Candidate::new(path.strip_prefix(&self.dir).unwrap_or(path));
@@ -74,9 +76,9 @@ impl IgnoreRules {
         parent.is_ignored(&self.root_in_parent.join(path), kind)
     }
 
-    /// Reads the rules in the directory `dir` at `path`. `above` are the rules of its parent.
+    /// Reads the rules in the directory `dir` at `path`. `above` contains the rules of its parent.
     ///
-    /// `names` states which rule files exist there.
+    /// `names` lists the rule files that exist in the directory.
     pub(super) fn for_directory(
         dir: &OwnedFd,
         path: &Path,

@@ -1,4 +1,4 @@
-//! Locks a directory for one change at a time, in this process and between processes that use
+//! Locks a directory for one change at a time, within this process and between processes that use
 //! `flock`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,10 +21,11 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 const STRIPES: usize = 64;
 
-/// The locks of this process. Directories that share one only wait longer.
+/// The directory locks of this process. Several directories may share a lock: changes in them then
+/// wait for each other.
 pub(super) struct DirectoryLocks([Mutex<()>; STRIPES]);
 
-/// A lock on a directory, held from checking a name to changing it.
+/// A lock on a directory, held from the check of a name to the change of its entry.
 pub(super) struct DirectoryLock<'l> {
     dir: &'l OwnedFd,
     _stripe: MutexGuard<'l, ()>,
@@ -39,8 +40,8 @@ impl Default for DirectoryLocks {
 impl DirectoryLocks {
     /// Waits for the lock on the directory of `place`, at most 2 s.
     ///
-    /// It locks the directory, because a replaced file is a new file. Nothing is held between
-    /// tries, so waiters for another process do not block each other.
+    /// The lock is on the directory, because replacing a file creates a new file. No lock is held
+    /// between tries, so that calls that wait for another process do not block each other.
     #[allow(clippy::disallowed_methods, reason = "a lock of another process wakes nobody here")]
     pub(super) fn lock<'l>(
         &'l self,

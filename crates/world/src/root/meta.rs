@@ -16,7 +16,7 @@ pub enum EntryKind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// A pipe, a socket or a device: listed, never opened.
+    /// A pipe, a socket or a device. Tools list these entries, but never open them.
     Other,
 }
 
@@ -34,7 +34,7 @@ impl From<FileType> for EntryKind {
     }
 }
 
-/// A time of the clock that this machine's file systems use for timestamps.
+/// A time of the clock that the file systems use for timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileTime {
     seconds: i64,
@@ -42,14 +42,15 @@ pub struct FileTime {
 }
 
 impl FileTime {
-    /// Returns the current time. No entry that changes later has an earlier timestamp.
+    /// Returns the current time. An entry that changes later never has an earlier timestamp.
     pub fn now() -> Self {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self { seconds: now.tv_sec, nanos: now.tv_nsec }
     }
 }
 
-/// A fingerprint that differs once the entry changes or is replaced, as far as the clock can tell.
+/// A fingerprint of an entry. It changes when the entry changes or is replaced, within the
+/// precision of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryStamp {
     entry: (u64, u64),
@@ -59,8 +60,8 @@ pub struct EntryStamp {
 }
 
 impl EntryStamp {
-    /// Returns bytes to store and compare on this machine. The device is left out, because its
-    /// number changes with each mount.
+    /// Returns the stamp as bytes, to store and compare on this machine. The device number is left
+    /// out, because it changes with each mount.
     pub fn to_bytes(self) -> [u8; 48] {
         let Self { entry: (_, inode), size, modified, changed } = self;
         let numbers = [inode.cast_signed(), size, modified.0, modified.1, changed.0, changed.1];
@@ -100,14 +101,14 @@ impl EntryMeta {
         Timestamp::new(self.stat.st_mtime, nanos).unwrap_or_default()
     }
 
-    /// Returns `true` if anything about the entry changed at `moment` or later. Programs cannot
-    /// forge this time.
+    /// Returns `true` if the entry's content or metadata changed at `moment` or later. Programs
+    /// cannot forge the time of that change.
     pub fn has_changed_since(&self, moment: FileTime) -> bool {
         let nanos = i64::try_from(self.stat.st_ctime_nsec).unwrap_or(0);
         FileTime { seconds: self.stat.st_ctime, nanos } >= moment
     }
 
-    /// Returns a fingerprint, to decide if the file must be read again.
+    /// Returns a fingerprint of the entry, to decide if a file must be read again.
     pub fn stamp(&self) -> EntryStamp {
         let nanos = |nanos| i64::try_from(nanos).unwrap_or(0);
         let stat = &self.stat;

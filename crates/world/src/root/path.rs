@@ -9,10 +9,10 @@ use toolgate_contract::printable;
 const PATH_BYTES_MAX: usize = 4096;
 const NAME_BYTES_MAX: usize = 255;
 
-/// Returns `path` relative to the root at `root`. It is not normalized otherwise.
+/// Returns `path` relative to the directory `root`, without further normalization.
 ///
-/// An absolute path that starts with the root's own path loses that prefix. There is no `~` and no
-/// percent-decoding.
+/// An absolute path that starts with the root's own path loses that prefix. `~` and percent signs
+/// have no special meaning.
 pub(super) fn relative_to_root<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolError> {
     let invalid = |message: String| Err(ToolError::invalid("/path", message));
     if path.trim().is_empty() {
@@ -58,8 +58,8 @@ fn strip_root<'p>(path: &'p str, root: &Path) -> Option<&'p str> {
 
 /// Splits `path` into its directory and its last name. `None` if it does not end in a name.
 ///
-/// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are dropped, so a caller that
-/// refuses them must check first.
+/// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are ignored: a caller that refuses
+/// them must check before.
 pub(super) fn split_name(path: &str) -> Option<(&str, &str)> {
     let path = path.trim_end_matches('/');
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));

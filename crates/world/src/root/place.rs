@@ -1,4 +1,4 @@
-//! The place of a change: a name in a directory that is held open.
+//! The place of a change: a name in an open directory.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -19,30 +19,31 @@ use super::temp;
 /// Handling of missing parent directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParentPolicy {
-    /// Create them.
+    /// Create the missing directories.
     Make,
-    /// Refuse the change.
+    /// Refuse the change if a directory is missing.
     Require,
 }
 
-/// A name in a directory below the root. It was checked: nothing about it is protected.
+/// A name in an open directory below the root, for an entry to change. Neither the name nor the
+/// path is protected.
 pub(super) struct EntryPlace {
     /// The directory, open for reading.
     pub(super) dir: OwnedFd,
-    /// The name in it: one component, never `.` or `..`.
+    /// The name in the directory: one component, never `.` or `..`.
     pub(super) name: OsString,
-    /// The path relative to the root, as the kernel reports it.
+    /// The path of the entry relative to the root, as the kernel reports it.
     pub(super) real_path: PathBuf,
-    /// The path as the caller wrote it.
+    /// The path of the entry as the caller wrote it.
     pub(super) path: String,
     created_parents: CreatedParents,
 }
 
-/// The parent directories that were created for a place. They are removed when dropped, unless
-/// kept.
+/// The parent directories that were created for a change. When dropped, they are removed, unless
+/// the change was made.
 struct CreatedParents {
     root: Root,
-    /// The paths relative to the root, parents first.
+    /// The paths of the new directories relative to the root, parents first.
     paths: RefCell<Vec<PathBuf>>,
 }
 
@@ -69,7 +70,8 @@ impl Root {
         self.open_existing_place(path, TempNamePolicy::Refuse)
     }
 
-    /// Returns the place of `path` for removal. Accepts the leftover of a copy that was killed.
+    /// Returns the place of `path` for removal. Accepts the unfinished result of a copy that was
+    /// interrupted.
     pub(super) fn removable_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
         self.open_existing_place(path, TempNamePolicy::Allow)
     }
@@ -117,8 +119,8 @@ impl Root {
         })
     }
 
-    /// Returns the place that a write to `place` goes to, and the entry there. Follows a symlink
-    /// that stays inside.
+    /// Returns the place to which a write to `place` goes, and the existing entry. Follows a
+    /// symlink within the root.
     pub(super) fn write_target(
         &self,
         place: EntryPlace,
@@ -138,7 +140,7 @@ impl Root {
         self.write_target(self.existing_place(path)?).map(|_| ())
     }
 
-    /// Returns the place that the symlink at `place` leads to.
+    /// Returns the place to which the symlink at `place` leads.
     fn follow_symlink(&self, place: &EntryPlace) -> Result<EntryPlace, ToolError> {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
@@ -184,15 +186,16 @@ impl Root {
         }))
     }
 
-    /// Returns the current path of `fd` relative to the root. `EXDEV` if it is no longer below.
+    /// Returns the current path of `fd` relative to the root. Fails with `EXDEV` if `fd` is no
+    /// longer below the root.
     pub(super) fn path_in_root(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
         let root = beneath::path_of_fd(self.dir())?;
         let path = beneath::path_of_fd(fd.as_fd())?;
         path.strip_prefix(&root).map(Path::to_owned).map_err(|_| Errno::XDEV)
     }
 
-    /// Creates the directory `path`, and missing parents if `parents` allows it. Returns `true` if
-    /// it is new.
+    /// Creates the directory `path`, and its missing parents if `parents` allows it. Returns `true`
+    /// if the directory is new.
     pub fn make_dir(&self, path: &str, parents: ParentPolicy) -> Result<bool, ToolError> {
         let place = self.place(path, parents)?;
         match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
@@ -228,7 +231,7 @@ impl Root {
         }
     }
 
-    /// Creates the missing parts of `dir`, each in the directory just opened.
+    /// Creates the missing directories of the path `dir`, each in the directory opened before.
     fn make_parents(
         &self,
         dir: &str,
@@ -259,7 +262,7 @@ impl Root {
 }
 
 impl EntryPlace {
-    /// Returns the metadata of the entry there now, without following a symlink.
+    /// Returns the metadata of the entry that is now at this place. Does not follow a symlink.
     pub(super) fn stat(&self) -> Result<Option<EntryMeta>, ToolError> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
@@ -268,12 +271,12 @@ impl EntryPlace {
         }
     }
 
-    /// Keeps the created parent directories, because the change has been made.
+    /// Keeps the created parent directories. Call this after the change has been made.
     pub(super) fn keep_parents(&self) {
         self.created_parents.paths.take();
     }
 
-    /// Makes the directory's names survive a power cut.
+    /// Writes the directory to disk, so that its names survive a power cut.
     pub(super) fn sync(&self) {
         // The change has already been made, so a file system without fsync is no error.
         let _ = fsync(&self.dir);

@@ -1,11 +1,11 @@
-//! The empty folders by which a sandbox reserves names in the workspace. Listings leave them out.
+//! The empty folders with which a sandbox reserves names in the workspace. Listings omit them.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 
-/// The unusual mode of a placeholder, by which one from a killed server is recognized.
+/// The unusual mode of a placeholder. It identifies placeholders that a killed server left.
 pub(crate) const PLACEHOLDER_MODE: Mode = Mode::from_bits_retain(0o555);
 
 pub(crate) fn open_folder(
@@ -23,7 +23,7 @@ pub(crate) fn is_placeholder(stat: &Stat) -> bool {
         && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Returns `true` if `name` in `folder` is an empty placeholder. Listings leave it out.
+/// Returns `true` if `name` in `folder` is an empty placeholder.
 pub(crate) fn is_reserved(folder: BorrowedFd<'_>, name: &OsStr) -> bool {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| is_placeholder(&stat))

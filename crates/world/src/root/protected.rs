@@ -1,6 +1,7 @@
-//! Protected names: readable but never changed, because they control programs outside the sandbox.
+//! Protected names: entries that tools can read but never change, because they control programs
+//! outside the sandbox.
 
-/// The names that are protected by default.
+/// The names that every workspace protects by default.
 pub(super) const DEFAULT_PROTECTED: [&str; 11] = [
     ".git",
     ".toolgate",
@@ -20,16 +21,16 @@ pub fn is_foreign_settings(name: &str) -> bool {
     name != GIT_FOLDER && name.starts_with('.') && DEFAULT_PROTECTED.contains(&name)
 }
 
-/// The one default name that also protects any tree that contains it.
+/// The only default name that also protects every directory that contains it.
 const GIT_FOLDER: &str = ".git";
 
-/// The protected paths.
+/// The protected paths of a workspace.
 #[derive(Debug)]
 pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 
 #[derive(Debug)]
 struct ProtectedPath {
-    /// The normalized names that the path consists of.
+    /// The normalized names of the path's components.
     names: Vec<String>,
     reach: ProtectionReach,
 }
@@ -37,17 +38,18 @@ struct ProtectedPath {
 /// The operations that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProtectionReach {
-    /// Changes that name it.
+    /// Changes whose path contains the protected path.
     DirectOnly,
-    /// Changes that name it, and deleting, copying or moving a tree that contains it.
+    /// Changes whose path contains the protected path, and deleting, copying or moving a directory
+    /// that contains it.
     InTrees,
 }
 
 impl ProtectedPaths {
-    /// Protects `paths`: a name, or several joined by `/`, at any depth.
+    /// Protects `paths` at any depth. Each path is a name, or several names joined by `/`.
     ///
-    /// The default names except `.git` matter only in the folder in which a program starts. A tree
-    /// below the root never is one, so these names move along with it.
+    /// The default names except `.git` have an effect only in the folder in which a program starts,
+    /// which is never below the root. Therefore a directory that contains such a name can be moved.
     pub(super) fn new(paths: &[String]) -> Self {
         let entries = paths.iter().map(|path| {
             let shallow = path != GIT_FOLDER && DEFAULT_PROTECTED.contains(&path.as_str());
@@ -61,16 +63,17 @@ impl ProtectedPaths {
         Self(entries.filter(are_names).collect())
     }
 
-    /// Returns the first protected part of `path`, as the caller wrote it.
+    /// Returns the first protected part of `path`, in the caller's spelling.
     ///
-    /// The comparison is as lenient as any file system: it ignores case, invisible code points, and
-    /// trailing dots and blanks (CVE-2014-9390). It also knows DOS short names (`GIT~1`).
+    /// The comparison is as lenient as the most lenient file system. It ignores case, invisible
+    /// code points, and trailing dots and blanks (CVE-2014-9390). It also recognizes DOS short
+    /// names (`GIT~1`).
     pub(super) fn find_protected<'p>(&self, path: &'p str) -> Option<&'p str> {
         find(self.0.iter(), path)
     }
 
-    /// Returns the first part of `path` that is protected in trees. All its directories must have
-    /// been checked already.
+    /// Returns the first part of `path` that may not be deleted, copied or moved with a directory.
+    /// The caller has already checked all directories of `path`.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
         let entries = || self.0.iter().filter(|entry| entry.reach == ProtectionReach::InTrees);
         let longest = entries().map(|entry| entry.names.len()).max().unwrap_or(0);

@@ -16,8 +16,8 @@ use super::work::WorkMonitor;
 
 /// The most names to read when looking for a similar one.
 const NAMES_MAX: usize = 2000;
-/// The longest name, in bytes, that is compared by similarity. Longer ones must be equal but for
-/// case.
+/// The longest name that is compared by similarity, in bytes. A longer name matches only if it
+/// differs in case alone.
 const NAME_BYTES_MAX: usize = 100;
 /// The least similarity of a suggested name, from 0 to 1.
 const SIMILARITY_MIN: f64 = 0.6;
@@ -32,7 +32,7 @@ impl Root {
         }
     }
 
-    /// Creates the error that `path` does not exist, with a suggestion if there is one.
+    /// Creates the error that `path` does not exist, and suggests a similar path if one exists.
     fn absent_error(&self, path: &str) -> ToolError {
         let missing = quoted_path(path);
         ToolError::not_found(match self.first_absent(path) {
@@ -54,7 +54,8 @@ impl Root {
         })
     }
 
-    /// Returns the first part of `path` that does not exist, and its target if it is a symlink.
+    /// Returns the first part of `path` that does not exist. If it is a dangling symlink, returns
+    /// its target, too.
     fn first_absent<'p>(&self, path: &'p str) -> Option<(&'p str, Option<String>)> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.is_empty()) {
@@ -72,7 +73,8 @@ impl Root {
         None
     }
 
-    /// Returns the path that the caller probably meant. `path` is missing from `prefix` on.
+    /// Returns the path that the caller probably meant. `prefix` is the first part of `path` that
+    /// does not exist.
     fn suggest_path(&self, path: &str, prefix: &str) -> Option<String> {
         let (parent, name) = path::split_name(prefix)?;
         let name = name.to_lowercase();
@@ -100,7 +102,7 @@ impl Root {
         Some(if self.entry_details_at(&whole).is_ok() { whole } else { suggestion })
     }
 
-    /// Creates the error that `path` leaves the root. It does not reveal the target.
+    /// Creates the error that `path` leaves the root. The message does not reveal the target.
     fn escape_error(&self, path: &str) -> ToolError {
         let Some((link, target)) = self.absolute_symlink(path) else {
             let path = quoted_path(path);
@@ -120,7 +122,7 @@ impl Root {
 
     /// Returns the first symlink in `path` with an absolute target, and that target.
     ///
-    /// Only for the message: the result is never opened.
+    /// The result is only for a message. It is never opened.
     fn absolute_symlink(&self, path: &str) -> Option<(String, PathBuf)> {
         let mut prefix = PathBuf::new();
         for component in Path::new(path).components() {
@@ -148,7 +150,7 @@ fn name_similarity(a: &str, b: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(a, b)
 }
 
-/// Translates `err` for `path` if the path cannot have left the root.
+/// Translates `err` for `path`, which cannot have left the root.
 pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     let path = quoted_path(path);
     let invalid = |message: String| ToolError::invalid("/path", message);
@@ -190,16 +192,16 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     }
 }
 
-/// The reason why work of several system calls stopped.
+/// The reason why disk work failed or stopped.
 pub(super) enum WorkError {
     /// An error of the file system.
     Errno(Errno),
-    /// A cancellation, or an error made here.
+    /// A cancellation, or an error of a check.
     Tool(ToolError),
 }
 
 impl WorkError {
-    /// Converts this into the error for `path`.
+    /// Converts this error into the error for the caller, about `path`.
     pub(super) fn into_tool_error(self, path: &str) -> ToolError {
         match self {
             Self::Errno(err) => refusal(path, err),
@@ -220,7 +222,8 @@ impl From<ToolError> for WorkError {
     }
 }
 
-/// Returns a function that makes an error point to the argument at `pointer`.
+/// Returns a function that adds to an error the argument that it concerns: `pointer` is a JSON
+/// pointer into the input.
 pub(super) fn at_pointer(pointer: &str) -> impl Fn(ToolError) -> ToolError {
     move |err: ToolError| err.with_pointer(pointer)
 }

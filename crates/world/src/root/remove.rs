@@ -1,4 +1,4 @@
-//! Removes a file, a link, or a directory with all its contents.
+//! Removes a file, a symlink, or a directory with all its contents.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use super::work::WorkMonitor;
 /// The part of a directory that an operation covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryScope {
-    /// The entry alone. A directory must be empty.
+    /// The entry itself. A directory must be empty.
     Entry,
     /// The directory with all its contents.
     Tree,
 }
 
 impl Root {
-    /// Removes the entry at `path` and returns the number of removed entries. Symlinks are removed,
+    /// Removes the entry at `path` and returns the number of removed entries. Removes symlinks, but
     /// never their targets.
     pub fn remove(
         &self,
@@ -79,8 +79,8 @@ impl Root {
         Ok(removed)
     }
 
-    /// Removes the contents of the directory `top` at `at` and returns the number of removed
-    /// entries.
+    /// Removes the contents of the directory `top`, which is at `at`, and returns the number of
+    /// removed entries.
     fn remove_contents(
         &self,
         top: &OwnedFd,

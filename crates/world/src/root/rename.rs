@@ -24,14 +24,14 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Handling of an existing entry at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationConflict {
-    /// Keep it and refuse the operation.
+    /// Keep the existing entry and refuse the operation.
     Refuse,
-    /// Replace it.
+    /// Replace the existing entry.
     Replace,
 }
 
 impl Root {
-    /// Moves the entry at `source` to `destination`. A symlink itself is moved.
+    /// Moves the entry at `source` to `destination`. Moves a symlink itself, not its target.
     pub fn rename(
         &self,
         source: &str,
@@ -104,9 +104,9 @@ pub(super) fn check_not_inside(source: &Path, to: &EntryPlace) -> Result<(), Too
     Err(ToolError::invalid("/destination", message))
 }
 
-/// Returns the place whose directory is locked first, and the other one if its directory differs.
+/// Returns the place whose directory is locked first, and the other place if its directory differs.
 ///
-/// The order is the same for every move, so opposite moves never deadlock.
+/// The order is the same for every move, so that two moves in opposite directions never deadlock.
 fn lock_order<'p>(
     from: &'p EntryPlace,
     to: &'p EntryPlace,
@@ -121,8 +121,9 @@ fn lock_order<'p>(
 
 /// The lock on a second directory while the first is held.
 ///
-/// It is only a file lock, because both directories may share one lock of this process. Each place
-/// opens its directory separately, so the file lock also works within this process.
+/// The second lock is only a file lock, because both directories may share one lock of this
+/// process. Each place opens its directory separately, so that the file lock also works within this
+/// process.
 struct SecondLock<'p>(&'p OwnedFd);
 
 impl<'p> SecondLock<'p> {
@@ -156,7 +157,7 @@ impl Drop for SecondLock<'_> {
     }
 }
 
-/// Creates the error that `to` is a directory and not the new path of `source`.
+/// Creates the error that the destination `to` is a directory, instead of the new path of `source`.
 pub(super) fn directory_error(source: &Path, to: &EntryPlace) -> ToolError {
     let message = format!(
         "{} is a directory; give the whole new path, including the new name{}",
@@ -166,7 +167,8 @@ pub(super) fn directory_error(source: &Path, to: &EntryPlace) -> ToolError {
     ToolError::invalid("/destination", message)
 }
 
-/// Returns a hint that `to` plus the name of `source` may be meant.
+/// Returns a hint that the caller may have meant a path inside the directory `to`: its path and the
+/// name of `source`.
 pub(super) fn hint_inside(source: &Path, to: &EntryPlace) -> String {
     match source.file_name() {
         Some(name) if to.real_path.join(name) != source => {
@@ -178,7 +180,7 @@ pub(super) fn hint_inside(source: &Path, to: &EntryPlace) -> String {
     }
 }
 
-/// Creates the error that `to` exists.
+/// Creates the error that the destination `to` exists.
 pub(super) fn exists_error(to: &EntryPlace) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", quoted_path(&to.path));
     ToolError::new(ToolFault::Conflict(json!({ "exists": to.path })), message)

@@ -1,8 +1,8 @@
-//! Writes a file completely or not at all, and never in place.
+//! Writes a file completely or not at all.
 //!
-//! The new content goes to a separate file in the same directory, which then takes the name. A
-//! reader sees the old or the new content. A full disk changes nothing, and a hard link elsewhere
-//! keeps the old content.
+//! The new content goes to a temporary file in the same directory, which then replaces the old
+//! file. A reader sees the old or the new content. If the disk is full, the old file stays
+//! unchanged. Another hard link to the old file keeps the old content.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -24,10 +24,10 @@ use super::refusal::{WorkError, refusal};
 use super::temp::{PublishMode, TempFile};
 use super::work::WorkMonitor;
 
-/// The most retries if the entry changes between check and rename.
+/// The most retries if the entry changes between the check and the rename.
 const TRIES: usize = 8;
 
-/// Conditions of a write and the result that it leaves.
+/// Conditions of a write, and the mode of the written file.
 #[derive(Debug, Clone)]
 pub struct WriteConditions {
     /// Handling of a file that exists.
@@ -44,20 +44,20 @@ pub struct WriteConditions {
 /// Handling of a file that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExistingFile {
-    /// Keep it and refuse the write.
+    /// Keep the existing file and refuse the write.
     Keep,
-    /// Replace it.
+    /// Replace the existing file.
     Replace,
-    /// Replace it if it has this etag.
+    /// Replace the existing file if it has this etag.
     Match(String),
 }
 
 /// Handling of a file that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingFile {
-    /// Create it.
+    /// Create the file.
     Create,
-    /// Refuse the write.
+    /// Refuse the write if the file does not exist.
     Refuse,
 }
 
@@ -107,7 +107,7 @@ impl Root {
         Ok(WriteResult { meta, etag: self.etag_of_content(content, &meta), outcome })
     }
 
-    /// Checks the conditions again under the directory lock, then renames `temp` to its place.
+    /// Checks the conditions again under the directory lock, then renames `temp` to its final name.
     pub(super) fn publish(
         &self,
         place: &EntryPlace,
@@ -205,7 +205,7 @@ impl EntryPlace {
         Ok(temp)
     }
 
-    /// Copies owner and attributes of the file `found` to `temp`, as far as permitted.
+    /// Copies the owner and the attributes of the file `found` to `temp`, as far as permitted.
     fn copy_ownership(&self, found: &EntryMeta, temp: &TempFile<'_>) -> Result<(), Errno> {
         let new = fstat(temp)?;
         let old = &found.stat;
@@ -261,7 +261,8 @@ fn check_writable(place: &EntryPlace) -> Result<(), ToolError> {
 /// Copies the users' extended attributes, access lists and SELinux label, if the file system has
 /// them.
 ///
-/// It omits `security.capability`: new content must not inherit the capabilities of the old.
+/// `security.capability` is omitted, because new content must not inherit the capabilities of the
+/// old content.
 fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     let mut names = vec![0; 64 << 10];
     let Ok(len) = flistxattr(from, &mut names[..]) else { return };

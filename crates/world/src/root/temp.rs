@@ -1,4 +1,4 @@
-//! A file that stays invisible until it is completely written.
+//! A temporary file that stays invisible until it is completely written.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 const PREFIX: &str = ".toolgate-";
 const SUFFIX: &str = ".tmp";
 
-/// A temporary file: unnamed, or with a name that tools hide. It is deleted when dropped.
+/// A temporary file: unnamed, or with a name that tools hide. Dropping it deletes the file.
 pub(super) struct TempFile<'d> {
     dir: BorrowedFd<'d>,
     fd: OwnedFd,
@@ -22,13 +22,13 @@ pub(super) struct TempFile<'d> {
 /// Handling of an existing entry when the file gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublishMode {
-    /// Fail with `EEXIST`.
+    /// Keep the existing entry and fail with `EEXIST`.
     CreateOnly,
-    /// Replace it.
+    /// Replace the existing entry.
     Replace,
 }
 
-/// Returns `true` if `name` is that of an unfinished file, perhaps from a process that died.
+/// Returns `true` if `name` is the name of an unfinished file, perhaps of a process that died.
 pub(crate) fn is_temp(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
@@ -53,7 +53,7 @@ impl<'d> TempFile<'d> {
         }
     }
 
-    /// Creates a file that disappears even after a crash.
+    /// Creates a file without a name, which disappears even after a crash.
     fn create_unnamed(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let fd = openat(dir, ".", flags, mode)?;

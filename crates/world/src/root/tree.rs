@@ -21,7 +21,7 @@ const ENTRIES_MAX: u64 = 2_000_000;
 
 /// One directory of a tree.
 pub(super) struct TreeDirectory<'t> {
-    /// The path relative to the tree's top. Empty for the top itself.
+    /// The directory's path, relative to the top of the tree. Empty for the top itself.
     pub(super) path: &'t Path,
     pub(super) dir: OwnedFd,
     pub(super) entries: Vec<(OsString, EntryKind)>,
@@ -29,7 +29,7 @@ pub(super) struct TreeDirectory<'t> {
 
 /// Passes `top` and each directory below it to `visit`, parents first.
 ///
-/// Directories are opened one at a time by their path from `top`. Thus neither the stack nor the
+/// Directories are opened one at a time by their path from `top`, so that neither the stack nor the
 /// number of open files grows with the depth. `path` is for messages.
 pub(super) fn each_directory(
     top: &OwnedFd,
@@ -68,8 +68,8 @@ pub(super) fn open_tree_directory(top: &OwnedFd, at: &Path) -> Result<OwnedFd, r
 }
 
 impl Root {
-    /// Fails if the tree of `top` contains a name that is protected in trees, if it were at any of
-    /// `places`.
+    /// Fails if the tree of `top` contains a name that may not be deleted, copied or moved with a
+    /// directory. Checks the tree as if it were at each of `places`.
     pub(super) fn check_tree_unprotected(
         &self,
         top: &OwnedFd,
@@ -88,7 +88,8 @@ impl Root {
         })
     }
 
-    /// Fails if the path `at` is protected in trees. The entry is `inner` in the tree at `path`.
+    /// Fails if the path `at` may not be deleted, copied or moved with a directory. `inner` is its
+    /// path in the tree at `path`.
     pub(super) fn check_entry_unprotected(
         &self,
         at: &Path,

@@ -19,19 +19,19 @@ use super::place::or_dot;
 use super::refusal::{WorkError, refusal};
 use super::work::WorkMonitor;
 
-/// The entries that a walk includes. `.git` is only walked if it is named.
+/// The entries that a walk includes. A walk enters `.git` only if it starts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkFilter {
-    /// Include entries that the workspace ignores.
+    /// `true` to include entries that the ignore rules exclude.
     pub include_ignored: bool,
-    /// Include entries whose names begin with a dot.
+    /// `true` to include entries whose names begin with a dot.
     pub include_hidden: bool,
 }
 
 /// A directory to list, and the ignore rules that apply there.
 #[derive(Clone)]
 pub struct WalkFolder {
-    /// The path relative to the root. Empty for the root itself.
+    /// The directory's path, relative to the root. Empty for the root itself.
     pub path: PathBuf,
     rules: Option<Arc<IgnoreRules>>,
 }
@@ -48,7 +48,7 @@ pub struct OpenFolder {
 /// An entry that a walk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkEntry {
-    /// The path relative to the root.
+    /// The entry's path, relative to the root.
     pub path: PathBuf,
     /// The kind of entry.
     pub kind: EntryKind,
@@ -86,7 +86,7 @@ impl Root {
         Ok(WalkStart::Folder(WalkFolder { path: at, rules }))
     }
 
-    /// Opens a file that a walk found. Fails if it has become something else.
+    /// Opens a file that a walk found. Fails if it is no longer a regular file.
     pub fn open_walked(&self, path: &Path) -> Result<WorkspaceFile, ToolError> {
         let shown = path.to_string_lossy();
         let fd = self.open_unfollowed(path, OFlags::RDONLY).map_err(|err| refusal(&shown, err))?;
@@ -99,7 +99,7 @@ impl Root {
 }
 
 impl WalkFolder {
-    /// Returns the entries sorted by name, and loads the ignore rules of this directory.
+    /// Returns the directory's entries sorted by name, and loads its ignore rules.
     pub fn list(
         &mut self,
         root: &Root,
@@ -109,8 +109,8 @@ impl WalkFolder {
         self.open_and_list(root, sight, watch).map(|looked| looked.entries)
     }
 
-    /// Returns the open directory and its entries. Files open faster from it than by their full
-    /// paths.
+    /// Returns the open directory and its entries. Opening files from it is faster than opening
+    /// them by their full paths.
     pub fn open_and_list(
         &mut self,
         root: &Root,
@@ -172,12 +172,12 @@ impl WalkFolder {
 }
 
 impl OpenFolder {
-    /// Returns the metadata of the entry `name` without opening it. `None` if it is gone.
+    /// Returns the metadata of the entry `name` without opening it. `None` if the entry is gone.
     pub(crate) fn meta(&self, name: &OsString) -> Option<EntryMeta> {
         statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(EntryMeta::from)
     }
 
-    /// Opens the file `name` in this directory. Fails if it has become something else. `path` is
+    /// Opens the file `name` in this directory. Fails if it is no longer a regular file. `path` is
     /// for messages.
     pub fn open_file(&self, name: &OsString, path: &Path) -> Result<WorkspaceFile, ToolError> {
         let shown = path.to_string_lossy();
@@ -193,7 +193,7 @@ pub struct TreeWalk<'r> {
     root: &'r Root,
     filter: WalkFilter,
     watch: &'r WorkMonitor,
-    /// The path to resume at. Entries before it are skipped.
+    /// The path at which the walk resumes. Entries before it are skipped.
     resume_at: Option<PathBuf>,
     open: Vec<(WalkFolder, vec::IntoIter<(OsString, EntryKind)>)>,
     /// The number of directories that could not be read.
@@ -214,7 +214,7 @@ impl<'r> TreeWalk<'r> {
         Ok(Self { root, filter: sight, watch, resume_at: from, open, unread_folders: 0 })
     }
 
-    /// Returns the next entry.
+    /// Returns the next entry of the walk.
     pub fn next_entry(&mut self) -> Result<Option<WalkEntry>, ToolError> {
         while let Some((folder, entries)) = self.open.last_mut() {
             self.watch.check_cancelled()?;

@@ -1,4 +1,4 @@
-//! Runs blocking disk work off the threads that serve calls.
+//! Runs blocking disk work on separate threads, not on the threads that serve calls.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use toolgate_contract::{CallEvent, EventSink, ToolContext, ToolError};
 
 use super::Root;
 
-/// The most disk operations at a time. Each keeps a few files open.
+/// The most disk operations at a time. Each operation keeps a few files open.
 pub(super) const CONCURRENT_WORK_MAX: usize = 16;
 /// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 200;
@@ -34,7 +34,7 @@ const REMOTE_FILE_SYSTEMS: [u32; 12] = [
 impl Root {
     /// Returns `true` if the root is on a local file system, where small requests are fast.
     ///
-    /// Cache the result: the query itself waits for the disk.
+    /// Cache the result, because this query waits for the disk.
     pub fn is_local(&self) -> bool {
         let Ok(stat) = fstatfs(self.dir()) else { return false };
         !REMOTE_FILE_SYSTEMS.iter().any(|&magic| stat.f_type == i64::from(magic))
@@ -69,7 +69,7 @@ pub struct WorkMonitor {
     cancel: CancellationToken,
     events: EventSink,
     since: Instant,
-    /// The time of the last progress message, in milliseconds since `since`.
+    /// The time of the last progress message, in milliseconds after `since`.
     reported_ms: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl WorkMonitor {
         Self { cancel, events, since: Instant::now(), reported_ms: AtomicU64::new(0) }
     }
 
-    /// Creates a watch without progress events that is cancelled by `cancel`.
+    /// Creates a monitor that `cancel` cancels and that reports no progress.
     pub fn silent(cancel: CancellationToken) -> Self {
         Self::new(cancel, EventSink::none())
     }
@@ -88,7 +88,7 @@ impl WorkMonitor {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }
 
-    /// Sends a progress event, unless one was sent just before.
+    /// Sends a progress event, unless the last one was sent less than 200 ms ago.
     pub fn report_progress(&self, done: u64, total: Option<u64>, unit: &str) {
         if !self.events.has_receiver() {
             return;
@@ -106,7 +106,7 @@ impl WorkMonitor {
     }
 }
 
-/// Creates a watch for short work that is never cancelled and reports no progress.
+/// Creates a monitor for short work, which is never cancelled and reports no progress.
 impl Default for WorkMonitor {
     fn default() -> Self {
         Self::new(CancellationToken::new(), EventSink::none())

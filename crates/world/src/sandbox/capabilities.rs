@@ -26,15 +26,16 @@ const OPEN_FILES_MAX: u64 = 4096;
 /// The largest file that a program may write, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 30;
 
-/// The server's environment variables, by which toolchains are found.
+/// The server's environment variables, which name the folders of toolchains.
 pub(super) type ServerVariables = BTreeMap<OsString, OsString>;
 
-/// The capabilities of this system and the settings shared by all programs.
+/// The sandbox capabilities of this system, and the settings that apply to all programs.
 pub(super) struct SandboxCapabilities {
     pub(super) layers: AvailableLayers,
     pub(super) machine_view: MachineView,
     cgroup_parents: Option<CgroupParents>,
-    /// The filters with internet sockets (own or shared network), and those without.
+    /// The system call filters: first those that allow internet sockets (own or shared network),
+    /// then those that refuse them.
     filters: [SeccompFilters; 2],
     limits: Vec<(u32, u64)>,
 }
@@ -138,8 +139,8 @@ impl SandboxCapabilities {
     }
 }
 
-/// The workspace and the working directory of a program. The directory is in the workspace or among
-/// the additional visible paths.
+/// The workspace and the working directory of a program. The working directory is in the workspace,
+/// or is one of the additional visible paths.
 pub(super) struct StartFolder {
     pub(super) workspace: OwnedFd,
     path: PathBuf,
@@ -172,7 +173,7 @@ impl StartFolder {
         Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
-    /// Returns a request without a program, for this folder.
+    /// Returns a request for this folder that starts no program.
     pub(super) fn empty_request(&self) -> SpawnRequest {
         SpawnRequest {
             program: None,

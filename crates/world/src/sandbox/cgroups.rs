@@ -1,4 +1,5 @@
-//! Control groups that limit all processes of a run together, if this system allows creating them.
+//! Control groups, which limit all processes of a run together, if this system allows creating
+//! them.
 
 use std::fs;
 use std::io;
@@ -13,43 +14,44 @@ use rustix::process::Pid;
 
 use super::plan::OsBytes;
 
-/// The prefix of the groups created here.
+/// The name prefix of the groups that a server creates.
 const GROUP_PREFIX: &str = "toolgate-";
 
-/// The groups in which new ones can be created. Detected once.
+/// The existing control groups in which a server can create groups for its runs.
 #[derive(Debug, Clone)]
 pub(super) struct CgroupParents {
     all: Vec<CgroupParent>,
     /// The PID namespace of this server.
     namespace: u64,
-    /// A random number that distinguishes this server's groups from those of an earlier one with
-    /// the same process ID.
+    /// A random number that distinguishes this server's groups from the groups of an earlier server
+    /// with the same process ID.
     server_id: u64,
 }
 
-/// The age of an empty group from another PID namespace before it is removed. It cannot be known if
-/// that server lives, and a new group is briefly empty.
+/// The age at which an empty group from another PID namespace is removed. This server cannot find
+/// out if the other server is running, and a new group is briefly empty.
 const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 struct CgroupParent {
     folder: PathBuf,
-    /// The files of a group and the value to write into each.
+    /// The files of a group, and the value to write into each file.
     limits: Vec<(&'static str, String)>,
 }
 
-/// The file that lists a group's processes and takes new ones.
+/// The file that lists a group's processes. A process that is written to it joins the group.
 const PROCESSES_FILE: &str = "cgroup.procs";
 
-/// The groups of a run and of its successors. They are removed when dropped.
+/// The control groups of a run and of later runs of the same helper. Dropping the set removes the
+/// groups.
 pub(crate) struct CgroupSet(Vec<PathBuf>);
 
-/// The limits of one run.
+/// The limits that control groups enforce on one run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CgroupLimits {
     pub(super) memory_bytes: u64,
     pub(super) processes: u64,
-    /// Percent of one processor. 0 means unlimited.
+    /// The processor limit, in percent of one processor. 0 means unlimited.
     pub(super) cpu_percent: u64,
 }
 
@@ -57,10 +59,10 @@ pub(super) struct CgroupLimits {
 const QUOTA_PERIOD_US: u64 = 100_000;
 
 impl CgroupParents {
-    /// Finds the groups in which groups with the limits `room` can be created.
+    /// Finds the existing groups in which this server can create groups with the limits `room`.
     ///
     /// # Errors
-    /// The reason why none can be created.
+    /// The reason why this server can create no groups.
     pub(super) fn find(room: CgroupLimits) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -145,7 +147,7 @@ impl CgroupParents {
         Ok(groups)
     }
 
-    /// Removes groups of killed servers. Only empty groups can be removed.
+    /// Removes the groups of killed servers. Only empty groups can be removed.
     fn sweep(&self) {
         for CgroupParent { folder, .. } in &self.all {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -156,7 +158,7 @@ impl CgroupParents {
         }
     }
 
-    /// Returns `true` if `entry` with this `name` is a group of a server that is gone.
+    /// Returns `true` if `entry` with this `name` is the group of a server that has ended.
     fn is_abandoned(&self, name: &str, entry: &fs::DirEntry) -> bool {
         let Some((server, rest)) =
             name.strip_prefix(GROUP_PREFIX).and_then(|it| it.split_once('-'))
@@ -173,12 +175,12 @@ impl CgroupParents {
 }
 
 impl CgroupSet {
-    /// Returns the files that a process writes to in order to join the groups.
+    /// Returns the files to which a process writes to join the groups.
     pub(super) fn join_files(&self) -> Vec<OsBytes> {
         self.0.iter().map(|group| group.join(PROCESSES_FILE).into()).collect()
     }
 
-    /// Returns `true` if the groups contain no processes but `only`.
+    /// Returns `true` if the groups contain no processes except `only`.
     pub(super) fn contain_only(&self, only: &[Pid]) -> bool {
         let is_known = |pid: &str| only.iter().any(|it| pid.parse() == Ok(it.as_raw_pid()));
         // No process can leave a single one of the groups, so checking the first is enough.
@@ -223,7 +225,7 @@ fn own_v2_group(mounts: &str, own: &str) -> Option<PathBuf> {
     group_path(mounts, own, |kind, _| kind == "cgroup2")
 }
 
-/// Returns the path of the group `own` in the first mount for which `is_meant` returns `true`.
+/// Returns the path of the group `own` below the first mount for which `is_meant` returns `true`.
 fn group_path(mounts: &str, own: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, file_system) = line.split_once(" - ")?;

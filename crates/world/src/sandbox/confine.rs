@@ -24,7 +24,7 @@ use super::{Confinement, Sandbox, coverage, layers};
 use crate::Root;
 use crate::programs::{ChildProcess, ProgramImage, ResolvedProgram, RunTag};
 
-/// A program to confine.
+/// A program to start in the sandbox.
 pub(crate) struct ConfinedStart {
     pub(crate) program: ResolvedProgram,
     pub(crate) args: Vec<OsString>,
@@ -32,17 +32,17 @@ pub(crate) struct ConfinedStart {
     pub(crate) env: BTreeMap<OsString, OsString>,
     pub(crate) is_fed: bool,
     pub(crate) grace: Duration,
-    /// The tag that all its processes carry.
+    /// The tag that all processes of the program will carry.
     pub(crate) tag: RunTag,
 }
 
-/// The resources of a confined program while it runs.
+/// The resources that a confined program holds while it runs.
 pub(crate) struct RunningConfinement {
     /// The pipe on which the helper reports why the program did not start.
     failure_pipe: OwnedFd,
-    /// The pipe on which the reaper reports the exit, if the program has one beside it.
+    /// The pipe on which the program's reaper reports the exit, if the program has a reaper.
     exit_pipe: Option<ExitPipe>,
-    /// The layers in force.
+    /// The layers of the sandbox that confine the program.
     pub(crate) coverage: Arc<SandboxCoverage>,
     helper: Option<StandbyHelper>,
     helper_key: HelperKey,
@@ -52,13 +52,14 @@ pub(crate) struct RunningConfinement {
 }
 
 impl RunningConfinement {
-    /// Returns `true` if a reaper runs beside the program. It forwards signals to all of the
-    /// program's processes.
+    /// Returns `true` if a reaper runs beside the program. The reaper forwards signals to all
+    /// processes of the program.
     pub(crate) fn has_reaper(&self) -> bool {
         self.exit_pipe.is_some()
     }
 
-    /// Waits until the reaper reports that no process is left. Never completes without a reaper.
+    /// Waits until the reaper reports that no process of the program is left. Never completes
+    /// without a reaper.
     pub(crate) async fn wait_until_over(&self) -> io::Result<()> {
         match &self.exit_pipe {
             Some(end) => end.wait_until_over().await,
@@ -66,13 +67,14 @@ impl RunningConfinement {
         }
     }
 
-    /// Returns the program's exit status once the reaper has reported that no process is left.
+    /// Returns the program's exit status after the reaper has reported that no process is left.
     pub(crate) fn reported_status(&self) -> Option<ExitStatus> {
         let end = self.exit_pipe.as_ref()?;
         end.status().filter(|_| end.is_over())
     }
 
-    /// Returns the program's exit status after its end. `status` is the status of its main process.
+    /// Returns the program's exit status after its end. `status` is the status of the process that
+    /// the server started.
     pub(crate) fn finish(&mut self, status: ExitStatus) -> ExitStatus {
         let reported = self.exit_pipe.as_ref().and_then(ExitPipe::status);
         // Without a report, the reaper was killed or could not start.
@@ -80,7 +82,8 @@ impl RunningConfinement {
         reported.unwrap_or(status)
     }
 
-    /// Returns the error that kept the program from starting. Call it after the program has ended.
+    /// Returns the error that kept the program from starting. Call this after the program has
+    /// ended.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         let failed = layers::read_failure(&self.failure_pipe, Some(&layers::NO_WAIT)).ok()??;
         Some(coverage::into_start_error(failed))
@@ -98,7 +101,8 @@ impl Drop for RunningConfinement {
 }
 
 impl Sandbox {
-    /// Starts `start` confined. Calls `begin` to start a helper if no idle one fits. Blocks.
+    /// Starts the program `start` confined. If no idle helper fits, calls `begin` to start one.
+    /// Blocks.
     pub(crate) fn confine(
         &self,
         inside: &Confinement,
@@ -163,7 +167,7 @@ impl Sandbox {
         ))
     }
 
-    /// Lets an idle or a new helper run `task`. Returns the helper and the program's process.
+    /// Passes `task` to an idle or new helper. Returns the helper and the process of the program.
     fn start_task(
         &self,
         capabilities: &SandboxCapabilities,
@@ -189,7 +193,7 @@ impl Sandbox {
         Ok((helper, child))
     }
 
-    /// Returns the capabilities of this system, tested once.
+    /// Returns the sandbox capabilities of this system, which are tested once.
     pub(super) fn capabilities(
         &self,
         workspace: &Root,
@@ -222,7 +226,7 @@ impl Sandbox {
     /// Returns `true` if a program confined by `inside` sees the file at `named`.
     ///
     /// # Errors
-    /// If nothing can be confined on this system.
+    /// This system cannot confine programs.
     pub(crate) fn shows_file(
         &self,
         inside: &Confinement,
@@ -235,7 +239,7 @@ impl Sandbox {
         Ok(capabilities.machine_view.shows_path(workspace, &ViewRequest::new(inside), named, &real))
     }
 
-    /// Returns `true` if confined programs in `workspace` may write to the folder `at`, by its own
+    /// Returns `true` if confined programs in `workspace` may write to the folder `at`, under this
     /// path or its real path. `home` is the server's home folder.
     pub(crate) fn can_write(&self, workspace: &Root, home: Option<&Path>, at: &Path) -> bool {
         let real = fs::canonicalize(at);

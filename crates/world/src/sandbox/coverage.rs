@@ -1,4 +1,4 @@
-//! The layers of the sandbox, and the ones that this system lacks.
+//! The layers of the sandbox, and the layers that this system lacks.
 
 use std::fmt;
 use std::io;
@@ -10,25 +10,25 @@ use serde::Serialize;
 use super::settings::SandboxProfile;
 use super::setup_step::{SetupFailure, SetupStep};
 
-/// Confinement of a program.
+/// The confinement of a program: its profile, and the layers that are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SandboxCoverage {
-    /// Profile in force.
+    /// Profile that applies.
     pub profile: SandboxProfile,
-    /// Layers of the profile that this system lacks. Empty if complete.
+    /// Layers of the profile that this system lacks. Empty if the confinement is complete.
     pub missing: Arc<[MissingLayer]>,
 }
 
 /// A sandbox layer that this system lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MissingLayer {
-    /// The layer.
+    /// The missing layer.
     pub layer: SandboxLayer,
-    /// The reason.
+    /// The reason why the layer is missing.
     pub why: String,
 }
 
-/// Layer of the sandbox. Each works without the others.
+/// Layer of the sandbox. Each layer works without the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxLayer {
@@ -56,7 +56,7 @@ impl SandboxLayer {
     pub const ALL: [Self; 6] =
         [Self::View, Self::Proc, Self::Network, Self::Landlock, Self::Seccomp, Self::Groups];
 
-    /// Returns the name that results use.
+    /// Returns the layer's name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::View => "view",
@@ -68,7 +68,7 @@ impl SandboxLayer {
         }
     }
 
-    /// Returns a short description of the effect.
+    /// Returns a short description of the layer's effect.
     pub fn effect(self) -> &'static str {
         match self {
             Self::View => {
@@ -86,8 +86,8 @@ impl SandboxLayer {
         }
     }
 
-    /// Returns the layer that failed in `step`. `None` if nothing can be confined without that
-    /// step.
+    /// Returns the layer that is missing if `step` failed. `None` if no program can be confined
+    /// without that step.
     pub(super) fn from_step(step: SetupStep) -> Option<Self> {
         match step {
             SetupStep::Namespaces
@@ -116,12 +116,12 @@ impl SandboxCoverage {
         Self { profile: SandboxProfile::Off, missing: Arc::default() }
     }
 
-    /// Returns `true` if everything that the profile promises is in force.
+    /// Returns `true` if no layer of the profile is missing.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// Returns a short text: `workspace` or `workspace (lacks network)`.
+    /// Returns a short text, such as `workspace` or `workspace (lacks network)`.
     pub fn summary(&self) -> String {
         let profile = self.profile.name();
         if self.is_complete() {

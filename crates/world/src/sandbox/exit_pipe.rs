@@ -1,4 +1,5 @@
-//! Receives reports from the reaper: the program's exit status, and that no process is left.
+//! Receives the two reports of the reaper: the program's exit status, and the end of its last
+//! process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,11 +13,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The message that no process is left. A closed pipe alone does not prove it: it also closes when
-/// the reaper is killed, before the kernel kills its namespace.
+/// The message that no process is left. A closed pipe does not prove this: the pipe also closes
+/// when the reaper is killed, before the kernel kills the processes in its namespace.
 pub(super) const OVER_MESSAGE: [u8; 1] = [0];
 
-/// Our end of a pipe that carries the program's exit status, followed by [`OVER`].
+/// The server's end of a pipe that carries the program's exit status, followed by [`OVER_MESSAGE`].
 pub(super) struct ExitPipe {
     pipe: OwnedFd,
     status: OnceLock<i32>,
@@ -24,7 +25,7 @@ pub(super) struct ExitPipe {
 }
 
 impl ExitPipe {
-    /// Creates the pipe. Returns our end and the reaper's end.
+    /// Creates the pipe. Returns the server's end and the reaper's end.
     pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
         let (pipe, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok((Self { pipe, status: OnceLock::new(), is_over: AtomicBool::new(false) }, theirs))
@@ -52,7 +53,7 @@ impl ExitPipe {
         }
     }
 
-    /// Returns `true` after the message that no process is left.
+    /// Returns `true` if the message that no process is left was received.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -63,7 +64,7 @@ impl ExitPipe {
         self.status.get().copied().map(ExitStatus::from_raw)
     }
 
-    /// Reads the next message. Returns `true` if no more will follow.
+    /// Reads the next message. Returns `true` if no more messages will follow.
     fn read_report(&self) -> io::Result<bool> {
         let mut message = [0; 5];
         match read(&self.pipe, &mut message) {

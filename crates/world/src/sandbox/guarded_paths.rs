@@ -5,23 +5,23 @@ use std::path::{Component, Path, PathBuf};
 use super::plan::ViewPlace;
 use crate::root::is_foreign_settings;
 
-/// The repository. Its configuration names programs that git runs.
+/// The folder of the repository. Its configuration names programs that git runs.
 const GIT_FOLDER: &str = ".git";
 
-/// Entries of a repository that name programs for git to run. Even git's own tools may not change
-/// them.
+/// Entries of a repository that name programs for git to run. Even the git tools may not change
+/// these entries.
 const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
 
 /// The guarded paths of a workspace.
 #[derive(Debug, Clone)]
 pub(super) struct GuardedPaths {
-    /// Relative to the workspace.
+    /// The guarded paths, relative to the workspace.
     names: Vec<String>,
     writes_git: bool,
 }
 
 impl GuardedPaths {
-    /// Creates the guards for the paths `names`. Programs may write the repository if `writes_git`.
+    /// Guards the paths `names`. Programs may write the repository if `writes_git` is set.
     pub(super) fn new(names: &[String], writes_git: bool) -> Self {
         let names = names.iter().filter(|path| is_plain_path(path)).cloned().collect();
         Self { names, writes_git }
@@ -29,16 +29,17 @@ impl GuardedPaths {
 
     /// Returns `true` if git may check out committed settings of editors and agents.
     ///
-    /// `is_plain` means that git runs no other program, in the workspace's own repository. If
-    /// programs may write `.git`, they could have put the settings there themselves.
+    /// `is_plain` means that git works in the workspace's own repository and runs no other program.
+    /// If programs may write `.git`, the answer is `false`, because a program could have committed
+    /// the settings.
     pub(super) fn allows_git_settings(&self, is_plain: bool) -> bool {
         is_plain && !self.writes_git
     }
 
-    /// Returns the read-only places in `workspace` for a program that may write the rest.
+    /// Returns the read-only paths in `workspace` for a program that may write the rest.
     ///
-    /// Git may write its `repository`, and also other tools' settings if `brings` is set.
-    /// Toolgate's own files stay guarded.
+    /// Git may write its `repository`. If `brings` is set, git may also write the settings of other
+    /// tools, but never toolgate's own files.
     pub(super) fn places(
         &self,
         workspace: &Path,
@@ -68,8 +69,9 @@ impl GuardedPaths {
 
     /// Returns the names that no program may create in a workspace.
     ///
-    /// It leaves out names without a leading dot, which would be visible among the user's files.
-    /// `toolgate.toml` has an effect only after `toolgate trust`.
+    /// Names without a leading dot are omitted, because their placeholders would be visible among
+    /// the user's files. For `toolgate.toml` this is safe: the file has no effect before `toolgate
+    /// trust`.
     pub(super) fn reserved_names(&self) -> impl Iterator<Item = &str> {
         let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
         let names = self.names.iter().map(String::as_str).filter(is_name);
@@ -82,8 +84,8 @@ pub(super) fn repository_path(workspace: &Path) -> PathBuf {
     workspace.join(GIT_FOLDER)
 }
 
-/// Creates a place for each of `paths`, and keeps the folders between it and `workspace` from being
-/// moved: a moved folder takes its mounts along.
+/// Returns a view place for each of `paths`, and one for each folder between it and `workspace`,
+/// which keeps that folder from being moved. A moved folder takes its mounts along.
 pub(super) fn with_fixed_parents(
     workspace: &Path,
     paths: &[PathBuf],
@@ -98,7 +100,7 @@ pub(super) fn with_fixed_parents(
     places
 }
 
-/// Returns `true` if `path` is relative and has only plain names.
+/// Returns `true` if `path` is relative and consists of names only, without `.` and `..`.
 fn is_plain_path(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|it| matches!(it, Component::Normal(_)))
 }

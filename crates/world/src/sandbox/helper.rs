@@ -1,8 +1,8 @@
 //! The sandbox helper: sets up the confinement step by step and then becomes the program.
 //!
-//! It runs as a separate process with one thread. It opens files before it hides them, and drops
-//! privileges before it executes the program. The program inherits no earlier handle, because a
-//! handle could bypass all mounts.
+//! The helper is a separate process with one thread. It opens files before it hides them, and drops
+//! privileges before it executes the program. The program inherits no handle that was opened before
+//! the mounts, because such a handle could bypass them.
 
 mod preparation;
 mod mounts;
@@ -27,7 +27,7 @@ use super::setup_step::{SetupFailure, SetupStep};
 use crate::programs::{EXTRA_FD, RunTag};
 use exec::LocatedProgram;
 
-/// Runs the helper: creates a process for each program that the server orders. Never returns.
+/// Runs the helper: creates a process for each program that the server requests. Never returns.
 pub(super) fn run_helper() -> ! {
     let Some(line) = take_connection() else { exit(127) };
     match serve_orders(&line) {
@@ -43,7 +43,7 @@ pub(super) fn run_helper() -> ! {
 /// A type without values, for functions that return only on failure.
 enum NoReturn {}
 
-/// Takes the connection to the server and closes all other descriptors.
+/// Returns the connection to the server and closes all other descriptors.
 #[allow(unsafe_code, reason = "a descriptor is handed over by number")]
 fn take_connection() -> Option<OwnedFd> {
     // SAFETY: the server has put the descriptor there, and no other code here uses it. If a person
@@ -55,10 +55,11 @@ fn take_connection() -> Option<OwnedFd> {
     Some(line)
 }
 
-/// Prepares everything that all programs share, and keeps one process waiting for the next order.
+/// Prepares everything that all programs of this helper share, and keeps one process waiting for
+/// the next order.
 ///
-/// It joins the control groups, sets up the plan from the first message, and then forks a process
-/// for each order.
+/// The helper joins the control groups, applies the plan from the first message, and then forks a
+/// process for each order.
 fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
     SetupStep::Plan.check(reaper::block_signals())?;
     let Some(first) = SetupStep::Plan.check(HelperOrder::receive(line))? else { return Ok(()) };
@@ -89,8 +90,8 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
     }
 }
 
-/// Runs in the process that the server knows as the program. It sets up the part that all orders
-/// share, and waits for an order. It then becomes the program, or its reaper.
+/// Waits for an order in the process that the server treats as the program. Before that, sets up
+/// the part that all orders share. After the order, the process becomes the program or its reaper.
 fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     let ordered =
         set_up_process(plan).and_then(|()| SetupStep::Plan.check(HelperOrder::receive(line)));
@@ -130,14 +131,14 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     exit(127)
 }
 
-/// Starts a session and sets up the part that all orders share.
+/// Starts a session in a new process, and sets up the part that all orders share.
 fn set_up_process(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     SetupStep::Start.check(setsid())?;
     SetupStep::Start.check(die_with_server(None))?;
     preparation::prepare_program(plan)
 }
 
-/// The order of a process, and the handles for its reports.
+/// The order that a process received, and the handles for its reports.
 struct OrderContext<'a> {
     plan: &'a SandboxPlan,
     request: &'a SpawnRequest,
@@ -145,7 +146,7 @@ struct OrderContext<'a> {
     line: &'a OwnedFd,
 }
 
-/// Takes over the streams and the tag. Without namespaces, it also enters the workspace.
+/// Installs the streams and the tag of an order. Without namespaces, also enters the workspace.
 fn take_over_order(
     plan: &SandboxPlan,
     request: &SpawnRequest,
@@ -160,7 +161,7 @@ fn take_over_order(
     if plan.spaces.is_none() { Ok(fchdir(workspace)?) } else { Ok(()) }
 }
 
-/// Becomes the program without namespaces.
+/// Confines this process without namespaces, and executes the program.
 fn run_without_namespaces(
     OrderContext { plan, request, failure_pipe: _, line }: &OrderContext<'_>,
 ) -> Result<NoReturn, SetupFailure> {
@@ -170,7 +171,7 @@ fn run_without_namespaces(
     exec::execute(request, found.as_ref())
 }
 
-/// Runs as the first process of new namespaces: completes the mounts, drops privileges, starts the
+/// Runs in the first process of new namespaces: completes the mounts, drops privileges, starts the
 /// program and becomes its reaper.
 fn run_as_first_process(
     around: &OrderContext<'_>,
@@ -196,7 +197,7 @@ fn run_as_first_process(
     reaper::run_reaper(program, request.grace_ms, end, failure_pipe)
 }
 
-/// Joins the control groups whose process files are `doors`.
+/// Joins the control groups whose process files (`cgroup.procs`) are `doors`.
 fn join_groups(doors: &[OsBytes]) -> io::Result<()> {
     for door in doors {
         let procs = openat(CWD, door.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -219,14 +220,15 @@ fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     }
 }
 
-/// The namespaces that each program has alone. User and network namespaces belong to its helper.
+/// The namespaces that each program gets alone. It shares the user and network namespaces with its
+/// helper.
 const PROGRAM_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Fails if `file` is not the file `expected`.
+/// Fails if `file` is not the file with the identity `expected`.
 fn check_identity(file: impl AsFd, expected: FileIdentity) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
     let is_it = (stat.st_dev, stat.st_ino) == expected;

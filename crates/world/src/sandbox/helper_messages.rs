@@ -17,24 +17,24 @@ use super::setup_step::{FAILURE_BYTES, SetupFailure};
 /// The number of handles in an order.
 const HANDLES: usize = 7;
 
-/// An order to a helper to start one program.
+/// An order of the server to a sandbox helper: start one program.
 pub(super) struct HelperOrder<H> {
     /// The program's standard streams.
     pub(super) streams: [H; 3],
-    /// The sealed message: a plan in the first order, a request in later ones.
+    /// The sealed message: a plan in the first order, a request in later orders.
     pub(super) message: H,
-    /// The pipe for the error that kept the program from starting. It closes empty once the program
-    /// has started.
+    /// The pipe for the error that kept the program from starting. It closes without data once the
+    /// program has started.
     pub(super) failure_pipe: H,
     /// The pipe for the exit status, if a reaper runs beside the program.
     pub(super) exit_pipe: H,
     pub(super) workspace: H,
 }
 
-/// A message from a helper.
+/// A message from a sandbox helper to the server.
 #[derive(Debug)]
 pub(super) enum HelperAnswer {
-    /// A process for the next order exists.
+    /// The helper has created a process, which waits for the next order.
     ProcessReady(Pid),
     /// The process has taken the order and carries its tag.
     OrderTaken,
@@ -71,7 +71,7 @@ impl<H: AsFd> HelperOrder<H> {
 }
 
 impl HelperOrder<OwnedFd> {
-    /// Receives the next order. `None` when the server has closed the connection.
+    /// Receives the next order. `None` if the server has closed the connection.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

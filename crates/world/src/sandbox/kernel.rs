@@ -1,4 +1,5 @@
-//! System calls that rustix lacks, or provides only with more features compiled in.
+//! System calls that the rustix crate lacks, or provides only if more of its features are compiled
+//! in.
 
 #![allow(unsafe_code, reason = "system calls that no crate in the tree wraps")]
 
@@ -48,11 +49,11 @@ fn owned_result(returned: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The most retries of a call.
+/// The most retries of a system call.
 const TRIES: usize = 100;
 
-/// Makes `call` and repeats it if the kernel asks for that. A concurrent rename or mount causes
-/// such failures.
+/// Makes `call`, and repeats it if the kernel asks for a retry, for example because of a concurrent
+/// rename or mount.
 pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..TRIES {
         match call() {
@@ -63,7 +64,7 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     call()
 }
 
-/// Clones the mount at `path` and all mounts below it. The clone is not attached anywhere.
+/// Clones the mount at `path` and all mounts below it. The clone is not attached to a path yet.
 pub(super) fn clone_mount(path: &CStr) -> io::Result<OwnedFd> {
     let flags = OPEN_TREE_CLONE | (libc::O_CLOEXEC | AT_RECURSIVE).cast_unsigned();
     // SAFETY: the path is a terminated string.
@@ -72,7 +73,7 @@ pub(super) fn clone_mount(path: &CStr) -> io::Result<OwnedFd> {
     })
 }
 
-/// Clones the mount at the handle `place` and all mounts below it.
+/// Clones the mount at the open entry `place` and all mounts below it.
 pub(super) fn clone_mount_of(place: impl AsFd) -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | AT_RECURSIVE | libc::AT_EMPTY_PATH;
     let flags = OPEN_TREE_CLONE | flags.cast_unsigned();
@@ -81,7 +82,7 @@ pub(super) fn clone_mount_of(place: impl AsFd) -> io::Result<OwnedFd> {
     owned_result(unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) })
 }
 
-/// Restricts a mount to `attr`. With `is_recursive`, also all mounts below it.
+/// Restricts a mount to `attr`. With `is_recursive`, also restricts all mounts below it.
 pub(super) fn restrict(
     mount: impl AsFd,
     attr: MountAttributes,
@@ -122,7 +123,7 @@ pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     .map(drop)
 }
 
-/// Creates a file system of the type `name`. It is not attached anywhere.
+/// Creates a file system of the type `name`, which is not attached to a path yet.
 pub(super) fn create_filesystem(
     name: &CStr,
     options: &[(&CStr, Option<&CStr>)],
@@ -145,15 +146,16 @@ pub(super) fn create_filesystem(
     }
 }
 
-/// The mounts of other namespaces that appear in this one.
+/// The mounts of other namespaces that appear in this namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MountPropagation {
-    /// Mounts of the namespace that this one was copied from.
+    /// New mounts of the namespace from which this namespace was copied.
     Receive,
     Private,
 }
 
-/// Makes new mounts here invisible outside. `seen` decides if outside mounts appear here.
+/// Keeps new mounts of this namespace invisible in others. `seen` decides if mounts of others
+/// appear in this namespace.
 pub(super) fn isolate_mounts(seen: MountPropagation) -> io::Result<()> {
     let none = std::ptr::null();
     let flags = match seen {
@@ -184,7 +186,7 @@ pub(super) fn close_from(first: RawFd) -> io::Result<()> {
     }
 }
 
-/// Closes a descriptor that no code uses again.
+/// Closes a descriptor. No code may use it again.
 pub(super) fn close(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: its owner never returns.
     check_result(unsafe { libc::close(fd.as_fd().as_raw_fd()) }.into()).map(drop)
@@ -226,11 +228,11 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0)
 }
 
-/// The stack size of a process until it executes a program.
+/// The stack size of a new process until it executes a program, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Creates a process that shares this one's memory and runs `become_it`. This process waits until
-/// the new one has executed a program or ended.
+/// Creates a process that shares the memory of this process and runs `become_it`. This process
+/// waits until the new process has executed a program or ended.
 pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     extern "C" fn begin(become_it: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the pointer is the argument passed below, and its owner waits meanwhile.
@@ -249,8 +251,8 @@ pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     Ok(pid)
 }
 
-/// Forks a process in new namespaces according to `flags`. Returns `None` in the new process. It
-/// becomes a child of this process's own parent.
+/// Forks a process in new namespaces according to `flags`. Returns `None` in the new process, which
+/// becomes a child of this process's parent.
 pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     let how = flags | libc::CLONE_PARENT | libc::SIGCHLD;
     let none = std::ptr::null::<u8>();
@@ -260,7 +262,7 @@ pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     Ok(Pid::from_raw(libc::pid_t::try_from(pid).map_err(io::Error::other)?))
 }
 
-/// Brings the loopback interface up, the only one in a new network namespace.
+/// Brings up the loopback interface, the only interface in a new network namespace.
 pub(super) fn bring_loopback_up() -> io::Result<()> {
     #[repr(C)]
     struct InterfaceRequest {

@@ -23,7 +23,7 @@ pub(super) const LANDLOCK_MAX: i32 = 7;
 /// The oldest usable Landlock version. Before it, files could not be moved between folders.
 pub(super) const LANDLOCK_MIN: i32 = 2;
 
-/// The layers that this system has.
+/// The sandbox layers that this system has.
 #[derive(Debug, Clone)]
 pub(super) struct AvailableLayers {
     pub(super) namespaces: Option<NamespaceSet>,
@@ -34,7 +34,7 @@ pub(super) struct AvailableLayers {
 }
 
 impl AvailableLayers {
-    /// Returns all layers before any test, without those that are obviously missing.
+    /// Returns all layers except those that are obviously missing. The layers are not tested yet.
     pub(super) fn all(groups: Result<(), String>) -> Self {
         let spaces = NamespaceSet { user: true, net: true, proc: true };
         let mut all = Self {
@@ -61,11 +61,11 @@ impl AvailableLayers {
         all
     }
 
-    /// Tests the layers with `attempt` and removes those that fail, with the reason, until it
-    /// succeeds.
+    /// Tests the layers with `attempt`. Removes each layer that fails, and records the reason,
+    /// until an attempt succeeds.
     ///
     /// # Errors
-    /// If something other than a layer fails. Nothing can be confined then.
+    /// Something other than a layer fails. In that case this system cannot confine programs.
     pub(super) fn try_out(
         mut self,
         attempt: impl Fn(&Self) -> io::Result<Option<SetupFailure>>,
@@ -136,8 +136,8 @@ impl AvailableLayers {
     }
 }
 
-/// Runs `request`, which has no program, under `plan` in `groups` and `workspace`. Returns the
-/// failure, if any.
+/// Sets up a confinement without a program: `request` under `plan`, in `groups` and `workspace`.
+/// Returns the failure, if any.
 pub(super) fn attempt(
     groups: Option<CgroupSet>,
     plan: SandboxPlan,

@@ -1,4 +1,5 @@
-//! The data that a helper receives: the view, the limits and filters, and the program to execute.
+//! The data that a sandbox helper receives: the view (the file tree that a program sees), the
+//! limits and filters, and the program to execute.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -15,49 +16,51 @@ use serde::{Deserialize, Serialize};
 /// The device and inode of a file.
 pub(super) type FileIdentity = (u64, u64);
 
-/// The part that all programs of one helper share. The helper prepares it before the first program.
+/// The part of the confinement that all programs of one helper share. The helper applies it before
+/// the first program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SandboxPlan {
-    /// The path of the workspace. The helper also receives a handle of it.
+    /// The path of the workspace. The helper also receives an open handle of the workspace.
     pub(super) workspace: OsBytes,
     pub(super) workspace_identity: FileIdentity,
-    /// The separate namespaces. `None` if the program sees everything that the server sees.
+    /// The separate namespaces. `None` if the program sees the server's file tree and processes.
     pub(super) spaces: Option<NamespaceSet>,
-    /// The places that all programs see, under any profile.
+    /// The places of the view that all programs share, under any profile.
     pub(super) base: Vec<ViewPlace>,
-    /// The additional places, in the order of mounting.
+    /// The additional places of the view, in the order of mounting.
     pub(super) view: Vec<ViewPlace>,
-    /// The `cgroup.procs` files of the groups to join.
+    /// The `cgroup.procs` files of the control groups to join.
     pub(super) groups: Vec<OsBytes>,
-    /// Pairs of a resource number and its limit.
+    /// Resource limits: pairs of a resource number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<LandlockConfig>,
     pub(super) filters: SeccompFilters,
 }
 
-/// The part that belongs to one program.
+/// The part of the confinement that belongs to one program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SpawnRequest {
-    /// `None` only tests if the confinement works.
+    /// The program to execute. `None` only tests if the confinement works.
     pub(super) program: Option<TargetProgram>,
     /// The working directory: relative to the workspace, or absolute.
     pub(super) cwd: OsBytes,
     pub(super) cwd_identity: FileIdentity,
-    /// The tag for all its processes.
+    /// The tag for all processes of the program.
     pub(super) tag: Option<u64>,
-    /// The only files and folders that may be executed. `None` allows everything visible.
+    /// The only files and folders that may be executed. `None` allows every file in the view.
     pub(super) runs: Option<Vec<OsBytes>>,
-    /// The time in milliseconds that processes left by the program may continue.
+    /// The time that other processes of the program may take to stop after the program has ended,
+    /// in milliseconds.
     pub(super) grace_ms: u64,
 }
 
 /// Seccomp filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SeccompFilters {
-    /// Filters that are applied before the helper creates its first process. They refuse nothing
-    /// that is needed later.
+    /// Filters that are applied before the helper creates its first process. They refuse only calls
+    /// that are not needed later.
     pub(super) ahead: Vec<Vec<u64>>,
-    /// Filters that each process applies last.
+    /// Filters that each process applies as its last step.
     pub(super) last: Vec<Vec<u64>>,
 }
 
@@ -71,7 +74,7 @@ pub(super) struct TargetProgram {
     pub(super) args: Vec<OsBytes>,
     /// Variables of the form `NAME=value`.
     pub(super) env: Vec<OsBytes>,
-    /// `true` if standard input is a pipe from the server. Otherwise it is empty.
+    /// `true` if standard input is a pipe from the server. Otherwise standard input is empty.
     pub(super) is_fed: bool,
 }
 
@@ -87,29 +90,29 @@ pub(super) struct NamespaceSet {
     pub(super) proc: bool,
 }
 
-/// A place in a program's view.
+/// A path in a program's view, and the content that the program finds there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ViewPlace {
-    /// A file or folder as it is outside. Left out if missing.
+    /// A file or folder of the machine, at the same path. Left out if it is missing.
     Same { at: OsBytes, how: PlaceAccess },
     /// A symlink.
     Link { at: OsBytes, to: OsBytes },
     /// An empty folder in memory that ends with the program.
     Fresh { at: OsBytes, bytes: u64, mode: u32 },
-    /// The workspace.
+    /// The workspace, at its own path.
     Workspace { how: PlaceAccess },
-    /// A folder in the workspace that can be written but not moved.
+    /// A folder in the workspace that the program can write but not move.
     Held { at: OsBytes },
-    /// An entry of the workspace that can be neither changed nor moved.
+    /// An entry of the workspace that the program can neither change nor move.
     Guarded { at: OsBytes },
 }
 
-/// The access to a place.
+/// The access of a program to a place of its view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum PlaceAccess {
     Read,
     Write,
-    /// A device: it can be read, written and controlled, but not changed.
+    /// A device file. It can be read, written and controlled, but not replaced.
     Device,
 }
 
@@ -122,7 +125,7 @@ pub(super) struct LandlockConfig {
     pub(super) tcp: bool,
 }
 
-/// A string of the operating system: any bytes, not necessarily UTF-8.
+/// A string of the operating system: any bytes, which need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum OsBytes {
@@ -139,7 +142,7 @@ pub(super) fn seal(value: &impl Serialize) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads a file made by [`seal`]. Fails if it is not sealed.
+/// Reads a value from a file that [`seal`] created. Fails if the file is not sealed.
 pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<T> {
     if !fcntl_get_seals(sealed)?.contains(SealFlags::WRITE) {
         return Err(io::ErrorKind::InvalidData.into());
@@ -151,7 +154,7 @@ pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<
 }
 
 impl ViewPlace {
-    /// Returns `true` if the place depends on the content of the workspace, which an earlier
+    /// Returns `true` if the place depends on the content of the workspace, which the previous
     /// program may have changed.
     pub(super) fn is_late(&self, workspace: &Path) -> bool {
         match self {

@@ -1,8 +1,8 @@
 //! Reserves names in a workspace that no program may create.
 //!
-//! A mount needs a mount point. While programs run, an empty read-only folder therefore stands at
-//! each such name. Git ignores empty folders. Each user holds a shared lock on the folder, also
-//! across servers, and the last one removes it.
+//! A mount needs a mount point. While programs run, each reserved name therefore has a placeholder:
+//! an empty, read-only folder, which git ignores. Each program holds a shared lock on it, also
+//! programs of other servers. The last one removes the folder.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,23 +22,23 @@ use rustix::io::Errno;
 use super::plan::FileIdentity;
 use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 
-/// The most tries to get a folder that another server removes meanwhile.
+/// The most tries to lock a placeholder that another server removes meanwhile.
 const TRIES: usize = 10;
 
-/// The placeholders by workspace and name.
+/// The reserved names: placeholder folders by workspace and name.
 #[derive(Clone, Default)]
 pub(super) struct ReservedNames(Arc<Mutex<HashMap<ReservedName, NamePlaceholder>>>);
 
 type ReservedName = (FileIdentity, String);
 
 struct NamePlaceholder {
-    /// The number of programs that need it.
+    /// The number of programs that need the placeholder.
     count: usize,
-    /// The folder, with a shared lock.
+    /// The open placeholder folder, with a shared lock.
     folder: OwnedFd,
 }
 
-/// Names that stay reserved until this is dropped.
+/// Names that stay reserved until the reservation is dropped.
 pub(super) struct NameReservation {
     registry: ReservedNames,
     workspace: OwnedFd,
@@ -46,8 +46,8 @@ pub(super) struct NameReservation {
 }
 
 impl ReservedNames {
-    /// Reserves those of `names` in `workspace` that are free. A name that cannot be created is
-    /// skipped, because a program cannot create it either.
+    /// Reserves the free names among `names` in `workspace`. Skips a name that the server cannot
+    /// create, because a program cannot create it either.
     pub(super) fn reserve<'n>(
         &self,
         workspace: OwnedFd,
@@ -78,8 +78,8 @@ impl ReservedNames {
     }
 }
 
-/// Creates or opens the placeholder `name` and takes a shared lock on it. `None` if something else
-/// is there.
+/// Creates or opens the placeholder `name` and takes a shared lock on it. `None` if another entry
+/// has this name.
 fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
     for _ in 0..TRIES {
         let is_new = match mkdirat(workspace, name, PLACEHOLDER_MODE) {
@@ -117,19 +117,19 @@ fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
     None
 }
 
-/// Waits 1 ms for another server to finish.
+/// Waits 1 ms for another server to finish its change.
 fn pause() {
     let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
 }
 
-/// Returns `true` if `name` is the entry described by `stat`.
+/// Returns `true` if `name` is the entry that `stat` describes.
 fn is_entry(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, stat: &Stat) -> bool {
     let there = statat(workspace, name, AtFlags::SYMLINK_NOFOLLOW);
     there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
 }
 
-/// Returns `true` if `stat` describes a folder that may soon become a placeholder: the umask
-/// reduced its mode.
+/// Returns `true` if `stat` describes a folder that another server is about to make a placeholder:
+/// the umask has reduced its mode.
 fn is_being_made(stat: &Stat) -> bool {
     let mode = Mode::from_raw_mode(stat.st_mode);
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -168,7 +168,7 @@ impl Drop for NameReservation {
     }
 }
 
-/// Placeholders that killed servers may have left in a workspace.
+/// Placeholder folders that killed servers may have left in a workspace.
 #[derive(Debug)]
 pub(crate) struct SandboxLeftovers {
     pub(crate) workspace: OwnedFd,
@@ -176,10 +176,10 @@ pub(crate) struct SandboxLeftovers {
 }
 
 impl SandboxLeftovers {
-    /// Opens `workspace` to check `names` in it later.
+    /// Opens `workspace`, to remove placeholders with the names `names` later.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// The folder `workspace` cannot be opened.
     pub(super) fn open<'n>(
         workspace: &Path,
         names: impl IntoIterator<Item = &'n str>,
@@ -190,12 +190,12 @@ impl SandboxLeftovers {
         Ok(Self { workspace, names })
     }
 
-    /// Removes the placeholders that no server needs any more.
+    /// Removes the placeholders that no server needs any longer.
     pub(crate) fn remove(&self) {
         self.remove_at(self.workspace.as_fd());
     }
 
-    /// Removes them through another descriptor of the workspace. Makes system calls only.
+    /// Removes the placeholders through the descriptor `workspace`. Makes system calls only.
     pub(crate) fn remove_at(&self, workspace: BorrowedFd<'_>) {
         for name in &self.names {
             let name: &CStr = name;

@@ -1,8 +1,8 @@
 //! The system calls that a confined program may not make (seccomp).
 //!
-//! It refuses calls that reach past the mounts and namespaces, or that expose more of the kernel.
-//! All other calls are allowed. Socket families work the other way round: only those that a network
-//! namespace confines are allowed.
+//! The filters refuse calls that bypass the mounts and namespaces, or that expose more of the
+//! kernel. They allow all other calls. For sockets, the filters allow only the families that a
+//! network namespace confines.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,11 +23,11 @@ pub(super) struct SocketFamilies {
     pub(super) unix: bool,
 }
 
-/// System calls with rules. A call without rules always matches, one with rules if any of them
-/// does.
+/// System calls with their rules. A call without rules always matches. A call with rules matches if
+/// any of its rules does.
 type SyscallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Refused with any arguments.
+/// System calls that are refused with any arguments.
 const REFUSED: &[i64] = &[
     // Access to other processes.
     libc::SYS_ptrace,
@@ -86,7 +86,8 @@ const REFUSED_ON_ARCH: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// Refused once the view has been set up, because the helper needs them before.
+/// System calls that are refused once the file tree of the program is complete. Before that, the
+/// helper needs them.
 const REFUSED_LAST: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -99,8 +100,8 @@ const REFUSED_LAST: &[i64] = &[
     libc::SYS_mount_setattr,
 ];
 
-/// Reported as missing. Callers have a fallback, and a filter cannot read the arguments, which are
-/// in memory.
+/// System calls that are reported as missing, because a filter cannot read their arguments in
+/// memory. Programs have a fallback for them.
 const MISSING: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -108,14 +109,15 @@ const MISSING: &[i64] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// Reported as missing once the program file has been found, because the helper needs it before.
+/// A system call that is reported as missing once the program file has been found. Before that, the
+/// helper needs it.
 const MISSING_LAST: &[i64] = &[libc::SYS_openat2];
 
-/// The lowest number of the x32 calls. On x86_64 they duplicate every call, and no rule covers
-/// them.
+/// The lowest number of the x32 calls. On x86_64 they duplicate every system call, and no rule
+/// covers them.
 const X32_CALLS_MIN: u32 = 0x4000_0000;
 
-/// Builds the filters of a program that may use `sockets`.
+/// Builds the filters for a program that may use `sockets`.
 pub(super) fn build_filters(sockets: SocketFamilies) -> io::Result<SeccompFilters> {
     let ahead = [
         x32_filter(),
@@ -133,7 +135,7 @@ pub(super) fn build_filters(sockets: SocketFamilies) -> io::Result<SeccompFilter
     Ok(SeccompFilters { ahead: packed(&ahead), last: packed(&last) })
 }
 
-/// Decodes a filter that [`filters`] encoded.
+/// Decodes a filter that [`build_filters`] encoded.
 pub(super) fn decode_filter(filter: &[u64]) -> BpfProgram {
     let part = |packed: u64, bits: u32| (packed >> bits) & 0xffff_ffff;
     let unpacked = |&packed: &u64| sock_filter {
@@ -152,7 +154,7 @@ fn encode_instruction(line: &sock_filter) -> u64 {
         | u64::from(line.k) << 32
 }
 
-/// Builds the rules for the calls that the helper needs until it executes the program.
+/// Builds the rules that refuse calls which the helper needs until it executes the program.
 fn refused_last_rules() -> io::Result<SyscallRules> {
     let mut rules = unconditional_rules(REFUSED_LAST);
     // New namespaces, with one rule per flag, because all conditions of a rule must hold.
@@ -271,8 +273,9 @@ fn rule_for_each_bit(at: u8, bits: &[u64]) -> io::Result<Vec<SeccompRule>> {
     bits.iter().map(|&bit| new_rule(&[(at, SeccompCmpOp::MaskedEq(bit), bit)])).collect()
 }
 
-/// Creates a rule that matches if all `conditions` hold: the argument's index, the comparison and
-/// the value. It compares the lower 32 bits, because the kernel uses only those.
+/// Creates a rule that matches if all `conditions` hold. A condition consists of the argument's
+/// index, the comparison and the value. It compares the lower 32 bits, because the kernel uses only
+/// those.
 fn new_rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
     let conditions = conditions.iter().map(|(at, op, value)| {
         SeccompCondition::new(*at, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -289,8 +292,8 @@ fn compile_filter(rules: SyscallRules, errno: libc::c_int) -> io::Result<BpfProg
         .map_err(io::Error::other)
 }
 
-/// Builds a filter that refuses all x32 calls. It is written by hand, because a rule covers a
-/// single number.
+/// Builds a filter that refuses all x32 calls. The filter is written by hand, because a rule covers
+/// only a single call number.
 fn x32_filter() -> BpfProgram {
     const LOAD: u16 = 0x20;
     const IS_AT_LEAST: u16 = 0x35;

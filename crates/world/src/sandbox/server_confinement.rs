@@ -1,8 +1,8 @@
 //! Confines the server's own file access (Landlock), as a second barrier if one of its tools is
 //! tricked.
 //!
-//! It applies to the calling thread and all threads that it starts later. Earlier threads stay
-//! outside. One of them starts programs, which are confined separately.
+//! The confinement applies to the calling thread and all threads that it starts later. Earlier
+//! threads stay unconfined. One of them starts programs, which are confined separately.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,28 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use super::layers::{LANDLOCK_MAX, LANDLOCK_MIN, landlock_version};
 use super::view::{ETC_ENTRIES, SYSTEM_FOLDERS};
 
-/// Additional system paths that a server reads.
+/// System paths that a server reads in addition to those that every program reads.
 const SYSTEM_READ: [&str; 4] = ["/proc", "/sys", "/run/systemd/resolve", "/run/nscd"];
 /// System paths that a server reads and writes.
 const SYSTEM_WRITE: [&str; 2] = ["/sys/fs/cgroup", "/dev/shm"];
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// The paths that a server may use. Missing ones are ignored.
+/// The paths that a server may use. Missing paths are ignored.
 #[derive(Debug, Default)]
 pub struct ServerAccess {
-    /// Files and folders to read, with everything below.
+    /// Files and folders that the server may read, with everything below them.
     pub reads: Vec<PathBuf>,
-    /// Files and folders to read and write, with everything below.
+    /// Files and folders that the server may read and write, with everything below them.
     pub writes: Vec<PathBuf>,
 }
 
-/// Confines this thread to `reach` and the system files that every program reads. It cannot execute
-/// anything afterwards. Call it before starting the threads that serve. It cannot be undone.
+/// Confines the calling thread to `reach` and the system files that every program reads. The thread
+/// can then execute no program. This cannot be undone. Call it before starting the threads that
+/// serve clients.
 ///
 /// # Errors
-/// The reason why this system cannot do that. Nothing has changed then.
+/// The reason why this system cannot confine the thread. Nothing has changed in that case.
 pub fn confine_thread(reach: &ServerAccess) -> Result<(), String> {
     let version = landlock_version()
         .map_err(|err| format!("this kernel does not support Landlock: {err}"))?;
@@ -76,7 +77,7 @@ fn restrict(reach: &ServerAccess, abi: ABI) -> io::Result<()> {
     }
 }
 
-/// Adds `access` to `path` to the `ruleset`, if the path exists.
+/// Allows `access` to `path` in the `ruleset`, if the path exists.
 pub(super) fn allow_path(
     ruleset: RulesetCreated,
     path: &Path,

@@ -12,25 +12,27 @@ pub struct SandboxSettings {
     pub profile: SandboxProfile,
     /// Reaction to a system that lacks a layer of the profile.
     pub require: SandboxRequirement,
-    /// Additional files and folders that programs may read, as absolute or `~/` paths: a toolchain,
-    /// a cache.
+    /// Additional files and folders that programs may read, for example a toolchain or a cache.
+    /// Each path is absolute or starts with `~/`.
     pub read: Vec<String>,
-    /// Additional folders that programs may write, as absolute or `~/` paths.
+    /// Additional folders that programs may write. Each path is absolute or starts with `~/`.
     pub write: Vec<String>,
-    /// Use of Unix sockets. Sockets in the workspace and in `read` and `write` paths may belong to
-    /// unconfined programs.
+    /// `true` allows programs to use Unix sockets. Sockets in the workspace and in the `read` and
+    /// `write` paths may belong to unconfined programs.
     pub unix_sockets: bool,
-    /// Access to the workspace's `.git`, which can name programs that git later runs unconfined.
-    /// The git tools may always write it.
+    /// Access of programs to the workspace's `.git` folder. A program that can write this folder
+    /// can make git run other programs later, outside the sandbox. The git tools may always write
+    /// it.
     pub git: GitFolderAccess,
     /// Memory limit of each run, in bytes. 0 means half of the machine's memory.
     pub memory_bytes: u64,
-    /// The most processes and threads of each run: 8 to 1000000.
+    /// The highest number of processes and threads of each run, from 8 to 1000000.
     pub processes: u64,
-    /// Processor limit of each run, in percent of one processor. 0 means no limit. On a busy
-    /// machine the server always has priority over runs.
+    /// Processor limit of each run, in percent of one processor. 0 means no limit. If the machine
+    /// is busy, the server always has priority over runs.
     pub cpu_percent: u64,
-    /// Profiles for some tools, one `[[sandbox.for]]` table each. The first match applies.
+    /// Profiles for the programs of some tools. Each is a `[[sandbox.for]]` table. The first table
+    /// that matches a tool applies.
     #[serde(rename = "for")]
     pub rules: Vec<ProfileRule>,
 }
@@ -39,13 +41,13 @@ pub struct SandboxSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileRule {
-    /// Pattern of tool IDs: `ci.restore`, `git.*`.
+    /// Pattern of tool IDs, for example `ci.restore` or `git.*`.
     pub tools: String,
-    /// Access of their programs.
+    /// Access of the programs that these tools start.
     pub profile: SandboxProfile,
 }
 
-/// Access of a program, from least to most.
+/// Access of a program to files and the network, from least to most.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -53,11 +55,11 @@ pub struct ProfileRule {
 pub enum SandboxProfile {
     /// Read the workspace and the system's programs. No lasting writes, no network.
     ReadOnly,
-    /// Also write the workspace.
+    /// Read everything that `read-only` allows, and write the workspace.
     Workspace,
-    /// Also use the machine's network.
+    /// Everything that `workspace` allows, and use of the machine's network.
     Network,
-    /// No sandbox: everything that the server may do.
+    /// No sandbox. Programs may do everything that the server may do.
     Off,
 }
 
@@ -65,9 +67,9 @@ pub enum SandboxProfile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GitFolderAccess {
-    /// Read only.
+    /// Programs can read `.git`, but not write it.
     Read,
-    /// Read and write.
+    /// Programs can read and write `.git`.
     Write,
 }
 
@@ -77,12 +79,12 @@ pub enum GitFolderAccess {
 pub enum SandboxRequirement {
     /// Run programs with the available layers. Results list the missing ones.
     Best,
-    /// Do not run programs.
+    /// Do not run programs in an incomplete sandbox.
     Strict,
 }
 
 impl SandboxProfile {
-    /// Returns the name that settings and results use.
+    /// Returns the profile's name in settings and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
@@ -94,7 +96,7 @@ impl SandboxProfile {
 }
 
 impl SandboxProfile {
-    /// Returns a short description of the access.
+    /// Returns a short description of the profile's access.
     pub fn description(self) -> &'static str {
         match self {
             Self::ReadOnly => {
@@ -107,14 +109,14 @@ impl SandboxProfile {
     }
 }
 
-/// The highest processor limit, in percent of one processor: more than any machine has.
+/// The highest processor limit, in percent of one processor. No machine has more.
 const CPU_PERCENT_MAX: u64 = 1_000_000;
 
 impl SandboxSettings {
     /// Checks that all values are valid.
     ///
     /// # Errors
-    /// The invalid value and the accepted values.
+    /// A message with the invalid value and the accepted values.
     pub fn check(&self) -> Result<(), String> {
         for (name, paths) in [("read", &self.read), ("write", &self.write)] {
             for path in paths {

@@ -19,13 +19,13 @@ pub enum SetupStep {
     Sources,
     /// Building the visible file system.
     Root,
-    /// Mounting a `/proc` of its own.
+    /// Mounting a separate `/proc`.
     Proc,
-    /// Setting up a network of its own.
+    /// Setting up a separate network.
     Network,
     /// Entering the visible file system.
     Enter,
-    /// Opening the start folder.
+    /// Opening the working directory.
     Folder,
     /// Finding the program in the visible file system.
     Program,
@@ -63,9 +63,9 @@ const ALL_STEPS: [SetupStep; 16] = [
 /// The reason why a program did not start.
 #[derive(Debug)]
 pub struct SetupFailure {
-    /// The step that failed.
+    /// The setup step that failed.
     pub step: SetupStep,
-    /// The error of the system.
+    /// The error that the system returned.
     pub cause: io::Error,
 }
 
@@ -95,7 +95,7 @@ impl SetupStep {
         }
     }
 
-    /// Attaches this step to the error of `result`.
+    /// Adds this step to the error of `result`.
     pub(super) fn check<T>(
         self,
         result: Result<T, impl Into<io::Error>>,

@@ -1,7 +1,7 @@
-//! Idle sandbox helpers. Each was started before the programs that it confines one after another,
-//! and is already in their control groups.
+//! Idle sandbox helpers, which are prepared before a program needs them. Each helper confines
+//! several programs, one after another, and is already in their control groups.
 //!
-//! Starting a helper and moving a process into groups takes longer than the rest of the
+//! Starting a helper and moving a process into control groups take longer than the rest of the
 //! confinement.
 
 use std::fs::File;
@@ -28,30 +28,31 @@ use crate::programs::{ChildProcess, ProgramImage, StandardStreams, kill_and_wait
 
 /// The helper's executable: the server itself.
 const HELPER_FILE: &str = "/proc/self/exe";
-/// The mounts of the server's namespace.
+/// The file that lists the mounts of the server's namespace.
 const MOUNTS_FILE: &str = "/proc/self/mounts";
-/// The most idle helpers.
+/// The highest number of idle helpers.
 const IDLE_MAX: usize = 6;
 /// The time after which an idle helper ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The lifetime below which a program's remains need not be waited for before the next one.
+/// The longest lifetime of a program after which a helper takes its next task without waiting for
+/// leftover processes.
 const BRIEF_RUN: Duration = Duration::from_millis(50);
-/// The number of checks for remaining processes, and the pause between them.
+/// The most checks for leftover processes, with [`CHECK_PAUSE`] between them.
 const CHECKS_MAX: usize = 200;
 const CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// The longest wait for a helper to create a process.
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// A helper. Dropping it ends the helper and then removes its control groups.
+/// A sandbox helper. Dropping this value ends the helper and then removes its control groups.
 pub(super) struct StandbyHelper {
     connection: OwnedFd,
     helper: ChildProcess,
-    /// The process for the next task, once it is known.
+    /// The process for the next task, once the helper has reported it.
     next_process: Option<Pid>,
-    /// The process of the last task and its start. It may still be ending when all its children are
-    /// gone.
+    /// The process of the last task, and the time of its start. It may still be ending after all
+    /// its children have ended.
     last_process: Option<(Pid, Instant)>,
-    /// The mount generation when the helper was started.
+    /// The mount generation at the start of the helper.
     mounts: u64,
     has_failed: bool,
     groups: Option<CgroupSet>,
@@ -59,7 +60,7 @@ pub(super) struct StandbyHelper {
 
 /// A task for a helper, with the helper's ends of the pipes.
 pub(super) struct HelperTask {
-    /// The sealed request.
+    /// The sealed [`SpawnRequest`](super::plan::SpawnRequest).
     pub(super) request: OwnedFd,
     pub(super) failure_pipe: OwnedFd,
     pub(super) exit_pipe: OwnedFd,
@@ -67,12 +68,12 @@ pub(super) struct HelperTask {
     pub(super) is_fed: bool,
 }
 
-/// The key that decides if a helper fits a task: the plan, and the identity of each file that it
-/// has prepared.
+/// The key that decides if a helper fits a task: its plan, and the identity of each file that the
+/// helper has prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HelperKey {
     pub(super) plan: SandboxPlan,
-    /// The identity of each prepared place.
+    /// The identity of the file at each prepared place.
     identities: Vec<Option<(u32, u32, u64)>>,
 }
 
@@ -83,9 +84,10 @@ pub(super) struct IdleHelpers(Arc<Mutex<IdleState>>);
 #[derive(Default)]
 struct IdleState {
     helpers: Vec<(Instant, HelperKey, StandbyHelper)>,
-    /// Becomes readable when a mount changes, because running helpers do not show new mounts.
+    /// The list of mounts, which becomes readable when a mount changes. Running helpers do not show
+    /// new mounts.
     mounts: Option<File>,
-    /// The number of mount changes.
+    /// The number of mount changes since the start.
     mount_changes: u64,
     is_watched: bool,
     is_closed: bool,
@@ -124,8 +126,8 @@ impl StandbyHelper {
         poll(&mut [PollFd::new(&self.connection, PollFlags::empty())], Some(&NO_WAIT)) == Ok(0)
     }
 
-    /// Lets the helper run `task`. Returns the process, which can be killed by its number. Blocks
-    /// until it exists.
+    /// Passes `task` to the helper. Returns the process, which can be killed by its number. Blocks
+    /// until the process exists.
     pub(super) fn run_task(
         &mut self,
         task: &HelperTask,
@@ -164,8 +166,8 @@ impl StandbyHelper {
         }
     }
 
-    /// Returns `true` if the helper has a process for the next task, and its groups contain only
-    /// its own processes. Blocks.
+    /// Waits until the helper has a process for the next task and its control groups contain only
+    /// its own processes. Returns `false` if that fails. Blocks.
     fn wait_until_alone(&mut self) -> bool {
         if let (None, Ok(HelperAnswer::ProcessReady(pid))) =
             (self.next_process, self.read_answer(&ANSWER_TIMEOUT))
@@ -197,7 +199,7 @@ impl StandbyHelper {
 }
 
 impl Drop for StandbyHelper {
-    /// Closes the connection for orders, after which the helper and its waiting process end.
+    /// Closes the connection for orders. The helper and its waiting process then end.
     fn drop(&mut self) {
         let _ = shutdown(&self.connection, Shutdown::Write);
         if self.has_failed {
@@ -249,7 +251,7 @@ impl HelperKey {
     }
 }
 
-/// Returns the identity of the entry at `place`, without asking a remote file system.
+/// Returns the identity of the file at `place`, without a query to a remote file system.
 fn identity_at(place: &ViewPlace) -> Option<(u32, u32, u64)> {
     // A memory folder also needs the entry below it.
     let (ViewPlace::Same { at, .. } | ViewPlace::Fresh { at, .. }) = place else { return None };
@@ -259,7 +261,7 @@ fn identity_at(place: &ViewPlace) -> Option<(u32, u32, u64)> {
 }
 
 impl IdleHelpers {
-    /// Takes an idle helper for the key `like`, if there is one. Blocks.
+    /// Takes an idle helper with the key `like`, if there is one. Blocks.
     pub(super) fn take(&self, like: &HelperKey) -> Option<StandbyHelper> {
         let mut waiting = self.lock_state();
         let mounts = waiting.mount_generation();
@@ -281,7 +283,8 @@ impl IdleHelpers {
         }
     }
 
-    /// Returns `standby` for reuse with the key `like`. No process of its program may be left.
+    /// Stores the helper `standby` for reuse with the key `like`. No process of its last program
+    /// may be left.
     pub(super) fn give_back(&self, standby: StandbyHelper, like: HelperKey) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.lock_state();
@@ -302,7 +305,7 @@ impl IdleHelpers {
         }
     }
 
-    /// Ends all helpers and accepts no more.
+    /// Ends all idle helpers and accepts no more.
     pub(super) fn close(&self) {
         let mut waiting = self.lock_state();
         waiting.is_closed = true;
@@ -311,7 +314,7 @@ impl IdleHelpers {
         drop(ended);
     }
 
-    /// Starts to watch mounts, so that helpers with outdated mounts are not reused.
+    /// Starts to watch the list of mounts, so that helpers with outdated mounts are not reused.
     pub(super) fn watch_mounts(&self) {
         let mut waiting = self.lock_state();
         if waiting.mounts.is_none() {
@@ -330,7 +333,7 @@ impl IdleHelpers {
 }
 
 impl IdleState {
-    /// Returns the mount generation. It always changes if mounts cannot be watched.
+    /// Returns the mount generation. If mounts cannot be watched, each call returns another number.
     fn mount_generation(&mut self) -> u64 {
         let same = self.mounts.as_ref().is_some_and(|mounts| {
             poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&NO_WAIT)) == Ok(0)
@@ -344,7 +347,7 @@ fn lock_idle(waiting: &Mutex<IdleState>) -> MutexGuard<'_, IdleState> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends helpers that have been idle too long, until none is left.
+/// Ends helpers that have been idle too long. Returns when no helper is left.
 async fn end_expired(waiting: Weak<Mutex<IdleState>>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 2).await;

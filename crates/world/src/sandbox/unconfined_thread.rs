@@ -1,5 +1,5 @@
-//! A thread started before the server confines itself. Its child processes are unconfined, so they
-//! can be given a view.
+//! A thread that starts before the server confines itself. Its child processes can therefore set up
+//! a sandbox with a separate file tree.
 
 use std::io;
 use std::sync::mpsc::{self, SyncSender};

@@ -1,5 +1,5 @@
-//! The files that a program sees: system programs, toolchains in its `PATH`, the workspace, and
-//! empty folders for temporary files.
+//! The view of a program, that is, the files that it sees: system programs, toolchains in its
+//! `PATH`, the workspace, and empty folders for temporary files.
 
 mod machine_places;
 
@@ -13,15 +13,15 @@ use super::plan::{PlaceAccess, ViewPlace};
 use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings};
 use super::{Confinement, SandboxPaths};
 
-/// The relevant paths of this machine, collected once.
+/// The paths of this machine that views need, collected once.
 #[derive(Debug, Clone)]
 pub(super) struct MachineView {
     places: Vec<ViewPlace>,
-    /// The user's git configuration.
+    /// The view places of the user's git configuration.
     git_places: Vec<ViewPlace>,
     writable: Vec<PathBuf>,
     guards: GuardedPaths,
-    /// The server's own folders.
+    /// The server's own folders, which programs do not see.
     hidden: Vec<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct MachineView {
 pub(super) struct ViewRequest<'i> {
     pub(super) profile: SandboxProfile,
     read_only: bool,
-    /// The repository's folder that the program, git, may change.
+    /// The folder of the repository, if the program is git and may change it.
     repository: Option<&'i Path>,
     /// `true` if git runs no other program and the repository is the workspace's own.
     runs_only_git: bool,
@@ -37,7 +37,7 @@ pub(super) struct ViewRequest<'i> {
 }
 
 impl<'i> ViewRequest<'i> {
-    /// The largest view that a program can have.
+    /// The request for the largest view that a program can have.
     pub(super) const LARGEST: Self = Self {
         profile: SandboxProfile::Workspace,
         read_only: false,
@@ -71,8 +71,8 @@ impl<'i> ViewRequest<'i> {
 }
 
 impl MachineView {
-    /// Collects the paths for programs in `workspace` that are looked up in `paths`. `variable`
-    /// returns the server's environment variables.
+    /// Collects the paths for programs in `workspace`. The programs are looked up in `paths`.
+    /// `variable` returns the server's environment variables.
     pub(super) fn detect<'p>(
         settings: &SandboxSettings,
         sandbox_paths: &SandboxPaths,
@@ -102,8 +102,8 @@ impl MachineView {
         }
     }
 
-    /// Returns the view of a program in `workspace`: the places that all programs share, and its
-    /// own. Both are in the order of mounting.
+    /// Returns the view of a program in `workspace`: the places that all programs share, and the
+    /// program's own places. Both lists are in the order of mounting.
     pub(super) fn view(
         &self,
         workspace: &Path,
@@ -191,7 +191,8 @@ impl MachineView {
         })
     }
 
-    /// Returns `true` if a program with the view `wanted` could create names that must stay free.
+    /// Returns `true` if a program with the view `wanted` could create one of the [reserved
+    /// names](Self::reserved_names).
     pub(super) fn needs_reservation(&self, wanted: &ViewRequest<'_>) -> bool {
         wanted.workspace_access() == PlaceAccess::Write
             && !self.guards.allows_git_settings(wanted.runs_only_git)
@@ -203,16 +204,16 @@ impl MachineView {
     }
 }
 
-/// A place of a view.
+/// A place of a view that is being planned.
 struct PlannedPlace {
     path: SlashedPath,
     place: ViewPlace,
-    /// `true` if all programs see it.
+    /// `true` if all programs see this place.
     is_common: bool,
 }
 
-/// A path as bytes with one slash after each part. It is quicker to compare than a `Path`, and each
-/// program needs many comparisons.
+/// A path as bytes, with one slash after each part. Comparing it is faster than comparing a `Path`,
+/// and each program needs many comparisons.
 struct SlashedPath(Vec<u8>);
 
 impl SlashedPath {
@@ -236,7 +237,7 @@ impl SlashedPath {
     }
 }
 
-/// Returns `true` if the places in `made` already show this place with the same access.
+/// Returns `true` if the places in `made` already show the place `planned` with the same access.
 fn is_covered_by(made: &[PlannedPlace], planned: &PlannedPlace) -> bool {
     let PlannedPlace { path: spelled, place, .. } = planned;
     let around = made.iter().rev().find(|it| spelled.lies_in(&it.path));

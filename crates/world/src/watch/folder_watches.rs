@@ -16,14 +16,15 @@ use rustix::io::Errno;
 
 use crate::Root;
 
-/// The most folders to watch, for all subscribers together.
+/// The highest number of watched folders, for all subscribers together.
 const WATCHES_MAX: usize = 16_384;
 
 /// The watched folders by path relative to the root.
 pub(super) struct FolderWatches {
     queue: Arc<OwnedFd>,
     by_path: BTreeMap<PathBuf, i32>,
-    /// One folder may have several paths through symlinks.
+    /// The paths of each watched folder, by the number of its watch. A folder may have several
+    /// paths through symlinks.
     by_number: HashMap<i32, BTreeSet<PathBuf>>,
 }
 
@@ -32,20 +33,20 @@ pub(super) struct FolderWatches {
 pub(super) enum WatchDetail {
     /// New and removed names, and files that were closed after writing.
     Names,
-    /// The events of `Names`, and every change of a file.
+    /// The events of `Names`, and every change of a file's content or metadata.
     Content,
 }
 
 /// The reason why a folder is not watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchError {
-    /// It cannot be opened.
+    /// The folder cannot be opened.
     Absent,
-    /// There are too many watches.
+    /// The system or this process has no free watch.
     Full,
 }
 
-/// Events since the last read.
+/// The events since the last read.
 #[derive(Default)]
 pub(super) struct WatchEvents {
     /// The changed entries, by folder and name.
@@ -59,9 +60,9 @@ pub(super) struct WatchEvents {
 /// A change of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EntryChange {
-    /// The name appeared or disappeared.
+    /// An entry with this name appeared or disappeared.
     Name,
-    /// The content or metadata changed.
+    /// The entry's content or metadata changed.
     Content,
 }
 
@@ -77,8 +78,8 @@ impl FolderWatches {
         self.queue.clone()
     }
 
-    /// Watches the folder at `path` below `root` and returns its handle. Does nothing if it is
-    /// watched already.
+    /// Watches the folder at `path` below `root` and returns its handle. Adds no watch if the
+    /// folder is watched already.
     pub(super) fn watch(
         &mut self,
         root: &Root,

@@ -1,4 +1,4 @@
-//! Tracks the workspace's files and reports the changed ones on request. Nothing runs in the
+//! Tracks the workspace's files and reports changed files on request. Nothing runs in the
 //! background.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,20 +17,21 @@ use super::queue_reader;
 use crate::root::{EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
 use crate::{Root, root};
 
-/// Includes everything but ignored entries.
+/// A filter that includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// The folder of git's additional ignore rules.
 const GIT_INFO_FOLDER: &str = ".git/info";
 
-/// The folders of a workspace without ignored ones, watched as far as the system allows.
+/// A tracker of all folders of a workspace except ignored ones. It watches them as far as the
+/// system allows.
 pub struct FileTracker {
     root: Root,
-    /// `None` if nothing is watched.
+    /// The watched folders. `None` if no folder is watched.
     watches: Option<FolderWatches>,
-    /// The folders before reading, because reading adds their ignore rules.
+    /// The tracked folders, in their state before reading, because reading adds their ignore rules.
     folders: BTreeMap<PathBuf, WalkFolder>,
-    /// Folders to skip, for example the one of the index itself.
+    /// Folders to skip, for example the folder of the search index.
     excluded: Vec<PathBuf>,
     is_whole: bool,
     /// `true` if the warning about unwatched folders was logged.
@@ -39,10 +40,10 @@ pub struct FileTracker {
     unread: BTreeSet<PathBuf>,
 }
 
-/// Changes since the last query.
+/// The changes since the last query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileChanges {
-    /// Anything may have changed: [read everything](FileTracker::rescan) again.
+    /// Any file may have changed: [read everything](FileTracker::rescan) again.
     Everything,
     /// The changed names by folder.
     Entries(BTreeMap<PathBuf, BTreeSet<OsString>>),
@@ -51,11 +52,12 @@ pub enum FileChanges {
 /// The current state of a folder.
 #[derive(Debug, Default)]
 pub struct FolderUpdate {
-    /// The files in it. If it is new or its rules changed, also all files below it.
+    /// The files in the folder. If the folder is new or its ignore rules changed, also all files
+    /// below it.
     pub files: Vec<(PathBuf, EntryMeta)>,
-    /// Folders whose files are all in `files`. Anything else known below them is gone.
+    /// Folders whose files are all in `files`. Every other known file below them is gone.
     pub complete_folders: Vec<PathBuf>,
-    /// Files and folders that no longer exist, with everything below.
+    /// Files and folders that no longer exist, with everything below them.
     pub removed: Vec<PathBuf>,
 }
 
@@ -68,8 +70,8 @@ impl FolderUpdate {
 }
 
 impl FileTracker {
-    /// Creates a tracker of `root` without the folders `excluded`. It reads nothing yet. If
-    /// `watched` is false or watching fails, it receives no events.
+    /// Creates a tracker of `root` without the folders `excluded`. Reads nothing yet. If `watched`
+    /// is `false` or watching fails, the tracker receives no events.
     pub fn new(root: &Root, excluded: Vec<PathBuf>, watched: bool) -> Self {
         let watches = watched.then(FolderWatches::new).and_then(|places| {
             places.inspect_err(|err| tracing::info!("the workspace is not watched: {err}")).ok()
@@ -131,7 +133,7 @@ impl FileTracker {
     /// Reads all files. Each folder is watched before it is read, so that no change is missed.
     ///
     /// # Errors
-    /// If the root cannot be read, or the work is cancelled.
+    /// The root cannot be read, or the work is cancelled.
     pub fn rescan(&mut self, watch: &WorkMonitor) -> Result<FolderUpdate, ToolError> {
         self.folders.clear();
         self.unread.clear();
@@ -152,7 +154,7 @@ impl FileTracker {
     /// Reads the folder at `path`, in which `names` changed.
     ///
     /// # Errors
-    /// If the work is cancelled.
+    /// The work is cancelled.
     pub fn rescan_folder(
         &mut self,
         path: &Path,
@@ -221,7 +223,7 @@ impl FileTracker {
         Ok(looked)
     }
 
-    /// Adds the folder `top` and everything below.
+    /// Adds the folder `top` and everything below it.
     fn add(
         &mut self,
         top: WalkFolder,
@@ -306,7 +308,8 @@ impl FileTracker {
     }
 }
 
-/// Returns the repository's folder if `folder` is the one of its additional ignore rules.
+/// Returns the folder of the repository if `folder` contains that repository's additional ignore
+/// rules.
 fn repository_of_rules(folder: &Path) -> Option<&Path> {
     folder.ends_with(GIT_INFO_FOLDER).then(|| folder.parent()?.parent()).flatten()
 }

@@ -10,7 +10,7 @@ use super::workspace_listing::WorkspaceListing;
 use super::{ListWatchRequest, WatchShared};
 use crate::Root;
 
-/// Everything that is watched below one root. Its methods read files, so they block.
+/// The files and folders that are watched below one root. The methods read files, so they block.
 pub(super) struct WatchSet {
     root: Root,
     watches: FolderWatches,
@@ -30,7 +30,7 @@ impl WatchSet {
         }
     }
 
-    /// Applies the current subscriptions.
+    /// Starts and stops watches according to the current subscriptions.
     pub(super) fn apply_requests(&mut self, shared: &WatchShared) {
         let mut new = Vec::new();
         let mut gone = self.files.listeners();
@@ -123,7 +123,7 @@ impl WatchSet {
         self.drop_unneeded();
     }
 
-    /// Removes watches that nobody needs.
+    /// Removes watches that no subscriber needs.
     fn drop_unneeded(&mut self) {
         let Self { watches: places, files: content, listing, .. } = self;
         places.retain(|path| {

@@ -1,4 +1,4 @@
-//! The watched files: the last known state of each, and its subscribers.
+//! The watched files: the last known state and the subscribers of each file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,13 +16,13 @@ use crate::root::{EntryMeta, FileTime, WalkStart};
 #[derive(Default)]
 pub(super) struct WatchedFiles {
     files: BTreeMap<Arc<str>, WatchedFile>,
-    /// The URIs by path. Includes the targets of symlinks.
+    /// The URIs of the watched files, by path. Includes the targets of symlinks.
     by_path: BTreeMap<PathBuf, BTreeSet<Arc<str>>>,
 }
 
 struct WatchedFile {
     path: PathBuf,
-    /// The target of a symlink, relative to the root.
+    /// The target if the file is a symlink, relative to the root.
     real_path: Option<PathBuf>,
     snapshot: FileSnapshot,
     listeners: Vec<(u64, ChangeFeed)>,
@@ -31,7 +31,7 @@ struct WatchedFile {
 /// The last known state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct FileSnapshot {
-    /// `None` if the file was missing or unreadable.
+    /// The file's stamp. `None` if the file was missing or unreadable.
     stamp: Option<FileStamp>,
     /// `true` if the file changed so recently that its next change may have the same stamp.
     is_fresh: bool,
@@ -46,7 +46,7 @@ struct FileStamp {
 }
 
 impl WatchedFiles {
-    /// Subscribes `changes` under `number` to the file at `path` with the URI `uri`.
+    /// Adds the subscriber `changes` with this `number` for the file at `path`, whose URI is `uri`.
     pub(super) fn add(
         &mut self,
         root: &Root,
@@ -74,7 +74,7 @@ impl WatchedFiles {
         looked.map(drop)
     }
 
-    /// Removes the subscriber `number`.
+    /// Removes the subscriber with this `number`.
     pub(super) fn remove(&mut self, number: u64) {
         let mut unheard = Vec::new();
         for (uri, file) in &mut self.files {
@@ -106,12 +106,12 @@ impl WatchedFiles {
         files.flat_map(|file| file.listeners.iter().map(|(number, _)| *number)).collect()
     }
 
-    /// Returns `true` if a watched file is in the folder at `path` or below.
+    /// Returns `true` if a watched file is in the folder at `path` or below it.
     pub(super) fn needs_folder(&self, path: &Path) -> bool {
         self.files_below(path).any(|(file, _)| file != path)
     }
 
-    /// Returns the URIs of the files that an event at `path` concerns.
+    /// Returns the URIs of the files that an event at `path` may have changed.
     pub(super) fn uris_at(&self, path: &Path) -> BTreeSet<Arc<str>> {
         self.files_below(path).flat_map(|(_, uris)| uris.iter().cloned()).collect()
     }
@@ -127,7 +127,7 @@ impl WatchedFiles {
         from.take_while(move |(file, _)| file.starts_with(path))
     }
 
-    /// Checks if the file `uri` has changed, and watches the folders on the way to it.
+    /// Checks if the file with the URI `uri` has changed, and watches the folders on its path.
     pub(super) fn check_file(
         &mut self,
         root: &Root,
@@ -154,7 +154,7 @@ impl WatchedFiles {
         enough.map(|()| changed)
     }
 
-    /// Notifies the subscribers of the file `uri`.
+    /// Notifies the subscribers of the file with the URI `uri`.
     pub(super) fn notify(&self, uri: &Arc<str>) {
         let Some(file) = self.files.get(uri) else { return };
         notify_once(
@@ -194,7 +194,7 @@ pub(super) fn notify_once<'c>(
     }
 }
 
-/// Watches every folder on the way to `path`, so that its creation is seen.
+/// Watches every folder on the way to `path`, so that the creation of the file is noticed.
 fn watch_parents(root: &Root, places: &mut FolderWatches, path: &Path) -> Result<(), WatchError> {
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     for (below, folder) in above.iter().enumerate().rev() {
@@ -208,7 +208,8 @@ fn watch_parents(root: &Root, places: &mut FolderWatches, path: &Path) -> Result
     Ok(())
 }
 
-/// Returns the real path of the file at `path`, relative to the root. `None` if it is not a file.
+/// Returns the real path of the file at `path`, relative to the root. `None` if `path` is not a
+/// file.
 fn real_file(root: &Root, path: &Path) -> Option<PathBuf> {
     match root.walk_start(path.to_str()?) {
         Ok(WalkStart::File(found)) => Some(found.path),

@@ -1,4 +1,4 @@
-//! Tracks the files of the workspace closely enough to notice when the list changes.
+//! Tracks the files of the workspace, to notice when their list changes.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,10 @@ use crate::root::{EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkSt
 
 /// The most folders to watch for new and removed files.
 const FOLDERS_MAX: usize = 8192;
-/// Includes everything but ignored entries.
+/// A filter that includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
-/// The folders of the workspace, without ignored ones.
+/// The folders of the workspace, except ignored ones.
 pub(super) struct WorkspaceListing {
     folders: BTreeMap<PathBuf, ListedFolder>,
     /// Folders in which names appeared or disappeared.
@@ -32,14 +32,15 @@ pub(super) struct WorkspaceListing {
 }
 
 struct ListedFolder {
-    /// The folder, to be read again.
+    /// The folder, which can be read again.
     folder: WalkFolder,
     /// A hash of the file names. 0 if there are no files.
     names_hash: u64,
 }
 
 impl WorkspaceListing {
-    /// Lists the workspace. The second value is `true` if a part of it changed since `since`.
+    /// Lists the workspace. The second value is `true` if any part of the workspace changed after
+    /// `since`.
     pub(super) fn new(root: &Root, places: &mut FolderWatches, since: FileTime) -> (Self, bool) {
         let mut listing = Self {
             folders: BTreeMap::new(),
@@ -87,12 +88,12 @@ impl WorkspaceListing {
         }
     }
 
-    /// Records that events were lost.
+    /// Marks the whole listing as outdated, because events were lost.
     pub(super) fn invalidate(&mut self) {
         self.is_stale = true;
     }
 
-    /// Refreshes the changed parts. Returns `true` if the file list differs.
+    /// Refreshes the changed parts. Returns `true` if the file list has changed.
     pub(super) fn refresh(&mut self, root: &Root, places: &mut FolderWatches) -> bool {
         let replaced = std::mem::take(&mut self.replaced);
         let stale = std::mem::take(&mut self.stale);
@@ -117,7 +118,7 @@ impl WorkspaceListing {
         changed
     }
 
-    /// Refreshes the folder at `path`. Returns `true` if its files differ.
+    /// Refreshes the folder at `path`. Returns `true` if its files have changed.
     fn refresh_folder(&mut self, root: &Root, places: &mut FolderWatches, path: &Path) -> bool {
         let Some(listed) = self.folders.get(path) else { return false };
         let Some((inner, names, folders)) = read_folder(&listed.folder, root) else {
@@ -148,7 +149,7 @@ impl WorkspaceListing {
         changed
     }
 
-    /// Adds the whole workspace.
+    /// Adds all folders of the workspace to the listing.
     fn add_all(
         &mut self,
         root: &Root,
@@ -161,7 +162,7 @@ impl WorkspaceListing {
         }
     }
 
-    /// Adds the folder `top` and everything below. Returns `true` if any folder changed since
+    /// Adds the folder `top` and everything below it. Returns `true` if any folder changed after
     /// `since`.
     fn add(
         &mut self,
@@ -201,8 +202,8 @@ impl WorkspaceListing {
         is_recent
     }
 
-    /// Removes the folder at `path` and everything below. Other subscribers may need the watches,
-    /// so [`FolderWatches::retain`] removes those later.
+    /// Removes the folder at `path` and everything below it. Keeps the watches, because other
+    /// subscribers may need them: [`FolderWatches::retain`] removes them later.
     fn remove(&mut self, path: &Path) {
         let paths: Vec<PathBuf> = self.folders_below(path).map(|(path, _)| path.clone()).collect();
         for path in paths {
@@ -210,7 +211,7 @@ impl WorkspaceListing {
         }
     }
 
-    /// Returns a hash of the file names in the folder at `path` and below.
+    /// Returns a hash of the file names in the folder at `path` and below it.
     fn names_hash(&self, path: &Path) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (path, listed) in self.folders_below(path).filter(|(_, listed)| listed.names_hash != 0)
@@ -240,8 +241,8 @@ impl WorkspaceListing {
     }
 }
 
-/// Reads `folder`. Returns it for descending, a hash of its file names, and its subfolders. `None`
-/// if it cannot be read.
+/// Reads `folder`. Returns the folder with its ignore rules, a hash of its file names, and its
+/// subfolders. `None` if it cannot be read.
 fn read_folder(folder: &WalkFolder, root: &Root) -> Option<(WalkFolder, u64, BTreeSet<PathBuf>)> {
     // Reading a folder adds its ignore rules, which must happen only once.
     let mut inner = folder.clone();

@@ -1,4 +1,4 @@
-//! What is asked in which words, and what answers are read as.
+//! Tests of the encoding of questions and the parsing of answers.
 
 use proptest::prelude::*;
 use toolgate_contract::{ContentBlock, MessageRole, ResourceSpec};
@@ -239,7 +239,7 @@ fn a_result_with_questions_is_marked_and_carries_the_state() {
     );
 }
 
-/// JSON in which the words that matter are where they are, and are not.
+/// Generates JSON that contains the relevant words, in the right and in wrong places.
 fn values() -> impl Strategy<Value = Value> {
     let words = prop::sample::select(vec!["accept", "cancel", "text", "file:///a", "", "x"]);
     let leaf = prop_oneof![

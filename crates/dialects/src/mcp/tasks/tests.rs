@@ -1,4 +1,4 @@
-//! How tasks are asked of and told of, in both forms.
+//! Tests of requests and answers about tasks, as a parameter and as an extension.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) const EXTENDED: &Revision = &REVISIONS[0];
 /// The revision whose tasks are a parameter.
 pub(crate) const PARAM: &Revision = &REVISIONS[1];
 
-/// A server that has all there is.
+/// Describes a server with all features.
 pub(crate) fn facts() -> ServerInfo {
     ServerInfo {
         name: "toolgate".into(),
@@ -42,7 +42,7 @@ pub(crate) fn facts() -> ServerInfo {
     }
 }
 
-/// A job that asks for folders.
+/// Creates a job that asks for folders.
 pub(crate) fn asking(state: JobState) -> JobSnapshot {
     let at = json!("2026-01-02T03:04:05Z");
     let at = || serde_json::from_value(at.clone()).expect("a time");
@@ -65,7 +65,7 @@ pub(crate) fn asking(state: JobState) -> JobSnapshot {
     }
 }
 
-/// The ticket of a request that asks for `asked`.
+/// Creates the encoder for a request of the kind `asked`.
 pub(crate) fn ticket(revision: &'static Revision, asked: McpRequestKind) -> McpEncoder {
     let id = RequestId::Text("a".into());
     let facts = Arc::new(facts());
@@ -80,13 +80,13 @@ pub(crate) fn ticket(revision: &'static Revision, asked: McpRequestKind) -> McpE
     }
 }
 
-/// The JSON of a reply.
+/// Returns the JSON of a reply.
 pub(crate) fn said(reply: Reply) -> Value {
     let ReplyBody::Json(bytes) = reply.body else { panic!("no JSON") };
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-/// The `_meta` of every result of the stateless era.
+/// Returns the `_meta` of every result of the stateless era.
 fn server() -> Value {
     json!({ "io.modelcontextprotocol/serverInfo": { "name": "toolgate", "version": "1" } })
 }
@@ -102,7 +102,7 @@ fn task() -> Value {
     })
 }
 
-/// `object` with the members of `more`.
+/// Returns `object` with the members of `more`.
 fn with(mut object: Value, more: Value) -> Value {
     let (Value::Object(fields), Value::Object(more)) = (&mut object, more) else {
         panic!("two objects")
@@ -165,7 +165,7 @@ fn the_creator_of_a_task_is_notified_of_questions_and_answers() {
     }
 }
 
-/// What a `tasks/update` with `params` asks, of a client that declares the extension.
+/// Parses a `tasks/update` with `params` from a client that declares the extension.
 fn update(params: Value) -> Result<HostRequest, i32> {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     let params = with(params, json!({ "_meta": { META_CAPABILITIES: capabilities } }));

@@ -7,7 +7,7 @@ use toolgate_contract::{
 
 use super::results;
 
-/// Parses a server request into a question. `key` becomes the id of a page visit that has none.
+/// Parses a server request into a question. If a page visit has no id, `key` becomes its id.
 ///
 /// # Errors
 /// Fails if the method is unknown or the parameters are malformed.

@@ -17,17 +17,18 @@ pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 pub struct RequestMetadata<'a> {
     /// The kinds of question that the client supports.
     pub questions: QuestionSupport,
-    /// True if a task is accepted as the answer.
+    /// True if the client accepts a task as the answer.
     pub accepts_tasks: bool,
-    /// The progress token, if progress is wanted.
+    /// The progress token, if the client wants progress.
     pub progress_token: Option<u64>,
-    /// The lowest level of log lines, in revisions that set it per request.
+    /// The lowest level of log lines that the client wants, in revisions that set the level per
+    /// request.
     pub log_level: Option<LogLevel>,
     /// The trace that the request belongs to.
     pub trace: Option<&'a TraceContext>,
 }
 
-/// Returns toolgate's client info.
+/// Returns toolgate's description of itself as a client.
 fn client_info() -> Value {
     json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
 }

@@ -1,4 +1,4 @@
-//! Verification detects every edit that is made without the key.
+//! Tests that verification detects every edit that is made without the key.
 
 use std::fs;
 

@@ -89,8 +89,8 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Returns the jobs to remove: the expired ones and, beyond `ended_max`, the oldest of the callers
-/// with most jobs.
+/// Returns the jobs to remove: expired jobs and, beyond `ended_max`, the oldest jobs of the callers
+/// with the most jobs.
 pub(super) fn jobs_to_remove(
     db: &Connection,
     now: Timestamp,
@@ -169,7 +169,7 @@ pub(super) fn optional_text<'r>(
     row.get_ref(column)?.as_str_or_null().map_err(column_error)
 }
 
-/// Converts an error about a column of the wrong type.
+/// Converts an error about the wrong type of a column.
 pub(super) fn column_error(err: rusqlite::types::FromSqlError) -> SqliteFailure {
     rusqlite::Error::from(err).into()
 }

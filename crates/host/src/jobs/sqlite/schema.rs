@@ -11,13 +11,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::jobs::store::JobStoreError;
 
-/// Application id in the file header, by which foreign files are detected: `tgJ1`.
+/// Application id in the file header: `tgJ1`. A file of another program has another id.
 const APPLICATION_ID: i64 = 0x7467_4a31;
-/// Migration scripts; each one leads from the version equal to its index to the next.
+/// Migration scripts. Each one migrates the version equal to its index to the next version.
 const MIGRATIONS: [&str; 3] =
     [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
-/// Number of the last possible event of a job. A row key has 32 bits for the job and 32 for the
-/// event.
+/// Number of the last possible event of a job. A row key has 32 bits for the job and 32 bits for
+/// the event.
 pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
 /// Longest wait while another server writes.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
@@ -32,7 +32,7 @@ pub(super) enum SqliteFailure {
 }
 
 impl SqliteFailure {
-    /// Returns the error with the file name, in words for a person.
+    /// Returns a readable error that names the file.
     pub(super) fn to_store_error(&self, file: &Path) -> JobStoreError {
         let file = file.display();
         let err = match self {
@@ -158,7 +158,7 @@ pub(super) fn duration_nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Converts nanoseconds written by [`nanos`] to a time.
+/// Converts nanoseconds from [`unix_nanos`] to a time.
 pub(super) fn timestamp_from_nanos(nanos: i64) -> Result<Timestamp, SqliteFailure> {
     Timestamp::from_nanosecond(nanos.into()).map_err(|err| SqliteFailure::Invalid(err.to_string()))
 }

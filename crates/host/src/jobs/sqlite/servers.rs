@@ -1,14 +1,14 @@
 //! Tracks the servers that share the folder, and detects dead ones.
 //!
-//! Each server keeps a locked file in `servers/`, named after its owner id. The kernel releases the
-//! lock however the server ends.
+//! Each server keeps a locked file in `servers/`, whose name is the server's id. The kernel
+//! releases the lock when the server ends for any reason.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Tries to create the file, if another server removes it as abandoned.
+/// Most tries to create the file, if another server removes it as abandoned.
 const REGISTER_TRIES: usize = 8;
 
 /// Id of a server in the rows of its jobs.
@@ -18,7 +18,7 @@ pub(super) type ServerId = i64;
 pub(super) struct ServerRegistration {
     pub(super) owner: ServerId,
     path: PathBuf,
-    /// Kept locked.
+    /// The server's file, which stays locked.
     _file: File,
 }
 
@@ -54,9 +54,9 @@ impl ServerRegistration {
         }
     }
 
-    /// Returns the dead servers among those with a file and among `owners`.
+    /// Returns the dead servers among those with a file in the folder and among `owners`.
     ///
-    /// `owners` must have been read before this call, or a new server might count as dead.
+    /// Read `owners` before this call. Otherwise a new server might count as dead.
     pub(super) fn dead_servers(&self, owners: Vec<ServerId>) -> io::Result<Vec<DeadServer>> {
         let mut alive = vec![self.owner];
         let mut dead = Vec::new();
@@ -94,16 +94,16 @@ impl ServerRegistration {
     }
 }
 
-/// A dead server. While this is kept, no other server takes over its jobs.
+/// A dead server. While this value exists, no other server takes over the dead server's jobs.
 pub(super) struct DeadServer {
     pub(super) owner: ServerId,
     pub(super) mark: Option<u64>,
-    /// Kept locked.
+    /// The server's file, which stays locked.
     file: Option<(PathBuf, File)>,
 }
 
 impl DeadServer {
-    /// Removes its file, after its jobs were taken over.
+    /// Removes the dead server's file. Call this after its jobs were taken over.
     pub(super) fn remove_file(self) {
         if let Some((path, _locked)) = &self.file {
             remove_if_exists(path);
@@ -141,8 +141,8 @@ fn remove_if_exists(path: &Path) {
     }
 }
 
-/// Reads the mark. It is missing if the machine stopped before it was on disk; then no programs
-/// survived either.
+/// Reads the server's mark. The mark is missing if the machine stopped before it was on disk. In
+/// that case no programs survived either.
 fn read_mark(mut file: &File) -> Option<u64> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

@@ -1,4 +1,5 @@
-//! Stores the kind, scopes and roles of a caller, so that policy judges its later jobs by them.
+//! Stores the kind, scopes and roles of a job's caller, so that policy rules can use them when the
+//! job runs.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Jobs are not lost, duplicated or owned twice, and the store recovers from failures.
+//! Tests that jobs are not lost, duplicated or owned twice, and that the store recovers from
+//! failures.
 
 mod callers;
 mod model;
@@ -80,7 +81,7 @@ fn end(second: i64, before: Vec<TimedEvent>) -> JobEnd {
     }
 }
 
-/// Runs the test `name` of this file in a second process, started by `starter`.
+/// Runs the test `name` of this file in a second process, which the command `starter` starts.
 fn other(name: &str, starter: &[&str], folder: &Path) -> Child {
     let test = format!("{}::{name}", module_path!().split_once("::").expect("a crate").1);
     let this = std::env::current_exe().expect("a program");

@@ -1,4 +1,5 @@
-//! Runs the threads that use the database file: one writer and a few readers, each with a queue.
+//! Runs the threads that use the database file: one writer and a few readers, each kind with a
+//! queue.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,15 +18,15 @@ use crate::jobs::store::JobStoreError;
 
 /// Capacity of each queue. Further requests wait.
 const QUEUE_MAX: usize = 256;
-/// Approximate size of one transaction in bytes. It fits in the connection's cache, so each page is
-/// written once.
+/// Approximate size of one transaction in bytes. It fits into the connection's cache, so that each
+/// page is written once.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
 /// Number of reader threads.
 const READER_COUNT: usize = 2;
 /// Longest wait for unwritten requests when the store is dropped.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Durability of a write when it is answered.
+/// Durability of a write at the time of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Durability {
     /// The write survives the end of this process.
@@ -44,7 +45,7 @@ pub(super) struct WriterThread {
 /// A write request, which shares a transaction with others.
 struct WriteRequest {
     durability: Durability,
-    /// Approximate size in bytes.
+    /// Approximate size of the write in bytes.
     bytes: usize,
     work: Box<WriteWork>,
 }
@@ -75,7 +76,7 @@ impl WriterThread {
         Ok(Self { queue, _end: end })
     }
 
-    /// Runs `work`, which writes about `bytes`, atomically and commits it.
+    /// Runs and commits `work` atomically. `work` writes about `bytes` bytes.
     pub(super) fn submit<T: Send + 'static>(
         &self,
         durability: Durability,
@@ -119,7 +120,7 @@ pub(super) struct WriterSession {
     pub(super) db: Connection,
     pub(super) file: Arc<Path>,
     pub(super) server: ServerRegistration,
-    /// Current setting of the connection.
+    /// Durability that is set on the connection.
     pub(super) durability: Option<Durability>,
 }
 
@@ -234,7 +235,7 @@ impl ReaderThreads {
         Ok(Self { queue, file: file.clone(), _end: end })
     }
 
-    /// Returns `failure` with the file name, in words for a person.
+    /// Converts `failure` to a readable error that names the file.
     pub(super) fn store_error(&self, failure: &SqliteFailure) -> JobStoreError {
         failure.to_store_error(&self.file)
     }
@@ -263,7 +264,7 @@ fn next_request(requests: &Mutex<mpsc::Receiver<ReadRequest>>) -> Option<ReadReq
     requests.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
 }
 
-/// Waits in its drop until all threads have ended, for 10 s at most.
+/// Guard whose drop waits until all threads have ended, but at most 10 s.
 struct ThreadJoinGuard(Mutex<std::sync::mpsc::Receiver<Infallible>>);
 
 impl ThreadJoinGuard {

@@ -16,9 +16,9 @@ use crate::jobs::store::{
     AdoptFilter, CallerAnswers, JobEnd, NewJob, OrphanJob, StartedJob, TimedEvent,
 };
 
-/// Number of events removed in one step, so that other requests come between.
+/// Number of events that are removed in one step. Other requests run between two steps.
 const SWEEP_STEP: usize = 128;
-/// Number of pages returned to the disk in one step.
+/// Number of pages that are returned to the disk in one step.
 const SHRINK_STEP: i64 = 256;
 /// Number of free pages that stay in the file for reuse.
 const FREE_PAGES_MAX: i64 = 1024;
@@ -120,11 +120,11 @@ pub(super) fn requeue(
     Ok(())
 }
 
-/// Events in the form in which they are stored.
+/// Events of a job in the form in which they are stored.
 pub(super) struct EventRows {
     /// Time and JSON of each event.
     rows: Vec<(i64, String)>,
-    /// Last reported progress and message.
+    /// The last reported progress and message.
     progress: Option<(f64, Option<String>)>,
 }
 
@@ -144,7 +144,7 @@ impl EventRows {
         Ok(Self { rows, progress })
     }
 
-    /// Returns the approximate size in bytes.
+    /// Returns the approximate size of the stored form in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.rows.iter().map(|(_, json)| json.len()).sum()
     }
@@ -162,7 +162,7 @@ pub(super) fn append(
     Ok((last + 1).cast_unsigned())
 }
 
-/// Adds answers to those stored with the job. Earlier answers stay.
+/// Adds answers to those that are stored with the job. Earlier answers stay.
 pub(super) fn add_answers(
     session: &WriterSession,
     id: JobId,
@@ -210,7 +210,7 @@ impl StoredEnd {
         })
     }
 
-    /// Returns the approximate size in bytes.
+    /// Returns the approximate size of the stored form in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.outcome.len() + self.artefacts.len() + self.lines.bytes()
     }
@@ -327,7 +327,7 @@ pub(super) struct JobTakeover {
     pub(super) servers: Vec<DeadServer>,
 }
 
-/// Removes those `ids` that still exist, except for the data that [`sweep`] removes.
+/// Removes the jobs among `ids` that still exist, except for the data that [`sweep`] removes.
 pub(super) fn remove_jobs(
     session: &WriterSession,
     ids: &[JobId],
@@ -347,7 +347,7 @@ pub(super) fn remove_jobs(
     Ok(forgotten)
 }
 
-/// Removes some data of forgotten jobs. Returns true if more may remain.
+/// Removes some data of removed jobs. Returns true if more may remain.
 pub(super) fn sweep(session: &WriterSession) -> Result<bool, SqliteFailure> {
     let db = &session.db;
     let mut room = SWEEP_STEP;

@@ -31,7 +31,8 @@ impl Tool for StartJob {
         seconds. Returns the job's id at once. The job goes on if the client disconnects, and a \
         waiting job survives a restart of the server. Follow it with jobs_get, jobs_output and \
         jobs_cancel.";
-    /// The started tool is checked by its own effects, and waits for its own slot.
+    /// Effects of starting a job. The tool that the job runs is checked by its own effects, and
+    /// waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
     type Output = JobView;

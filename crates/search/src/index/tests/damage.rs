@@ -1,4 +1,5 @@
-//! What is broken on disk is made anew and said so; nothing panics and nothing wrong is told.
+//! Tests of damage on disk: it is detected, reported and repaired, without a panic or a wrong
+//! result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Reopens after `break_it`; whatever it broke, the index works, and has all or nothing.
+/// Changes each file of an index with `break_it`, and opens the index again. It must work, with all
+/// documents or none.
 fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
     let whole = tempfile::tempdir().unwrap();
     fill(whole.path());

@@ -1,4 +1,4 @@
-//! A filter leaves exactly what fits it, and takes the best of that.
+//! Tests of filters: a search returns the best of exactly the documents that match.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Definitions are found by what they are called.
+//! Tests of the search for definitions by name.
 
 use super::*;
 use crate::index::NameMatchKind;

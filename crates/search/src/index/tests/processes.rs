@@ -1,4 +1,4 @@
-//! Several processes at one index: one writes, the others read, and any may be killed.
+//! Tests with several processes on one index: one writes, the others read, and any may be killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::*;
 
 const FOLDER: &str = "TOOLGATE_TEST_INDEX";
 const FILES: usize = 25;
-/// Of each file two, which both have the version's number in them.
+/// Number of chunks: two in each file. Both contain the number of the version.
 const CHUNKS: usize = 2 * FILES;
 
 struct Started(Child);
@@ -23,7 +23,7 @@ impl Drop for Started {
     }
 }
 
-/// Starts this very program again, for the one test `name`.
+/// Starts this test program again, for the test `name` only.
 fn start(name: &str, folder: &Path) -> (Started, Receiver<String>) {
     let name = format!("index::tests::processes::{name}");
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -1,4 +1,4 @@
-//! The first stage is BM25F over all fields, as if every chunk were read.
+//! Tests that the first stage of a search equals BM25F over all fields of every chunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What it costs, on real sources. Run by hand, with a folder of them:
+//! Measures time and memory on real sources. Run it by hand, with a folder of sources:
 //! `TOOLGATE_TEST_TEXTS=~/.cargo/registry/src cargo nextest run -p toolgate-search --cargo-profile
 //! measure --run-ignored only --no-capture speed`
 
@@ -68,18 +68,18 @@ fn one(snapshot: &IndexSnapshot, query: &str) -> usize {
     rank(&question, &snapshot.statistics(), &found.candidates, true, 10).len()
 }
 
-/// How long this thread has been on a core: what a machine that does nothing else would take.
+/// Returns the processor time of this thread.
 fn busy() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// A word that no source has.
+/// Returns a word that no source contains.
 fn unheard(number: u8) -> String {
     format!("qqzz{}{}", char::from(b'a' + number / 26), char::from(b'a' + number % 26))
 }
 
-/// How long each part of an answer takes: words alone, vectors alone, ranking alone.
+/// Measures the parts of a search: by words alone, by vectors alone, ranking alone.
 fn parts_of_one(snapshot: &IndexSnapshot, query: &str) -> [Duration; 4] {
     let filter = DocumentFilter::default();
     let at = Instant::now();

@@ -1,4 +1,4 @@
-//! What is written: however large, whole or not at all, and seen by whoever reads.
+//! Tests of writing: large documents, failed commits, and the view of readers.
 
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! What becomes of files that are not what was written.
+//! Tests of damaged, missing and foreign files.
 
 use std::fs;
 

@@ -1,10 +1,10 @@
-//! Whether the nearest are found.
+//! Tests that a search finds the nearest vectors.
 
 use std::cell::Cell;
 
 use super::*;
 
-/// The `k` largest cosines over the vectors as they are kept, by hand.
+/// Returns the `k` vectors with the largest cosines, by comparing each stored vector.
 fn by_hand(now: &VectorSnapshot, query: &[f32], live: &SlotSet, k: usize) -> Vec<u32> {
     let mut all: Vec<(u32, f32)> =
         live.iter().map(|slot| (slot, cosine(query, &now.vector(slot).unwrap()))).collect();

@@ -1,11 +1,11 @@
-//! What many appends, merges and readers leave.
+//! Tests with many appends, merges and readers.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
 
-/// What `store` has, by hash; and that each can be found by it.
+/// Returns all vectors of `store` by hash, and checks that each can be found by its hash.
 fn all(store: &VectorStore) -> BTreeMap<ChunkHash, Vec<f32>> {
     let now = store.snapshot();
     let slots = 0..u32::try_from(now.len()).unwrap();

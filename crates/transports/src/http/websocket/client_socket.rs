@@ -34,9 +34,9 @@ pub(super) struct ClientSocket {
     message_bytes_max: usize,
 }
 
-/// Reason why a socket is not read any more.
+/// Reason why a socket is no longer read.
 pub(super) enum SocketEnd {
-    /// All messages are sent, and no more will come.
+    /// All messages have been sent, and no more will follow.
     Drained,
     /// The client sent a close frame.
     ClientClosed,
@@ -46,15 +46,16 @@ pub(super) enum SocketEnd {
     Closing(CloseReason),
 }
 
-/// Keep-alive of a client.
+/// Keep-alive state of a WebSocket client.
 ///
-/// A client is dropped if it sends nothing for several intervals, although each brought a ping that
-/// it must answer. Times in which the server does not read do not count.
+/// The server sends a ping in each silent interval, which the client must answer. A client that
+/// stays silent for several intervals is dropped. Time in which the server does not read does not
+/// count.
 struct KeepAlive {
     interval: Duration,
     /// Time of the last ping.
     last_ping: Instant,
-    /// Time since which the client is read, or `None` while it is not.
+    /// Time since which the server reads from the client, or `None` while it does not.
     reading_since: Option<Instant>,
     /// Timer for the next check.
     timer: Pin<Box<Sleep>>,
@@ -74,7 +75,7 @@ const WRITE_BYTES: usize = 16 << 10;
 const REASON_BYTES_MAX: usize = 123;
 
 impl ClientSocket {
-    /// Opens a socket on `stream`, of which `early` was read already.
+    /// Opens a socket on `stream`. The bytes `early` were already read from it.
     pub(super) async fn open(
         stream: WriteTimeoutStream,
         early: Vec<u8>,
@@ -118,7 +119,7 @@ impl ClientSocket {
         }
     }
 
-    /// Sends a close frame that fits `end`, and waits up to 2 s for the client's.
+    /// Sends a close frame that fits `end`, and waits up to 2 s for the client's close frame.
     pub(super) async fn close(&mut self, end: SocketEnd) {
         let close = match end {
             SocketEnd::Lost => return,
@@ -221,7 +222,7 @@ impl ClientSocket {
         Pin::new(&mut self.socket).start_send(message)
     }
 
-    /// Returns the next outbound frame, or `None` when no more will come.
+    /// Returns the next outbound frame, or `None` if no more will follow.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let (mut text, code) = match self.unsent_text.take() {
             Some(rest) => (rest, Data::Continue),
@@ -236,7 +237,7 @@ impl ClientSocket {
         Poll::Ready(Some(Frame::message(piece, OpCode::Data(code), last)))
     }
 
-    /// Pings a silent client, and drops one that was silent for too long.
+    /// Pings a silent client. Drops a client that was silent for too long.
     fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
         loop {
             ready!(self.keep_alive.timer.as_mut().poll(cx));
@@ -308,7 +309,7 @@ impl KeepAlive {
         Self { interval, last_ping: now, reading_since: Some(now), timer }
     }
 
-    /// Records if the client is being read. Silence counts only while it is.
+    /// Records if the server reads from the client. Silence counts only while it does.
     fn set_reading(&mut self, listens: bool) {
         match (listens, self.reading_since) {
             (true, None) => self.reading_since = Some(Instant::now()),

@@ -29,7 +29,7 @@ struct MessageQueueState {
 pub(super) enum QueueStatus {
     /// More messages may arrive.
     Open,
-    /// No more messages arrive. Queued ones may still be taken.
+    /// No more messages arrive. Queued messages may still be taken.
     Ended,
     /// The consumer was too slow, and all messages were dropped.
     Overflowed {
@@ -46,7 +46,7 @@ pub(super) enum PushRefusal {
 }
 
 impl MessageQueue {
-    /// Creates a queue with room while fewer than `messages_max` messages with fewer than
+    /// Creates a queue that has room while fewer than `messages_max` messages and fewer than
     /// `bytes_max` bytes wait.
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
         let inner = MessageQueueState {
@@ -86,7 +86,7 @@ impl MessageQueue {
         }
     }
 
-    /// Completes when there is room, or the queue has ended.
+    /// Completes when the queue has room or has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
         if inner.status != QueueStatus::Open || self.has_room(&inner) {
@@ -96,7 +96,7 @@ impl MessageQueue {
         Poll::Pending
     }
 
-    /// Takes the next message. Returns `None` when no more will come.
+    /// Takes the next message. Returns `None` if no more will follow.
     pub(super) async fn pop(&self) -> Option<Bytes> {
         poll_fn(|cx| self.poll_pop(cx)).await
     }

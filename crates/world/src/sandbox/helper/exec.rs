@@ -1,4 +1,5 @@
-//! The last step: locates the program and its folder inside the view, and executes it.
+//! The last step of the helper: locates the program and its working directory inside the view, and
+//! executes the program.
 
 #![allow(unsafe_code, reason = "execve and its like, and the signals before it")]
 
@@ -23,11 +24,12 @@ use super::{NoReturn, check_identity};
 /// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
 
-/// Retries while the file is still open for writing, and the pause between them.
+/// The most retries while the program file is still open for writing, with [`RETRY_PAUSE`] between
+/// them.
 const TRIES: usize = 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The program file inside the view. It is the file that was looked up outside.
+/// The program file inside the view: the same file that the server looked up outside.
 pub(super) struct LocatedProgram {
     file: OwnedFd,
     is_script: bool,
@@ -36,8 +38,8 @@ pub(super) struct LocatedProgram {
 impl LocatedProgram {
     /// Enters the working directory and opens the program from there.
     ///
-    /// Both are opened again and compared with the server's handles. Handles from outside are never
-    /// used, because they could bypass all mounts.
+    /// The helper opens both again and compares them with the server's handles. It never uses
+    /// handles from outside, because these could bypass all mounts.
     pub(super) fn locate(
         plan: &SandboxPlan,
         request: &SpawnRequest,
@@ -81,19 +83,20 @@ fn enter_folder(plan: &SandboxPlan, request: &SpawnRequest) -> io::Result<()> {
     Ok(fchdir(cwd)?)
 }
 
-/// Opens `/dev/null` as standard input again: the server's handle was opened outside.
+/// Opens `/dev/null` again as standard input, because the server's handle was opened outside the
+/// view.
 fn empty_stdin() -> io::Result<()> {
     let nothing = openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(dup2_stdin(nothing)?)
 }
 
-/// Starts a session of its own, as an unconfined program has.
+/// Starts a new session, as an unconfined program does.
 pub(super) fn start_session() -> io::Result<()> {
     setsid()?;
     Ok(())
 }
 
-/// Executes the program. Exits if there is none.
+/// Executes the program. Exits if the request contains no program.
 pub(super) fn execute(
     request: &SpawnRequest,
     found: Option<&LocatedProgram>,

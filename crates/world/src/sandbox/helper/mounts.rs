@@ -1,9 +1,9 @@
-//! Builds the file tree that a program sees: a separate root with the places of the plan and
-//! nothing else.
+//! Builds the file tree that a program sees (its view): a separate root that contains the places of
+//! the plan and nothing else.
 //!
-//! The helper prepares the shared part in a namespace that each program's namespace is a copy of.
-//! It mounts this part over its own root directory, which does not hide the old root from the
-//! helper.
+//! The helper prepares the part that all programs share in its own mount namespace. The namespace
+//! of each program is a copy of it. The helper mounts this part over its root directory, but can
+//! still reach the old root.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -35,7 +35,7 @@ const DEV_LINKS: [(&str, &str); 5] = [
     ("dev/ptmx", "pts/ptmx"),
 ];
 
-/// Entries of `/proc` about the whole machine that root could read. They are hidden from programs.
+/// Entries of `/proc` about the whole machine that root could read. Programs do not see them.
 const HIDDEN_PROC_ENTRIES: [&str; 9] = [
     "proc/kcore",
     "proc/kpagecount",
@@ -48,23 +48,23 @@ const HIDDEN_PROC_ENTRIES: [&str; 9] = [
     "proc/config.gz",
 ];
 
-/// The mode of folders that the plan does not name.
+/// The mode of the folders that lead to the places of the plan.
 const FOLDER_MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// The size of the in-memory root, which programs cannot write to.
+/// The size of the in-memory root. Programs cannot write to it.
 const ROOT_SIZE: &CStr = c"1m";
 
-/// The most retries if a place disappears before it is mounted.
+/// The most retries if a file disappears before it is mounted.
 const TRIES: usize = 100;
 
-/// A place of the plan with its mount, if it needs one.
+/// The source of a view place: an open mount, or no mount.
 enum MountSource<'p> {
     Mount(&'p Path, OwnedFd),
     Link(&'p Path, &'p Path),
     Guard(&'p Path, u64),
 }
 
-/// Builds the part of the view that all programs share, and enters it.
+/// Builds the part of the view that all programs of the helper share, and enters it.
 pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let sources = SetupStep::Sources.check(open_sources(plan, plan.base.iter()))?;
     let devices = SetupStep::Sources.check(open_devices())?;
@@ -76,8 +76,8 @@ pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     SetupStep::Root.check(fchdir(root))
 }
 
-/// Builds one program's own part of the view, and enters it. Mounts `/proc` if `has_proc`. Handles
-/// opened before are useless or closed afterwards.
+/// Builds the part of the view that belongs to one program, and enters it. Mounts `/proc` if
+/// `has_proc` is set. Handles that were opened before are then useless or closed.
 pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupFailure> {
     SetupStep::Sources.check(kernel::isolate_mounts(MountPropagation::Private))?;
     let root = SetupStep::Root.check(open_root())?;
@@ -89,12 +89,14 @@ pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupF
     SetupStep::Enter.check(enter_root(&root))
 }
 
-/// Adds the places that depend on the content of the workspace, right before a program starts.
+/// Adds the places that depend on the content of the workspace. Call this right before a program
+/// starts.
 pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     put_places(plan, &SetupStep::Root.check(open_root())?, true)
 }
 
-/// Mounts the late or the early places of the view, depending on `are_late`.
+/// Mounts the places of the view. With `are_late`, mounts only those that depend on the content of
+/// the workspace, otherwise only the others.
 fn put_places(plan: &SandboxPlan, root: &OwnedFd, are_late: bool) -> Result<(), SetupFailure> {
     let workspace = plan.workspace.path();
     let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
@@ -109,7 +111,7 @@ fn open_root() -> io::Result<OwnedFd> {
     Ok(open_step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
-/// Opens the visible ones of `places`. Missing ones are left out.
+/// Opens the sources of `places`. Leaves out places that do not exist.
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
     places: impl Iterator<Item = &'p ViewPlace>,
@@ -137,7 +139,8 @@ fn open_sources<'p>(
     Ok(sources)
 }
 
-/// Opens the entry at `at`. If programs can write to a place around it, symlinks are refused.
+/// Opens the entry at `at`. Refuses symlinks if programs can write to a folder that contains the
+/// entry.
 fn open_same(plan: &SandboxPlan, at: &OsBytes, how: PlaceAccess) -> io::Result<OwnedFd> {
     let is_around = |place: &ViewPlace| match place {
         ViewPlace::Same { at: around, how: PlaceAccess::Write } => {
@@ -154,8 +157,8 @@ fn open_same(plan: &SandboxPlan, at: &OsBytes, how: PlaceAccess) -> io::Result<O
     restrict_mount(kernel::clone_mount_of(&found)?, how)
 }
 
-/// Opens the workspace by its path and checks that it is the server's open folder. A handle from
-/// another namespace cannot be mounted.
+/// Opens the workspace by its path and checks that it is the folder that the server has open. The
+/// server's own handle is from another namespace, so it cannot be mounted.
 fn open_workspace(plan: &SandboxPlan, how: PlaceAccess) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let found = openat(CWD, plan.workspace.path(), flags, Mode::empty())?;
@@ -244,7 +247,7 @@ fn mount_source(root: impl AsFd, source: &MountSource<'_>) -> io::Result<()> {
     }
 }
 
-/// Mounts the entry at `at` onto itself, so that it cannot be moved away. `attr` can make it
+/// Mounts the entry at `at` onto itself, so that it cannot be moved. `attr` can make the mount
 /// read-only.
 fn mount_onto_itself(root: impl AsFd, at: &Path, attr: u64) -> io::Result<()> {
     let at = at.strip_prefix("/").unwrap_or(at);
@@ -277,7 +280,7 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the parts of `/dev` that each program has alone.
+/// Mounts the parts of `/dev` that each program gets alone.
 fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = mount_tmpfs(c"256m", c"1777", c"65536")?;
     kernel::attach(shared, ensure_folder(root, Path::new("dev/shm"))?)?;
@@ -290,7 +293,8 @@ fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts a separate `/proc` read-only, because root outside owns the machine's settings in it.
+/// Mounts a separate `/proc`, read-only: root owns the machine's settings in it, and the program
+/// may be root.
 fn put_proc(root: &OwnedFd) -> io::Result<()> {
     let attr = MountAttributes::READ_ONLY
         | MountAttributes::NO_SET_ID
@@ -324,7 +328,7 @@ fn enter_root(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the folder `path` below `root`, and creates it if it is missing.
+/// Opens the folder `path` below `root`. Creates it if it is missing.
 ///
 /// Symlinks are not followed, because a program may have created them.
 fn ensure_folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
@@ -349,7 +353,8 @@ fn ensure_folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Opens the file `path` below `root`, and creates an empty mount point if it is missing.
+/// Opens the file `path` below `root`. If the file is missing, creates an empty file as a mount
+/// point.
 fn ensure_file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (folder, name) = ensure_parent(root, path)?;
     match open_step(folder.as_fd(), Path::new(name), OFlags::empty()) {

@@ -14,7 +14,8 @@ use super::mounts;
 /// The most inotify instances of a program. The usual default is 128 per user.
 const INOTIFY_INSTANCES: &str = "48";
 
-/// Prepares the shared view in the helper and enters it.
+/// Creates the namespaces of the helper, builds the part of the view that all its programs share,
+/// and enters it.
 pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     enter_namespaces(spaces)?;
@@ -24,17 +25,18 @@ pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     mounts::build_shared(plan)
 }
 
-/// Prepares one program's own view in its namespaces and enters it. Leaves out the parts that
-/// depend on the last program's changes.
+/// Builds the file tree of one program in the program's own namespaces, and enters it. Leaves out
+/// the paths that the previous program may have changed: they are added when the program starts.
 pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     mounts::build_own(plan, spaces.proc)
 }
 
-/// Creates the namespaces that programs share with the helper or copy.
+/// Creates the namespaces of the helper, which its programs share or copy.
 ///
-/// Network namespaces are slow to create and remove. One that only has a loopback interface keeps
-/// nothing of an ended program, so the helper's programs use it one after another.
+/// Creating and removing network namespaces is slow. A namespace that has only a loopback interface
+/// keeps nothing of an ended program. Therefore the programs of one helper use the same network
+/// namespace one after another.
 fn enter_namespaces(spaces: NamespaceSet) -> Result<(), SetupFailure> {
     let user = geteuid().as_raw();
     let group = getegid().as_raw();

@@ -1,4 +1,5 @@
-//! Drops what a program must not have: unlimited resources, privileges, files and system calls.
+//! Drops everything that a program must not have: unlimited resources, privileges, and access to
+//! other files and system calls.
 
 use std::io;
 use std::path::Path;
@@ -15,14 +16,14 @@ use super::super::server_confinement::allow_path;
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::mounts::places;
 
-/// Paths that each program needs in addition to the plan, in its own view.
+/// Paths that each program needs in addition to the plan, if it has its own file tree.
 const OWN_VIEW_PATHS: [(&str, PlaceAccess); 3] = [
     ("/dev", PlaceAccess::Device),
     ("/dev/shm", PlaceAccess::Write),
     ("/dev/pts", PlaceAccess::Device),
 ];
 
-/// Paths that each program needs in addition to the plan, in the machine's own view.
+/// Paths that each program needs in addition to the plan, if it sees the machine's own file tree.
 const SHARED_VIEW_PATHS: [(&str, PlaceAccess); 7] = [
     ("/proc", PlaceAccess::Read),
     ("/dev/null", PlaceAccess::Device),
@@ -33,16 +34,17 @@ const SHARED_VIEW_PATHS: [(&str, PlaceAccess); 7] = [
     ("/dev/tty", PlaceAccess::Device),
 ];
 
-/// Neither the root user nor file capabilities grant capabilities, and this is locked.
+/// Secure bits with which neither the root user nor file capabilities grant capabilities. They
+/// cannot be changed again.
 const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
 
-/// Drops the rights that neither the helper nor its processes need any more.
+/// Drops the rights that neither the helper nor its processes need any longer.
 pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     SetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
     apply_filters(&plan.filters.ahead)
 }
 
-/// Drops the remaining rights. Each step does not need the ones dropped before.
+/// Drops the remaining rights, in an order in which no step needs a right that was dropped before.
 pub(super) fn drop_rest(plan: &SandboxPlan, request: &SpawnRequest) -> Result<(), SetupFailure> {
     for &(resource, limit) in &plan.limits {
         SetupStep::Limits.check(set_limit(resource, limit))?;

@@ -1,5 +1,5 @@
-//! The reaper beside a program: the first process of its PID namespace. It forwards signals, reaps,
-//! and reports how the program ended.
+//! The reaper beside a program: the first process of its PID namespace. It forwards signals, reaps
+//! dead processes, and reports how the program ended.
 
 #![allow(
     unsafe_code,
@@ -40,7 +40,7 @@ fn full_signal_set() -> MaybeUninit<libc::sigset_t> {
     all
 }
 
-/// Closes the failure pipe and the program's streams.
+/// Closes the reaper's handles of the failure pipe and of the program's streams.
 fn close_program_handles(birth: &OwnedFd) {
     use std::os::fd::AsRawFd;
     // SAFETY: no code here uses any of them again.
@@ -57,9 +57,9 @@ fn exit_at_once(code: libc::c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Forwards signals and reaps until no process is left. After the program's end, it asks the rest
-/// to stop and kills them after `grace_ms`. It writes the exit status to `end`, and a second
-/// message when no process is left.
+/// Forwards signals and reaps dead processes until no process is left. When the program ends, asks
+/// the remaining processes to stop, and kills them after `grace_ms`. Writes the exit status to
+/// `end`, and a second message when no process is left.
 pub(super) fn run_reaper(
     program: libc::pid_t,
     grace_ms: u64,
@@ -93,8 +93,8 @@ pub(super) fn run_reaper(
     }
 }
 
-/// Reaps all dead processes. Calls `ended` with the status of `program`, and asks the rest to stop
-/// in that case. Returns `true` if any process is left.
+/// Reaps all dead processes. If `program` is among them, calls `ended` with its status and asks the
+/// other processes to stop. Returns `true` if any process is left.
 fn reap_dead(program: libc::pid_t, mut ended: impl FnMut(libc::c_int)) -> bool {
     let mut has_ended = false;
     let is_any_left = loop {

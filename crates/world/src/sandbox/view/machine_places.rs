@@ -12,7 +12,7 @@ use super::super::plan::{PlaceAccess, ViewPlace};
 pub(in crate::sandbox) const SYSTEM_FOLDERS: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
 
-/// The entries of `/etc` that programs need. Others may be secret.
+/// The entries of `/etc` that programs need. Other entries may be secret.
 pub(in crate::sandbox) const ETC_ENTRIES: &[&str] = &[
     "ld.so.cache",
     "ld.so.conf",
@@ -59,7 +59,7 @@ pub(in crate::sandbox) const ETC_ENTRIES: &[&str] = &[
     "bash.bashrc",
 ];
 
-/// The entries that programs need beside their `bin` folder. Others may be private.
+/// The entries beside a `bin` folder that its programs need. Other entries may be private.
 const PREFIX_ENTRIES: &[&str] = &[
     "bin",
     "sbin",
@@ -84,7 +84,7 @@ const PREFIX_ENTRIES: &[&str] = &[
     "node_modules",
 ];
 
-/// The entries of cargo's home that builds need, without the tokens.
+/// The entries of cargo's home folder that builds need, without the tokens.
 const CARGO_ENTRIES: &[&str] =
     &["bin", "env", "config", "config.toml", "registry", "git", ".crates.toml", ".crates2.json"];
 
@@ -92,7 +92,7 @@ const CARGO_ENTRIES: &[&str] =
 const TOOLCHAIN_VARIABLES: &[&str] =
     &["RUSTUP_HOME", "JAVA_HOME", "DOTNET_ROOT", "GOROOT", "GOMODCACHE", "NUGET_PACKAGES"];
 
-/// Variables that name a folder with the entries in [`PREFIX`].
+/// Variables that name a folder with the entries in [`PREFIX_ENTRIES`].
 const PREFIX_VARIABLES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 
 /// Variables that name a folder for reproducible data.
@@ -109,13 +109,13 @@ const HOME_BYTES: u64 = 512 << 20;
 
 /// The folders that the server's variables name.
 pub(super) struct HomeFolders<'v> {
-    /// The user's home.
+    /// The user's home folder.
     pub(super) home: Option<PathBuf>,
     variable: &'v dyn Fn(&str) -> Option<PathBuf>,
 }
 
 impl<'v> HomeFolders<'v> {
-    /// Reads the folders from the environment through `variable`.
+    /// Reads the folders from the environment variables that `variable` returns.
     pub(super) fn new(variable: &'v dyn Fn(&str) -> Option<PathBuf>) -> Self {
         let homes = Self { home: None, variable };
         let home = homes.folder("HOME").filter(|home| home.parent().is_some());
@@ -132,16 +132,16 @@ impl<'v> HomeFolders<'v> {
     }
 }
 
-/// The places found so far.
+/// A collection of the places found so far.
 pub(super) struct PlaceCollector {
     pub(super) places: Vec<ViewPlace>,
-    /// Folders that programs can write. Symlinks in them are not followed, because programs control
-    /// them.
+    /// Folders that programs can write. Symlinks in these folders are not followed, because
+    /// programs control them.
     writable: Vec<PathBuf>,
 }
 
 impl PlaceCollector {
-    /// Creates an empty collection. `written` are the folders that programs can write.
+    /// Creates an empty collection. `writable` lists the folders that programs can write.
     pub(super) fn new(writable: Vec<PathBuf>) -> Self {
         Self { places: Vec::new(), writable }
     }
@@ -158,7 +158,7 @@ impl PlaceCollector {
         }
     }
 
-    /// Adds the toolchains from variables and the program folders in `paths`.
+    /// Adds the toolchains that variables name, and the program folders in `paths`.
     pub(super) fn add_toolchains<'p>(
         &mut self,
         homes: &HomeFolders<'_>,
@@ -198,14 +198,14 @@ impl PlaceCollector {
         self.writable.iter().any(|written| at.starts_with(written))
     }
 
-    /// Adds the entry at `at` for reading and execution, unless programs can write it.
+    /// Adds the entry at `at` for reading and execution, unless programs can write to it.
     fn add_unless_writable(&mut self, at: &Path) {
         if !self.is_writable(at) {
             self.add(at);
         }
     }
 
-    /// Adds the entry at `at`. A symlink into the system's folders stays a symlink.
+    /// Adds the entry at `at`. A symlink to a system folder stays a symlink.
     pub(super) fn add(&mut self, at: &Path) {
         let Ok(found) = fs::symlink_metadata(at) else { return };
         let place = if found.is_symlink() {
@@ -276,15 +276,15 @@ impl PlaceCollector {
     }
 }
 
-/// Returns `true` if `folder` can contain more than an installation.
+/// Returns `true` if `folder` may contain personal files beside an installation.
 fn is_personal(folder: &Path, home: Option<&Path>) -> bool {
     folder.parent().is_none()
         || folder.ends_with(".local")
         || home.is_some_and(|it| it.starts_with(folder))
 }
 
-/// Returns the Python installation that the virtual environment `prefix` names. A program may have
-/// written that name, so it is checked.
+/// Returns the Python installation that the virtual environment `prefix` names. Checks this name,
+/// because a program may have written it.
 fn python_of_venv(prefix: &Path) -> Option<PathBuf> {
     let mut file = fs::OpenOptions::new();
     // Avoids blocking on a FIFO.

@@ -1,4 +1,4 @@
-//! Question support and answers are stored with a job, and old files are migrated.
+//! Tests that question support and answers are stored with a job, and that old files are migrated.
 
 use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, QuestionSupport};
 

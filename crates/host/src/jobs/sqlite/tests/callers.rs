@@ -1,4 +1,4 @@
-//! Jobs of several callers.
+//! Tests of jobs of several callers.
 
 use super::*;
 

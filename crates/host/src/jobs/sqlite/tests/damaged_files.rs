@@ -1,4 +1,4 @@
-//! Files that the store refuses, and the permissions of its folder.
+//! Tests of files that the store refuses, and of the permissions of its folder.
 
 use super::*;
 

@@ -63,7 +63,7 @@ impl Model {
         self.0.iter_mut().find(|entry| entry.job.id == id(key))
     }
 
-    /// The job, if it has not ended.
+    /// Returns the job, if it has not ended.
     fn live(&mut self, key: u128) -> Option<&mut ModelJob> {
         self.of(key).filter(|entry| entry.ended.is_none())
     }
@@ -120,7 +120,7 @@ impl Model {
 }
 
 impl ModelJob {
-    /// Adds events and returns the number of the first.
+    /// Adds events and returns the number of the first one.
     fn add(&mut self, at: Timestamp, happened: Vec<JobEventKind>) -> u64 {
         let first = self.job.last_event + 1;
         for kind in happened {
@@ -140,7 +140,7 @@ fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
     happened.iter().map(|kind| (at, kind.clone())).collect()
 }
 
-/// Applies `op` to both and compares the results.
+/// Applies `op` to the store and the model, and compares the results.
 async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
     match op {
         Op::Accept { key, caller, keep } => {
@@ -214,7 +214,7 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
     }
 }
 
-/// Compares everything visible of both.
+/// Compares all visible data of the store and the model.
 async fn compare(store: &SqliteStore, model: &Model) {
     for key in 1..7 {
         let job = store.job(id(key)).await.expect("an answer");

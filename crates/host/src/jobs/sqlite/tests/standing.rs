@@ -1,4 +1,4 @@
-//! Callers of stored jobs.
+//! Tests that the caller of a stored job is restored.
 
 use toolgate_contract::{Caller, CallerKind};
 
