@@ -12,6 +12,7 @@ mod test;
 mod codegen;
 mod rooms;
 mod site;
+mod examples;
 mod tidy;
 mod bench;
 mod programs;
@@ -57,7 +58,11 @@ Parts of the test, which also run alone:
                        lost or runs twice and no process is left. --gateway kills the clients and
                        upstreams of a gateway for N minutes (10) instead
   doc                  run the examples in doc comments and build the documentation
-  docs                 build the site of the documentation into target/site; needs Node
+  docs [--examples] [--bin FILE]
+                       build the site of the documentation into target/site, check its links and its
+                       search, and run the examples that are marked as runnable; needs Node, jq and
+                       curl. --examples runs only the examples, --bin runs them with an existing
+                       binary
   count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
                        they grew by more than 5 %. --keep records the new counts
   codegen [--check]    write the generated pages of docs/reference and the code in ARCHITECTURE.md,
@@ -105,7 +110,7 @@ fn main() -> ExitCode {
         Some("eval-search") => eval::search(&words[1..]),
         Some("train-search") => eval::train(&words[1..]),
         Some("doc") => doc::check(),
-        Some("docs") => site::build(),
+        Some("docs") => site::from_words(&words[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),
