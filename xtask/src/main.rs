@@ -13,6 +13,7 @@ mod codegen;
 mod rooms;
 mod architecture;
 mod site;
+mod examples;
 mod tidy;
 mod bench;
 mod programs;
@@ -50,7 +51,11 @@ Parts of the test, which also run alone:
                        hold and write docs/reference/contracts.md. --list prints which requirements
                        have tests, --last uses the results of the last test run
   doc                  run the examples in doc comments and build the documentation
-  docs                 build the site of the documentation into target/site; needs Node
+  docs [--examples] [--bin FILE]
+                       build the site of the documentation into target/site, check its links and its
+                       search, and run the examples that are marked as runnable; needs Node, jq and
+                       curl. --examples runs only the examples, --bin runs them with an existing
+                       binary
   count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
                        they grew by more than 5 %. --keep records the new counts
   codegen [--check]    write the generated pages of docs/reference and the code in ARCHITECTURE.md,
@@ -109,7 +114,7 @@ fn main() -> ExitCode {
         Some("eval-search") => eval::search(&args[1..]),
         Some("train-search") => eval::train(&args[1..]),
         Some("doc") => doc::check(),
-        Some("docs") => site::build(),
+        Some("docs") => site::from_words(&args[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

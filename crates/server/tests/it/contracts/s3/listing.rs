@@ -168,7 +168,7 @@ fn s3_26_28_29_30_each_tool_is_listed_with_the_contracts_keys() {
 fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     // The settings in the guide are valid and have the port of Mira's client.
     let guide = include_str!("../../../../../../docs/guide/mira.md");
-    let (_, rest) = guide.split_once("```toml\n").unwrap();
+    let (_, rest) = guide.split_once("```toml runnable\n").unwrap();
     let (shown, _) = rest.split_once("```").unwrap();
     let workspace = Workspace::new().file("toolgate.toml", shown);
     let mut check = Command::new(binary());
