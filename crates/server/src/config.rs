@@ -150,7 +150,8 @@ pub struct ServerSection {
     /// Additional `Host` header values under which clients reach this server, such as
     /// `tools.example:8443`.
     pub allowed_hosts: Vec<String>,
-    /// Names of the dialects to serve, or `*` for all.
+    /// Names of the dialects to serve, or `*` for all. If the list is empty, the server opens only
+    /// the addresses of `[[listen]]`.
     pub dialects: Vec<String>,
     /// Additional headers that may carry an API key, besides `X-API-Key` and `Authorization:
     /// Bearer`.
