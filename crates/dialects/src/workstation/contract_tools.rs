@@ -409,7 +409,7 @@ impl ContractTool {
                 check_whole(is_truncated, &|| {
                     format!(
                         "`{}` has {} bytes, too many for one answer; read a part of it with \
-                         `ci/run`, e.g. `head -c 100000 FILE`, or raise files.answer_bytes_max",
+                         `ci/run`, e.g. `head -c 100000 FILE`",
                         value["path"].as_str().unwrap_or_default(),
                         value["size"],
                     )

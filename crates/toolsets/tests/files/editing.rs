@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileSettings;
+use toolgate_toolsets::files::FileLimits;
 
 use crate::space::Space;
 
@@ -491,7 +491,7 @@ async fn an_edit_with_a_stale_etag_is_refused() {
 
 #[tokio::test]
 async fn a_missing_text_in_a_large_file_is_reported_quickly() {
-    let space = Space::with(&FileSettings { write_bytes_max: 32 << 20, ..FileSettings::default() });
+    let space = Space::limited(FileLimits { write_bytes_max: 32 << 20, ..FileLimits::default() });
     let line = "the same line again and again, with nothing new in it\n";
     space.put("f", line.repeat((2 << 20) / line.len()));
     let old = line.repeat(500) + "but not this";
@@ -506,7 +506,7 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
 
 #[tokio::test]
 async fn a_long_diff_is_cut_and_marked_as_truncated() {
-    let space = Space::with(&FileSettings { answer_bytes: 200, ..FileSettings::default() });
+    let space = Space::limited(FileLimits { answer_bytes: 200, ..FileLimits::default() });
     space.put("f", "old €\n".repeat(1000));
     let edits = json!([{ "old": "old", "new": "new", "replace_all": true }]);
     let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
