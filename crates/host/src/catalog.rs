@@ -447,7 +447,6 @@ mod tests {
             callers: vec!["ada".to_owned()],
             roles: Vec::new(),
             tools: vec![tool.to_owned()],
-            tags: Vec::new(),
             effects: Vec::new(),
             when: None,
             message: message.map(str::to_owned),
