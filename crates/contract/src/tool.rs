@@ -267,7 +267,6 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         priority: 0,
         input_schema: LazySchema::lazy(T::input_schema),
         output_schema: T::Output::schema(),
-        unlisted_output_schema: None,
         job: T::JOB,
         icons: Vec::new(),
         meta: MetaFields::new(),

@@ -473,6 +473,6 @@ pub struct ServerInfo {
 pub struct ServerCard {
     /// The globally unique name, e.g. `com.example/tools`.
     pub name: String,
-    /// The URL that clients use. By default it is derived from the request.
-    pub url: Option<String>,
+    /// The URL that clients use.
+    pub url: String,
 }

@@ -264,7 +264,7 @@ mod tests {
         for text in [
             "`git_add` does not exist",
             "tests/git_add.rs:3: git_adds",
-            "`exec.allow` and `files.read.txt`, or raise files.answer_bytes_max",
+            "`exec.allow` and `files.read.txt`, or raise limits.message_bytes",
             "`git_add",
             "",
         ] {

@@ -264,10 +264,7 @@ impl SchemaRegistry {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
             shared: self.shared_checkers(SharedSchema::ToolIo).to_vec(),
             input: checkers(SchemaSide::Input, Some(&spec.input_schema))?,
-            output: checkers(
-                SchemaSide::Output,
-                spec.output_schema.as_ref().or(spec.unlisted_output_schema.as_ref()),
-            )?,
+            output: checkers(SchemaSide::Output, spec.output_schema.as_ref())?,
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.insert(folded, io.clone());

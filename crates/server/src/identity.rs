@@ -246,7 +246,7 @@ impl Authenticator {
 
 impl CredentialRules {
     fn from_config(config: &Config, tokens: Option<Arc<TokenValidator>>) -> anyhow::Result<Self> {
-        let named = config.server.key_headers.iter().map(|name| name.to_ascii_lowercase());
+        let named = config.contracts.key_headers.iter().map(|name| name.to_ascii_lowercase());
         let mut headers = vec![KEY_HEADER.to_owned()];
         headers.extend(named.filter(|name| name != KEY_HEADER));
         let challenge = TokenChallenge::from_config(config);

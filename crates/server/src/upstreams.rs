@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as Polls, Poll};
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ pub(crate) fn open_upstreams(
     config: &Config,
     changes: &toolgate_contract::ChangeFeed,
 ) -> anyhow::Result<OpenedUpstreams> {
-    let machine = Arc::new(MachineAccess::new(root, processes, config));
+    let world = upstream_world(root, processes);
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
         let hash = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
@@ -68,24 +68,19 @@ pub(crate) fn open_upstreams(
     let pins = (pins_file(root), config.pins.on_change);
     let cache = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
     let host: Arc<dyn UpstreamHost> = cache.clone();
-    let upstreams = Upstreams::new(&config.upstream, machine.clone(), host, changes.clone());
-    Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache, machine })
+    let upstreams = Upstreams::new(&config.upstream, world, host, changes.clone());
+    Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
 }
 
 /// Upstreams and what they were opened with.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
     pub(crate) cache: Arc<UpstreamCache>,
-    machine: Arc<MachineAccess>,
 }
 
 /// Returns the [`UpstreamWorld`] of upstreams of a server of `root`.
-pub(crate) fn upstream_world(
-    root: &Root,
-    processes: &ProcessRunner,
-    config: &Config,
-) -> Arc<dyn UpstreamWorld> {
-    Arc::new(MachineAccess::new(root, processes, config))
+pub(crate) fn upstream_world(root: &Root, processes: &ProcessRunner) -> Arc<dyn UpstreamWorld> {
+    Arc::new(MachineAccess::new(root, processes))
 }
 
 /// Returns the path of the lock file in the workspace `root`.
@@ -95,11 +90,11 @@ fn pins_file(root: &Root) -> PathBuf {
 
 /// Adds the tools of the `opened` upstreams to `host`.
 pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> UpstreamCatalog {
-    let OpenedUpstreams { upstreams, cache, machine } = opened;
+    let OpenedUpstreams { upstreams, cache } = opened;
     cache.set_host(host);
     host.set_readiness(Arc::new(UpstreamListings(upstreams.clone())));
     upstreams.offer();
-    let catalog = UpstreamCatalog { upstreams, cache, machine, host: Arc::downgrade(host) };
+    let catalog = UpstreamCatalog { upstreams, cache, host: Arc::downgrade(host) };
     catalog.offer_results();
     catalog
 }
@@ -109,7 +104,6 @@ pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> Upstream
 pub(crate) struct UpstreamCatalog {
     pub(crate) upstreams: Upstreams,
     cache: Arc<UpstreamCache>,
-    machine: Arc<MachineAccess>,
     host: Weak<Host>,
 }
 
@@ -128,7 +122,6 @@ impl UpstreamCatalog {
     ) -> Result<Vec<(String, &'static str)>, String> {
         let mut changes = self.upstreams.begin_change(&config.upstream)?;
         self.cache.set_pin_reaction(config.pins.on_change);
-        self.machine.set_search_path(config);
         replace_gate();
         let served: Vec<_> = self.upstreams.states().into_iter().map(|(name, _)| name).collect();
         self.cache.expect_listings(&config.upstream, &served);
@@ -206,7 +199,7 @@ impl CatalogReadiness for UpstreamListings {
 struct MachineAccess {
     root: Root,
     processes: ProcessRunner,
-    search_path: RwLock<String>,
+    search_path: String,
     tls: OnceLock<Result<TlsClient, String>>,
     credentials: CredentialStore,
 }
@@ -252,7 +245,7 @@ impl UpstreamWorld for MachineAccess {
                 }
             };
             // A relative path to a program is resolved in the workspace.
-            let path = self.processes.unwritable_path(&self.search_path(), &self.root);
+            let path = self.processes.unwritable_path(&self.search_path, &self.root);
             let found = programs::ResolvedProgram::find(name, workspace.as_fd(), &path);
             let mut found = found.map_err(|why| self.missing_program(name, why))?;
             // The path must be absolute, because the working directory may differ.
@@ -360,24 +353,14 @@ fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 impl MachineAccess {
-    fn new(root: &Root, processes: &ProcessRunner, config: &Config) -> Self {
+    fn new(root: &Root, processes: &ProcessRunner) -> Self {
         Self {
             root: root.clone(),
             processes: processes.clone(),
-            search_path: RwLock::new(processes.search_path(config.exec.path.as_deref())),
+            search_path: processes.search_path(),
             tls: OnceLock::new(),
             credentials: CredentialStore::new(),
         }
-    }
-
-    /// Uses the search path of `config` for programs that start from now on.
-    fn set_search_path(&self, config: &Config) {
-        let next = self.processes.search_path(config.exec.path.as_deref());
-        *self.search_path.write().unwrap_or_else(PoisonError::into_inner) = next;
-    }
-
-    fn search_path(&self) -> String {
-        self.search_path.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn missing_program(&self, name: &str, why: ProgramLookupError) -> String {
@@ -392,10 +375,9 @@ impl MachineAccess {
                 }
             };
         }
-        let search_path = self.search_path();
-        match programs::nearest_program(name, &search_path) {
+        match programs::nearest_program(name, &self.search_path) {
             Some(nearest) => format!("there is no program `{name}`; did you mean `{nearest}`?"),
-            None => format!("there is no program `{name}` in {search_path}"),
+            None => format!("there is no program `{name}` in {}", self.search_path),
         }
     }
 

@@ -40,8 +40,8 @@ pub use listing::UpstreamListing;
 pub use oauth::{OAuthAccess, PendingSignIn, StepCallback};
 pub use results::ResultStore;
 pub use settings::{
-    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamSettings, UpstreamTables,
-    UpstreamTransport, variable_names,
+    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart, UpstreamSettings,
+    UpstreamTables, UpstreamTransport, variable_names,
 };
 pub use start_report::StartReport;
 pub use upstream::{Upstream, UpstreamHost, UpstreamState};
@@ -75,11 +75,14 @@ struct ServedUpstream {
 impl ServedUpstream {
     fn new(upstream: Arc<Upstream>) -> Self {
         let settings = &upstream.settings;
-        let source = settings.resources.then(|| resources::UpstreamResources::new(&upstream));
+        let source = settings
+            .serves(UpstreamPart::Resources)
+            .then(|| resources::UpstreamResources::new(&upstream));
         let resources = source.clone().map(|source| source as _);
         let skills = source.map(|source| source as _);
-        let prompts =
-            settings.prompts.then(|| Arc::new(prompts::UpstreamPrompts(upstream.clone())) as _);
+        let prompts = settings
+            .serves(UpstreamPart::Prompts)
+            .then(|| Arc::new(prompts::UpstreamPrompts(upstream.clone())) as _);
         Self { upstream, resources, prompts, skills }
     }
 }

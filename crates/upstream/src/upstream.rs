@@ -52,6 +52,10 @@ use tool::UpstreamTool;
 
 /// Age after which a stored listing is refreshed in the background.
 const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
+/// Most dedicated connections or processes. An upstream that asks its clients questions (revisions
+/// before 2026-07-28) needs one for each concurrent call, because a pipe does not show which call
+/// asks; few calls ask at the same time.
+const DEDICATED_MAX: usize = 8;
 
 /// Storage and catalog that upstreams are handed.
 pub trait UpstreamHost: Send + Sync + 'static {
@@ -187,7 +191,7 @@ impl Upstream {
         let known_before = known.is_some();
         let (known, since) = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
-        let dedicated = DedicatedPool::new(settings.processes);
+        let dedicated = DedicatedPool::new(DEDICATED_MAX);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
         // A caller's own instance has its own watches.
         let same = before.filter(|_| owner == InstanceOwner::Shared);
@@ -309,11 +313,9 @@ impl Upstream {
     }
 }
 
-/// Returns the key of a stored listing. It depends on all settings except those on result sizes.
+/// Returns the key of a stored listing. It depends on all settings.
 fn listing_key(name: &str, settings: &UpstreamSettings) -> String {
-    let UpstreamSettings { answer_bytes, media_bytes, .. } = UpstreamSettings::default();
-    let bytes = settings_bytes(&UpstreamSettings { answer_bytes, media_bytes, ..settings.clone() });
-    format!("{name}-{}", &blake3::hash(&bytes).to_hex()[..16])
+    format!("{name}-{}", &blake3::hash(&settings_bytes(settings)).to_hex()[..16])
 }
 
 fn settings_bytes(settings: &UpstreamSettings) -> Vec<u8> {

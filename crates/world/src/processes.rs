@@ -182,7 +182,7 @@ impl ProcessRunner {
 
     /// Returns the folders outside the workspace that the sandbox lets programs write.
     pub fn writable_folders(&self) -> Vec<PathBuf> {
-        self.0.sandbox.writable_folders(&self.0.environment)
+        self.sandbox().writable_folders(&self.0.environment)
     }
 
     /// Returns `true` if a program confined by `inside` sees the file at `named`.

@@ -119,9 +119,11 @@ fn is_covered_elsewhere(case: &Case, variant: &Variant, route: Route) -> bool {
     let is_websocket = transport == Transport::WebSocket;
     match case.id.as_str() {
         // They are about the server's memory and disk, which no dialect changes, and are slow.
-        "R03" | "R12" | "G32" | "V05" | "J03" => {
+        "R03" | "R12" | "G32" | "V05" => {
             !matches!(dialect, Dialect::Mcp2026 | Dialect::Mira | Dialect::Envelope) || is_websocket
         }
+        // Only there, a client chooses how long a job is kept.
+        "J03" => dialect != Dialect::Mcp2025 || is_websocket,
         "M16" => transport != Transport::Stdio,
         "M14" | "M15" => !matches!(dialect, Dialect::Mcp2026 | Dialect::Mira) || is_websocket,
         // A counter needs the etag of each read, which this contract does not return.

@@ -246,15 +246,21 @@ pub(super) fn check_job_ids(
     Ok(Vec::new())
 }
 
-/// J03: starts 500 jobs with endless output, and waits until the server forgets the first one.
+/// J03: starts 500 jobs with endless output, to be kept for the shortest time, and waits until the
+/// server forgets the first one.
 pub(super) fn check_job_expiry(
     attempt: &mut Attempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let mut first = None;
     for _ in 0..500 {
-        let id = start_job(client, "exec.run", &json!({ "command": "yes", "timeout_ms": 100 }))?;
-        first.get_or_insert(id);
+        let input = json!({ "command": "yes", "timeout_ms": 100 });
+        let task = json!({ "name": "exec_run", "arguments": input, "task": { "ttl": 1000 } });
+        let request = client.codec.method_request("tools/call", &task);
+        let response = client.send_and_wait(&request)?;
+        let id = response.data["task"]["taskId"].as_str();
+        let id = id.with_context(|| format!("no job: {}", summary(&response)))?;
+        first.get_or_insert_with(|| id.to_owned());
     }
     let first = first.context("no job")?;
     let mut last = Response::default();

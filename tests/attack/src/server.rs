@@ -112,10 +112,13 @@ impl ServerLaunch {
             fs::write(&file, &self.config)?;
             all.extend(["--config".to_owned(), file.display().to_string()]);
         }
+        if ["serve", "stdio"].contains(&words[0]) {
+            let envelopes = folders.home.join("envelopes");
+            all.extend(["--log-dir".to_owned(), envelopes.display().to_string()]);
+        }
         let mut command = Command::new(&all[0]);
         command.args(&all[1..]).env_clear().env("PATH", search_path()).env("HOME", &folders.home);
         command.env("TOOLGATE_AUDIT_TO", audit_log(folders));
-        command.env("TOOLGATE_ENVELOPE_LOG_DIR", folders.home.join("envelopes"));
         command.env("MCP_CANARY_SECRET", &folders.env_canary);
         command.env("AWS_SECRET_ACCESS_KEY", &folders.env_canary);
         // Builds need this user's toolchains.

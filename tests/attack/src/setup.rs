@@ -49,7 +49,6 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
         "R04" => make_deep_folders(attempt)?,
         "R09" => fs::write(attempt.folders.ws.join("long"), "x".repeat(10_000_000))?,
         "R10" => fs::write(attempt.folders.ws.join("bomb.zip"), b"PK\x05\x06")?,
-        "J03" => attempt.launch.set("JOBS_KEEP_MS", "1000"),
         _ if id.starts_with('X') => prepare_programs(attempt)?,
         _ if id.starts_with('G') || id == "T07" => repositories::prepare(attempt)?,
         "C02" => make_cargo_project(attempt)?,

@@ -89,7 +89,6 @@ impl RunFolder {
         }
         let mut settings = toml::toml! {
             server = { drain_ms = 500 }
-            exec = { output_bytes = 1048576 }
             jobs = { running = 16 }
         };
         settings.insert("command".to_owned(), command.into());

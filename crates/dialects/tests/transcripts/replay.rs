@@ -454,7 +454,7 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
         http_sse: has("http_sse"),
         card: has("card").then(|| toolgate_dialects::ServerCard {
             name: "com.example/tools".to_owned(),
-            url: None,
+            url: "https://tools.example/mcp".to_owned(),
         }),
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
         requires_auth: !has("anonymous callers"),

@@ -13,7 +13,7 @@ use crate::header_params;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 
 /// Name of the setting with the rules for output checks.
-const SETTING: &str = "validation.rules";
+const SETTING: &str = "validation.shadow";
 
 /// Most problems that are reported for one value.
 const PROBLEMS_MAX: usize = 8;

@@ -44,14 +44,10 @@ pub(crate) fn new_envelopes(
 
 /// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.
 pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Option<PathBuf>> {
-    if config.log_dir == "off" {
-        return Ok(None);
-    }
-    let folder = PathBuf::from(&config.log_dir);
-    fs::create_dir_all(&folder).with_context(|| {
-        format!("cannot create the folder {} of envelope.log_dir", folder.display())
-    })?;
-    Ok(Some(folder))
+    let Some(folder) = &config.log_dir else { return Ok(None) };
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {} of --log-dir", folder.display()))?;
+    Ok(Some(folder.clone()))
 }
 
 /// Loads the built-in schemas and those in the folders of `config` under `root`.

@@ -12,7 +12,7 @@ use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
 use crate::assembly::{audit_setup, envelope_setup, wiring};
-use crate::config::Config;
+use crate::config::{Config, ResourceKind};
 use crate::telemetry::{self, TelemetrySinks};
 
 /// Tools, prompts and resources that a server offers, and its description.
@@ -141,7 +141,7 @@ impl ServerBuilder {
         let handle = JobsHandle::default();
         if jobs.is_some() {
             tools.extend(job_tools(&handle));
-            if config.resources.jobs {
+            if config.resources.offers(ResourceKind::Jobs) {
                 library.resources.push(job_resources(&handle));
             }
         }
@@ -158,7 +158,7 @@ impl ServerBuilder {
         let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let http_sse = config.server.http_sse;
-        let card = wiring::server_card(&config.server);
+        let card = wiring::server_card(&config.server, &info.name);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
         let requires_auth = config.requires_credential().unwrap_or(true);
         let tls = config.server.tls_certificate.is_some();

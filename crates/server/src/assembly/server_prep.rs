@@ -93,7 +93,7 @@ impl ServerPrep {
         // The configuration is read again when it changes.
         let source = config.source.iter().map(|source| source.file.clone());
         let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(parent);
-        let roots = config.search.roots.values().map(PathBuf::from);
+        let roots = config.search.outside_folders().map(PathBuf::from);
         let model = config.search.embedder.folder.iter().map(PathBuf::from);
         let assets = &config.assets;
         let assets =
@@ -103,7 +103,7 @@ impl ServerPrep {
         let trusted = trusted.into_iter().filter_map(|name| self.processes.variable(name));
         let trusted = trusted.map(PathBuf::from);
         // Needed to suggest a similar program name in errors.
-        let path = self.processes.search_path(config.exec.path.as_deref());
+        let path = self.processes.search_path();
         let programs = path.split(':').map(PathBuf::from);
         // Files that programs write there are kept with their jobs.
         let written = self.processes.writable_folders();

@@ -96,7 +96,7 @@ async fn call_in_process(
     let mut loaded = args.folder.load_to_serve(&args.root)?;
     for upstream in loaded.config.upstream.values_mut() {
         // Stored results would end with this process.
-        (upstream.answer_bytes, upstream.media_bytes) = (usize::MAX, usize::MAX);
+        (upstream.limits.text_bytes, upstream.limits.media_bytes) = (0, 0);
     }
     let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);

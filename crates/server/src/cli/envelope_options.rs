@@ -19,9 +19,7 @@ impl EnvelopeOptions {
     /// Applies the options to `config`.
     pub(super) fn apply(&self, config: &mut Config) {
         config.envelope.deterministic_ids |= self.deterministic_ids;
-        if let Some(folder) = &self.log_dir {
-            config.envelope.log_dir = folder.to_string_lossy().into_owned();
-        }
+        config.envelope.log_dir.clone_from(&self.log_dir);
     }
 
     /// Returns the log folder, if it was given.

@@ -11,7 +11,6 @@ pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec
     let running = in_force.clone();
     let applied = Config {
         server: ServerSection {
-            key_headers: next.server.key_headers.clone(),
             trusted_proxies: next.server.trusted_proxies.clone(),
             forwarded_header: next.server.forwarded_header.clone(),
             ..running.server
@@ -19,8 +18,6 @@ pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec
         listen: running.listen,
         limits: LimitsSection {
             message_bytes: running.limits.message_bytes,
-            in_flight: running.limits.in_flight,
-            eof_grace_ms: running.limits.eof_grace_ms,
             ..next.limits.clone()
         },
         // The schemas of envelopes are read once, as the RAGX contract demands.
@@ -107,13 +104,13 @@ mod tests {
         let (applied, waiting) = changes(
             "[jobs]\nrunning = 3\n",
             "[server]\nlisten = \"127.0.0.1:1\"\ntls_key = \"/k\"\ntls_certificate = \"/c\"\n\
-             [limits]\nmessage_bytes = 4096\n[audit]\nstrict = true\n[search]\nenabled = false\n\
+             [limits]\nmessage_bytes = 4096\n[audit]\nstrict = true\n[search]\ncache = \"memory\"\n\
              [[listen]]\naddr = \"127.0.0.1:2\"\ndialect = \"mira\"\n[files]\nprotected = [\"x\"]\n",
         );
         assert_eq!(applied, "files.protected");
         assert_eq!(
             waiting,
-            "audit.strict jobs.running limits.message_bytes listen search.enabled server.listen \
+            "audit.strict jobs.running limits.message_bytes listen search.cache server.listen \
              server.tls_certificate server.tls_key"
         );
     }

@@ -5,9 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-use crate::config::oauth::JwsAlgorithm;
-
-use super::jws::{PublicKeyMaterial, UnverifiedToken, VerificationKey};
+use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
 /// Most keys of one issuer.
 const KEYS_MAX: usize = 100;

@@ -61,14 +61,13 @@ struct KeyFileCheck {
 struct KnownKey {
     digest: KeyDigest,
     caller: Caller,
-    not_before: Option<Timestamp>,
     expires: Option<Timestamp>,
 }
 
 /// Result of looking up a key.
 pub(super) enum KeyLookup {
     Owner(Caller),
-    /// Known key that was revoked, has expired, or is not valid yet.
+    /// Known key that was revoked or has expired.
     NotValidNow,
     Unknown,
 }
@@ -182,12 +181,7 @@ impl KnownKeys {
 
 impl KnownKey {
     fn lookup(&self) -> KeyLookup {
-        if self.not_before.is_none() && self.expires.is_none() {
-            return KeyLookup::Owner(self.caller.clone());
-        }
-        let now = Timestamp::now();
-        let has_begun = self.not_before.is_none_or(|from| from <= now);
-        match has_begun && self.expires.is_none_or(|until| now < until) {
+        match self.expires.is_none_or(|until| Timestamp::now() < until) {
             true => KeyLookup::Owner(self.caller.clone()),
             false => KeyLookup::NotValidNow,
         }
@@ -201,7 +195,7 @@ fn parse_keys(keys: &[ApiKey]) -> anyhow::Result<Vec<KnownKey>> {
             .with_context(|| format!("the key `{}` has no valid digest", key.name))?;
         let roles: Vec<Arc<str>> = key.roles.iter().map(|role| role.as_str().into()).collect();
         let caller = Caller { roles: roles.into(), ..Caller::with_key(&key.name) };
-        Ok(KnownKey { digest, caller, not_before: key.not_before, expires: key.expires })
+        Ok(KnownKey { digest, caller, expires: key.expires })
     });
     known.collect()
 }

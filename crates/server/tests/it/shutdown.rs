@@ -37,7 +37,7 @@ fn a_signal_lets_the_call_in_flight_finish_over_http() {
 #[test]
 fn a_signal_lets_a_stream_in_flight_finish() {
     let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("server_stream_after_ms", 10).served();
+    let served = Launch::over(&workspace).served();
     let session = served.session("2025-11-25");
     let params = json!({ "name": "exec_run", "arguments": waits_for_go(&Marker::new()) });
     let mut connection = served.connect();
@@ -257,7 +257,7 @@ fn standard_output_has_only_messages() {
 fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
     for how in ["input", "signal"] {
         let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(4000));
-        let mut stdio = Launch::over(&workspace).set("limits_cancel_grace_ms", 100).stdio();
+        let mut stdio = Launch::over(&workspace).stdio();
         for id in 0..40 {
             stdio.send(&call(id, "files_read", json!({ "path": "page.txt" })));
         }

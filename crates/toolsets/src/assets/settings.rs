@@ -12,7 +12,7 @@ use toolgate_world::fetch::HttpTarget;
 pub(super) const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
 /// The default folder of examples, used if it exists.
 pub(super) const EXAMPLES_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/examples";
-/// The default of `backend_assets_path`.
+/// The default path at the backend to which assets are posted.
 const ASSETS_PATH_DEFAULT: &str = "/synesthetic-assets/";
 
 /// Folders of JSON assets, and the backend that stores them.
@@ -30,8 +30,6 @@ pub struct AssetSettings {
     /// URL of the backend that stores assets, such as `https://assets.example`. Default: no
     /// backend.
     pub backend_url: Option<String>,
-    /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
-    pub backend_assets_path: Option<String>,
     /// Settings from the owner's environment, which a settings file cannot change.
     #[serde(skip)]
     pub owner: OwnerAssetSettings,
@@ -46,6 +44,8 @@ pub struct OwnerAssetSettings {
     /// Folder of examples, absolute or relative to the server's working directory. It overrides
     /// `examples`, and it must exist.
     pub examples: Option<String>,
+    /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
+    pub backend_assets_path: Option<String>,
     /// Offers the tools even if there are no assets.
     pub always_offered: bool,
 }
@@ -93,7 +93,7 @@ impl AssetSettings {
 
     /// Returns the path to which assets are posted, with a leading slash.
     pub(super) fn assets_path(&self) -> String {
-        match self.backend_assets_path.as_deref() {
+        match self.owner.backend_assets_path.as_deref() {
             None => ASSETS_PATH_DEFAULT.to_owned(),
             Some(path) if path.starts_with('/') => path.to_owned(),
             Some(path) => format!("/{path}"),

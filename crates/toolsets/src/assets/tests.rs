@@ -137,11 +137,9 @@ fn an_unusable_url_of_the_backend_is_a_problem_but_no_error() {
     }
     assert_eq!(AssetSettings { backend_url: some(""), ..both() }.backend_problem(), None);
     assert_eq!(both().backend_problem(), None);
-    let odd = AssetSettings {
-        backend_url: some("http://x/api"),
-        backend_assets_path: some("a b"),
-        ..both()
-    };
+    let owner =
+        OwnerAssetSettings { backend_assets_path: some("a b"), ..OwnerAssetSettings::default() };
+    let odd = AssetSettings { backend_url: some("http://x/api"), owner, ..both() };
     problem(odd, "is `http://x/api`, which has an invalid path");
 }
 

@@ -15,10 +15,10 @@ use toolgate_contract::{
 
 use super::argument::{ArgumentValues, pointer};
 use super::artefacts::{ArtefactFolders, ArtefactQuery, CollectedArtefacts};
-use super::declared_command::{DeclaredCommand, PASSTHROUGH};
-use super::template::value_text;
+use super::declared_command::DeclaredCommand;
 use crate::exec::{
-    ProgressMeter, RunResult, StartFailureCause, WorkspacePrograms, bounds, set_trace_variables,
+    ProgressMeter, RunResult, StartFailureCause, TIMEOUT_MS, WorkspacePrograms, bounds,
+    set_trace_variables,
 };
 use toolgate_world::processes::ProgramStart;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram};
@@ -58,7 +58,7 @@ struct PreparedCall {
 
 impl CommandTool {
     pub(super) fn new(declared: DeclaredCommand, programs: &WorkspacePrograms) -> Self {
-        let timeout = timeout(&declared, programs);
+        let timeout = timeout(&declared);
         let spec = ToolSpec {
             // The owner declares the program, so the policy need not treat it like arbitrary
             // programs.
@@ -67,7 +67,6 @@ impl CommandTool {
             idempotent: declared.idempotent,
             deadline: Some(timeout + EXTRA_TIME),
             concurrency_max: declared.at_once,
-            priority: declared.priority,
             input_schema: declared.schema().into(),
             output_schema: Some(LazySchema::for_type::<CommandRunResult>()),
             ..ToolSpec::new(declared.id.clone(), &declared.title, &declared.about, declared.effects)
@@ -121,13 +120,6 @@ impl CommandTool {
         for item in &declared.argv {
             item.render(&given, &declared.rest, &mut words)?;
         }
-        if declared.passthrough {
-            for (at, word) in
-                input.get(PASSTHROUGH).and_then(Value::as_array).into_iter().flatten().enumerate()
-            {
-                words.push(value_text(word, &format!("/{PASSTHROUGH}/{at}"))?);
-            }
-        }
         let stdin = match declared.stdin.and_then(|index| given.value(index)) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(other) => Some(other.to_string()),
@@ -155,21 +147,19 @@ impl CommandTool {
     /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.
     fn check_names(&self, input: &Map<String, Value>) -> Result<(), ToolError> {
         let declared = &self.declared;
-        for name in input.keys().filter(|name| !declared.has_argument(name)) {
+        if let Some(name) = input.keys().find(|name| !declared.has_argument(name)) {
             let shown = name.escape_debug();
-            if let Some(target) = declared.find_alias(name) {
-                let message = format!(
+            let message = match declared.find_alias(name) {
+                Some(target) => format!(
                     "`{shown}` is an alias of `{target}`, which is set too; set only one of them"
-                );
-                return Err(ToolError::invalid(pointer(name), message));
-            }
-            if !declared.ignore_extra {
-                let names = declared.arguments.iter().map(|argument| argument.name.as_str());
-                let suggestion = super::suggestion(name, names);
-                let message =
-                    format!("`{shown}` is not an argument of `{}`{suggestion}", declared.id());
-                return Err(ToolError::invalid(pointer(name), message));
-            }
+                ),
+                None => {
+                    let names = declared.arguments.iter().map(|argument| argument.name.as_str());
+                    let suggestion = super::suggestion(name, names);
+                    format!("`{shown}` is not an argument of `{}`{suggestion}", declared.id())
+                }
+            };
+            return Err(ToolError::invalid(pointer(name), message));
         }
         let missing = declared
             .arguments
@@ -192,7 +182,7 @@ impl CommandTool {
         stdin: Option<String>,
     ) -> Result<ProgramStart, ToolError> {
         let Self { declared, programs, .. } = self;
-        let path = programs.processes.search_path(programs.settings.path.as_deref());
+        let path = programs.processes.search_path();
         let cwd = declared.cwd.clone().unwrap_or_else(|| ".".to_owned());
         let opened = programs.root.run_blocking(ctx, move |root, _| root.open_dir(&cwd)).await;
         let cwd = opened.map_err(|err| {
@@ -225,7 +215,7 @@ impl CommandTool {
             cwd,
             env,
             stdin: stdin.map(String::into_bytes),
-            bounds: bounds(&programs.settings, timeout(declared, programs), None),
+            bounds: bounds(&programs.settings, timeout(declared), None),
             confinement,
         })
     }
@@ -253,8 +243,8 @@ impl AnyTool for CommandTool {
     }
 }
 
-fn timeout(declared: &DeclaredCommand, programs: &WorkspacePrograms) -> Duration {
-    declared.deadline.unwrap_or(Duration::from_millis(programs.settings.timeout_ms))
+fn timeout(declared: &DeclaredCommand) -> Duration {
+    declared.deadline.unwrap_or(Duration::from_millis(TIMEOUT_MS))
 }
 
 /// Returns a note for a reader that lists the artefacts.

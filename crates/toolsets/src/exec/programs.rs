@@ -53,7 +53,7 @@ impl WorkspacePrograms {
             root: root.clone(),
             processes: processes.clone(),
             settings: Arc::new(settings.clone()),
-            outputs: Arc::new(OutputStore::new(settings.kept_runs_max, settings.kept_bytes_max)),
+            outputs: Arc::new(OutputStore::new(&settings.stored_output)),
             tool: "exec.run".into(),
             only_reads: false,
         }

@@ -180,7 +180,7 @@ fn edit_once(
 ) -> Result<EditFileOutput, ToolError> {
     let file = root.open_file(&input.path)?;
     let path = file.path().to_owned();
-    let most = settings.write_bytes_max;
+    let most = settings.limits.write_bytes_max;
     let too_large = |size: u64| {
         let message =
             format!("{} has {size} bytes; at most {most} can be edited", quoted_path(&path));
@@ -205,8 +205,14 @@ fn edit_once(
     if new.len() as u64 > most {
         return Err(too_large(new.len() as u64));
     }
-    let (diff, diff_truncated) =
-        diff::unified_diff(&text.bytes, &edited, &plan.spans, &path, settings.answer_bytes, watch)?;
+    let (diff, diff_truncated) = diff::unified_diff(
+        &text.bytes,
+        &edited,
+        &plan.spans,
+        &path,
+        settings.limits.answer_bytes,
+        watch,
+    )?;
     let replacements = plan.spans.len() as u64;
     let dry_run = input.dry_run;
     let (meta, etag) = if dry_run || *new == *old {

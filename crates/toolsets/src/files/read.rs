@@ -49,8 +49,8 @@ pub struct ReadFileInput {
     line_count: Option<u64>,
     /// An etag from an earlier read: if the file still has it, no content is returned.
     if_none_match: Option<String>,
-    /// Return at most this many bytes; `next` is the position to continue at. By default 102400 and
-    /// at most 4194304, unless the server sets other limits.
+    /// Return at most this many bytes; `next` is the position to continue at. By default 102400,
+    /// and at most 4194304.
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
 }
@@ -156,8 +156,8 @@ impl Tool for ReadFile {
     ) -> Result<ReadFileOutput, ToolError> {
         let range = requested_range(&input)?;
         let limit = match input.max_bytes {
-            Some(bytes) => bytes.min(self.settings.answer_bytes_max),
-            None => self.settings.answer_bytes.max(1),
+            Some(bytes) => bytes.min(self.settings.limits.answer_bytes_max),
+            None => self.settings.limits.answer_bytes,
         };
         if !self.is_local {
             let work = move |root: &Root, watch: &WorkMonitor| {

@@ -29,14 +29,15 @@ struct Bench {
 }
 
 impl Bench {
+    /// Creates a workspace without the built-in skill.
     fn new() -> Self {
-        Self::with(&SkillSettings { shipped: false, ..SkillSettings::default() })
+        Self::with(|root| SkillLibrary::open(root, &SkillSettings::default().folders, false))
     }
 
-    fn with(settings: &SkillSettings) -> Self {
+    fn with(open: impl FnOnce(&Root) -> Arc<SkillLibrary>) -> Self {
         let dir = TempDir::new().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let library = SkillLibrary::new(&root, settings).expect("skills are enabled");
+        let library = open(&root);
         Self { dir, root, library }
     }
 
@@ -273,7 +274,7 @@ async fn a_request_for_an_invalid_skill_gets_the_reason() {
 fn a_folder_outside_the_workspace_is_refused() {
     SkillSettings::default().check().unwrap();
     let folders = vec!["skills".to_owned(), "/etc".to_owned()];
-    let message = SkillSettings { folders, ..SkillSettings::default() }.check().unwrap_err();
+    let message = SkillSettings { folders }.check().unwrap_err();
     assert!(message.starts_with("`skills.folders` is `/etc`, which is outside"), "{message}");
 }
 
@@ -422,7 +423,9 @@ async fn a_folder_lists_its_files_and_folders_and_a_file_is_refused() {
 
 #[tokio::test]
 async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
-    let bench = Bench::with(&SkillSettings::default());
+    let bench = Bench::with(|root| {
+        SkillLibrary::new(root, &SkillSettings::default()).expect("skills are on")
+    });
     let all = bench.all().await;
     assert_eq!(all[0].uri, "skill://toolgate/SKILL.md");
     assert_eq!(files(&all[0]).len(), 3);
@@ -431,15 +434,8 @@ async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
     assert!(folder.iter().any(|(_, media)| media == "inode/directory"), "{folder:?}");
     bench.skill("skills/toolgate", "toolgate");
     assert_eq!(files(&bench.all().await[0]).len(), 1);
-    let none = SkillSettings { shipped: false, folders: Vec::new(), ..SkillSettings::default() };
+    let none = SkillSettings { folders: Vec::new() };
     assert!(SkillLibrary::new(&bench.root, &none).is_none());
-    assert!(
-        SkillLibrary::new(
-            &bench.root,
-            &SkillSettings { enabled: false, ..SkillSettings::default() }
-        )
-        .is_none()
-    );
 }
 
 proptest! {

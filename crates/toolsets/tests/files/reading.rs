@@ -7,15 +7,15 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate_toolsets::files::FileSettings;
+use toolgate_toolsets::files::FileLimits;
 
 use crate::space::Space;
 
 fn small_space() -> Space {
-    Space::with(&FileSettings {
+    Space::limited(FileLimits {
         answer_bytes: 100,
         answer_bytes_max: 1000,
-        ..FileSettings::default()
+        ..FileLimits::default()
     })
 }
 
@@ -322,7 +322,7 @@ async fn large_files_are_read_like_small_ones() {
     // The first setting hashes the file from disk, the second not at all.
     let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
     for hashed_bytes_max in [64 << 20, 1000] {
-        let space = Space::with(&FileSettings { hashed_bytes_max, ..FileSettings::default() });
+        let space = Space::limited(FileLimits { hashed_bytes_max, ..FileLimits::default() });
         space.put("f", &content);
         let etag = space.ok("files.info", json!({ "path": "f" })).await["etag"].clone();
         assert_eq!(etag.as_str().unwrap().starts_with("W/"), hashed_bytes_max == 1000);

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileSettings;
+use toolgate_toolsets::files::FileLimits;
 
 use crate::space::Space;
 
@@ -202,7 +202,7 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
 
 #[tokio::test]
 async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
-    let space = Space::with(&FileSettings { answer_bytes: 3000, ..FileSettings::default() });
+    let space = Space::limited(FileLimits { answer_bytes: 3000, ..FileLimits::default() });
     space.put("long", format!("{}needle{}\n", "é".repeat(2_500_000), "x".repeat(5_000_000)));
     for at in 0..50 {
         space.put(&format!("many/{at}"), format!("{}needle\n", "y".repeat(300)));

@@ -206,8 +206,7 @@ impl ConversationState {
 
 /// Returns the error for an answer longer than `bytes_max`.
 pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
-    let why =
-        format!("its answer is longer than the {bytes_max} bytes that `message_bytes` allows");
+    let why = format!("its answer is longer than {bytes_max} bytes");
     RequestFailure::Refused(RpcError::new(-32603, why))
 }
 

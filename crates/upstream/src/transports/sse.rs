@@ -322,7 +322,7 @@ mod tests {
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
         assert!(
-            matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("message_bytes"))
+            matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("longer than"))
         );
         conversation
             .request(new_request(3, "tools/list"), no_receiver())

@@ -32,6 +32,9 @@ const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
 /// Interval of the idle check.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest message to accept from an upstream, in bytes. It is held in memory; no model reads as
+/// much.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Recent failures to connect.
 #[derive(Default)]
@@ -234,7 +237,7 @@ impl Upstream {
         receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Arc<dyn TransportConnection>, String> {
         let UpstreamSettings { command, env, keep_env, cwd, url, headers, .. } = &self.settings;
-        let bytes_max = self.settings.message_bytes;
+        let bytes_max = MESSAGE_BYTES_MAX;
         let values = |of: &BTreeMap<String, String>| {
             let value = |(name, value): (&String, &String)| {
                 Ok((name.clone(), fill_variables(value, |name| self.world.variable(name))?))
@@ -293,24 +296,19 @@ impl Upstream {
         let gone = link.transport.closed().clone();
         // Held weakly, so that the connection ends with its last user.
         let link = Arc::downgrade(link);
-        let idle = self.settings.idle_ms;
-        let lifetime = self.settings.lifetime_ms;
+        let idle_max = self.settings.limits.idle;
         tokio::spawn(async move {
-            let is_over_limit = |limit_ms: u64, time: Duration| {
-                limit_ms > 0 && time >= Duration::from_millis(limit_ms)
-            };
             let done = async {
+                let Some(idle_max) = idle_max else { return std::future::pending().await };
                 loop {
                     tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
                     let Some(link) = link.upgrade() else { return };
                     let Some(idle_time) = link.idle_time() else { continue };
                     let Some(this) = this.upgrade() else { return };
                     // A connection that delivers notifications is never idle.
-                    let is_idle =
-                        is_over_limit(idle, idle_time) && !this.delivers_notifications(&link);
-                    let is_over = is_idle || is_over_limit(lifetime, link.since.elapsed());
+                    let is_idle = idle_time >= idle_max && !this.delivers_notifications(&link);
                     // A dedicated connection is closed once its call returns it.
-                    if is_over && this.forget_connection(&link) {
+                    if is_idle && this.forget_connection(&link) {
                         this.reconnect_to_watch();
                         return;
                     }
@@ -318,7 +316,7 @@ impl Upstream {
             };
             let is_broken = tokio::select! {
                 () = gone.cancelled() => true,
-                () = done, if idle > 0 || lifetime > 0 => false,
+                () = done => false,
             };
             let (Some(this), Some(link)) = (this.upgrade(), link.upgrade()) else { return };
             if is_broken {

@@ -15,7 +15,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedTool};
-use crate::settings::UpstreamSettings;
+use crate::settings::{UpstreamPart, UpstreamSettings};
 use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
@@ -332,7 +332,7 @@ impl Upstream {
         let pinned = self.host.pins();
         let served = pinned.served_tools(&self.name, served);
         // An unreadable lock file is reported with the tools.
-        if self.settings.instructions
+        if self.settings.serves(UpstreamPart::Instructions)
             && pinned.lock.is_ok()
             && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
         {
@@ -360,7 +360,8 @@ impl Upstream {
     /// Returns the instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
-        let text = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
+        let is_served = self.settings.serves(UpstreamPart::Instructions);
+        let text = listing.instructions.as_deref().filter(|_| is_served)?;
         pinned
             .passes_instructions(&self.name, text)
             .then(|| instructions::quote_instructions(&self.name, self.prefix(), text))

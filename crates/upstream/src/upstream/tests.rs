@@ -243,7 +243,8 @@ async fn a_connection_that_only_listens_is_closed_when_idle() {
         Some("subscriptions/listen") => ScriptedAnswer::Stream(String::new()),
         _ => stateless(request),
     });
-    let upstream = upstream(&server, |settings| settings.idle_ms = 1500);
+    let upstream =
+        upstream(&server, |settings| settings.limits.idle = Some(Duration::from_millis(1500)));
     let link = Arc::downgrade(&upstream.connection().await.expect("a connection"));
     until("the request is sent", || server.times("subscriptions/listen") == 1).await;
     until("the connection is dropped", || link.upgrade().is_none()).await;
@@ -253,7 +254,8 @@ async fn a_connection_that_only_listens_is_closed_when_idle() {
 #[tokio::test]
 async fn a_dedicated_connection_is_closed_when_idle() {
     let server = ScriptedServer::new(|_, request| in_session(request));
-    let upstream = upstream(&server, |settings| settings.idle_ms = 100);
+    let upstream =
+        upstream(&server, |settings| settings.limits.idle = Some(Duration::from_millis(100)));
     let dedicated = upstream
         .dedicated
         .take(&upstream, (&Caller::local(), None), QuestionSupport::default())

@@ -14,6 +14,7 @@ use crate::listing::CallProperties;
 use crate::names;
 use crate::pins::ServedTool;
 use crate::results::{ResultBudget, ResultStore};
+use crate::settings::UpstreamLimits;
 use crate::upstream::call_driver::DriveOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
 use crate::upstream::{CallRequest, LastingUpstream, Upstream};
@@ -79,25 +80,18 @@ impl UpstreamTool {
         let id = names::tool_id(upstream.prefix(), &name);
         // Some servers write a missing schema as null.
         let schema = entry.get("outputSchema").filter(|schema| !schema.is_null());
-        let schema = schema.cloned().map(|mut schema| {
+        let output_schema = schema.cloned().map(|mut schema| {
             upstream.log_repairs(&name, "output", &repair_schema(&mut schema));
             schema.into()
         });
-        let (output_schema, unlisted_output_schema) = match upstream.settings.promise_outputs {
-            true => (schema, None),
-            false => (None, schema),
-        };
-        let budget = ResultBudget {
-            text_bytes: upstream.settings.answer_bytes,
-            media_bytes: upstream.settings.media_bytes,
-            is_schema_promised: output_schema.is_some(),
-        };
+        let UpstreamLimits { text_bytes, media_bytes, idle: _ } = upstream.settings.limits;
+        let budget =
+            ResultBudget { text_bytes, media_bytes, is_schema_promised: output_schema.is_some() };
         let spec = ToolSpec {
             idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
             deadline: upstream.settings.deadline_ms.map(Duration::from_millis),
             input_schema: input.into(),
             output_schema,
-            unlisted_output_schema,
             tags: upstream.tags(),
             ruled_as: upstream.ruled_as(&name),
             open_world: Some(hint("openWorldHint").unwrap_or(true)),

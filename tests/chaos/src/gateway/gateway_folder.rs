@@ -132,8 +132,6 @@ impl GatewayFolder {
             drain_ms = 500
             [tools]
             allow = ["*"]
-            [search]
-            enabled = false
         };
         settings.insert("upstream".to_owned(), upstreams.into());
         Ok(toml::to_string(&settings)?)

@@ -148,7 +148,7 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
         CallError::InvalidOutput { .. } => (
             "The tool's result does not match its own output schema.",
             "Report the bug to the author of the tool. The operator can accept its results with \
-             `validation.rules`.",
+             `validation.shadow`.",
         ),
     }
 }

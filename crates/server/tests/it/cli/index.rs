@@ -68,11 +68,11 @@ fn a_namespace_is_indexed_by_its_name_and_a_missing_one_is_reported() {
     let cache = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
     std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
-    let roots = format!("std={}, gone=/no/such/folder", other.path().display());
+    let folders = format!("std={}, gone=/no/such/folder", other.path().display());
     let index = |args: &[&str]| {
         let args = [&["index"], args].concat();
         let line = Line::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
-        line.env("TOOLGATE_SEARCH_ROOTS", &roots).run()
+        line.env("TOOLGATE_SEARCH_NAMESPACES", &folders).run()
     };
     let std = index(&["--namespace", "std"]);
     assert_eq!((std.code, std.out.as_str()), (0, "std: ready; 1 file, 1 passage\n"), "{std:?}");

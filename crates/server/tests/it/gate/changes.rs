@@ -60,12 +60,12 @@ fn changed_limits_apply_and_unchanged_ones_keep_counting() {
         [limited(&mut client), limited(&mut client), limited(&mut client)],
         [false, false, true]
     );
-    replace(&workspace, "toolgate.toml", &format!("{}[git]\nhooks = true\n", rate(2)));
-    wait_until("it is in force", || client.server().log().contains("in force now: git.hooks"));
+    replace(&workspace, "toolgate.toml", &format!("{}[git]\nprograms = [\"hooks\"]\n", rate(2)));
+    wait_until("it is in force", || client.server().log().contains("in force now: git.programs"));
     assert!(limited(&mut client), "another setting gives no more calls");
     replace(&workspace, "toolgate.toml", &rate(5));
     wait_until("it is in force", || {
-        client.server().log().contains("in force now: git.hooks, limits")
+        client.server().log().contains("in force now: git.programs, limits")
     });
     assert!(!limited(&mut client));
 }

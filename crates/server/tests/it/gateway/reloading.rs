@@ -52,7 +52,7 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call wait"));
     let settings = workspace.read("toolgate.toml");
-    write_settings(&workspace, &format!("{settings}answer_bytes = 30000\n"));
+    write_settings(&workspace, &format!("{settings}start_ms = 40000\n"));
     wait_until("another is called", || pid(&mut client) != first);
     assert!(is_alive(first));
     fs::write(workspace.path("odd.log.go"), "").unwrap();
@@ -100,8 +100,8 @@ fn an_invalid_configuration_leaves_the_upstreams_unchanged() {
         wait_until("it is logged", || client.server().log().contains("the settings are unchanged"));
         assert_eq!(pid(&mut client), first);
     }
-    write_settings(&workspace, &format!("{settings}[jobs]\nqueued = 7\n"));
-    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.queued"));
+    write_settings(&workspace, &format!("{settings}[jobs]\nrunning = 7\n"));
+    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.running"));
     assert_eq!(pid(&mut client), first);
 }
 
@@ -232,9 +232,7 @@ fn a_configuration_that_appears_is_applied_once_it_is_trusted() {
 }
 
 #[test]
-fn a_result_that_violates_its_schema_is_refused_logged_or_passed_as_configured() {
-    let rule =
-        |check: &str| format!("[[validation.rules]]\ntools = \"odd.sh*\"\noutput = \"{check}\"\n");
+fn a_result_that_violates_its_schema_is_refused_or_only_logged_as_configured() {
     let call = |more: &str| -> (Value, Client) {
         let workspace = with_odd(more);
         let mut client = stdio(&workspace);
@@ -244,10 +242,7 @@ fn a_result_that_violates_its_schema_is_refused_logged_or_passed_as_configured()
     let (refused, client) = call("");
     assert!(refused.to_string().contains("/count"), "{refused}");
     wait_until("it is logged", || is_logged(&client));
-    let (served, client) = call(&rule("shadow"));
+    let (served, client) = call("[validation]\nshadow = [\"odd.sh*\"]\n");
     assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
     wait_until("it is logged", || is_logged(&client));
-    let (served, client) = call(&rule("off"));
-    assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
-    assert!(!is_logged(&client), "{}", client.server().log());
 }

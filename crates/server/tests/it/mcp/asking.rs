@@ -396,9 +396,7 @@ fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
 #[test]
 fn mr7_unanswered_questions_do_not_block_other_calls() {
     let workspace = Workspace::new();
-    let tune = |launch: Launch| {
-        with_confirmations(launch).set("limits_calls", 1).set("limits_in_flight", 2)
-    };
+    let tune = |launch: Launch| with_confirmations(launch).set("limits_calls", 1);
     over_both_tuned(&workspace, tune, |client| {
         for n in 0..10 {
             questions(client, &format!("{n}"));

@@ -140,7 +140,7 @@ fn drawing_at(outside: &TempDir, script: &str) -> Workspace {
     let outside = outside.path().to_str().unwrap();
     Workspace::new().file(
         "toolgate.toml",
-        &format!(
+        format!(
             "[sandbox]\nwrite = [{outside:?}]\n[command.\"draw.at\"]\nabout = \"Draws.\"\n\
              program = \"sh\"\nargv = [\"-c\", {script:?}, \"sh\", \"{{output}}\"]\n\
              artefacts = [\"{{output}}\"]\n[command.\"draw.at\".args]\noutput = \"path!\"\n"

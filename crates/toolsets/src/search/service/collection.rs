@@ -16,7 +16,7 @@ use toolgate_search::Embedder;
 use super::checkout::CheckoutReader;
 use super::documents::{self, ChangeSummary, DocumentChange, DocumentKeeper};
 use super::embedding::VectorMaker;
-use super::files::{IndexLimits, excluded_folders};
+use super::files::excluded_folders;
 use super::keeper::{self, IndexKeeper, KeeperMemory};
 use super::progress::{IndexProgress, IndexReport, IndexState};
 use super::{SearchService, not_current_message};
@@ -72,10 +72,7 @@ impl SearchCollection {
         let keeper = IndexKeeper {
             root: root.clone(),
             engine: engine.clone(),
-            bounds: IndexLimits {
-                files_max: service.settings.files_max,
-                bytes_max: service.settings.text_bytes_max,
-            },
+            bounds: service.settings.limits,
             excluded: excluded_folders(&root, kept_in),
             embedding,
             progress: publisher,

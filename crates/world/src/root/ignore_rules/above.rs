@@ -77,7 +77,6 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::*;
     use crate::root::{Root, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
 
     /// Creates `files`, each with its text.

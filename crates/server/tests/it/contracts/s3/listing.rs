@@ -53,12 +53,19 @@ fn s3_09_26_27_74_paging_lists_every_tool_once() {
 }
 
 #[test]
-fn s3_27_a_server_with_small_pages_lists_every_tool_once_too() {
-    let workspace = Workspace::new();
-    let mut large = Mira::stdio(Launch::over(&workspace));
-    let mut small = Mira::stdio(Launch::over(&workspace).set("limits_page_size", 3));
-    for filter in [json!({}), json!({ "tags": ["exec"] }), json!({ "names": ["files/write"] })] {
-        assert_eq!(walk(&mut small, 50, &filter).0, walk(&mut large, 200, &filter).0, "{filter}");
+fn s3_27_more_tools_than_the_server_lists_at_once_are_each_listed_once() {
+    // The server lists 200 tools at once, and these come first.
+    let workspace = Workspace::with_many_tools(210);
+    let mut mira = Mira::stdio(Launch::over(&workspace));
+    for (filter, least) in [
+        (json!({}), 220),
+        (json!({ "tags": ["exec"] }), 2),
+        (json!({ "names": ["files/write"] }), 1),
+    ] {
+        let (whole, _) = walk(&mut mira, 200, &filter);
+        let distinct: BTreeSet<_> = whole.iter().map(|tool| tool["name"].to_string()).collect();
+        assert!(whole.len() >= least && distinct.len() == whole.len(), "{filter}: {distinct:?}");
+        assert_eq!(walk(&mut mira, 50, &filter).0, whole, "{filter}");
     }
 }
 

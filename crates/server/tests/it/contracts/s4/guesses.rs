@@ -136,7 +136,7 @@ fn check_refused(response: &Response, status: u16, code: &str) {
 fn unauthenticated_requests_leave_no_record_and_no_logged_envelope() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
-    let served = launch.set("envelope_log_dir", workspace.path("runs").display()).served();
+    let served = launch.arg("--log-dir").arg(workspace.path("runs")).served();
     for post in envelope_requests() {
         check_refused(&served.send(&post), 401, "UNAUTHORIZED");
         check_refused(&served.send(&post.clone().with("X-API-Key", "wrong")), 401, "UNAUTHORIZED");
