@@ -188,7 +188,7 @@ pub fn check_reach(
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
-    let Config { server, limits, jobs, .. } = config;
+    let Config { server, limits, .. } = config;
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
@@ -197,7 +197,6 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
-        ("jobs.running", jobs.running as u64, 1, MANY),
         ("audit.keep", config.audit.keep.into(), 1, 1000),
     ];
     for (name, value, min, max) in ranges {

@@ -100,8 +100,8 @@ fn an_invalid_configuration_leaves_the_upstreams_unchanged() {
         wait_until("it is logged", || client.server().log().contains("the settings are unchanged"));
         assert_eq!(pid(&mut client), first);
     }
-    write_settings(&workspace, &format!("{settings}[jobs]\nrunning = 7\n"));
-    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.running"));
+    write_settings(&workspace, &format!("{settings}[jobs]\nto = \"off\"\n"));
+    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.to"));
     assert_eq!(pid(&mut client), first);
 }
 
