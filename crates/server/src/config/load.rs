@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
 
-use toolgate_toolsets::{check_folder, commands};
+use toolgate_toolsets::{check_folder, commands, files};
 
 use crate::owned_files::{self, LinkPolicy};
 
@@ -204,20 +204,17 @@ fn check(config: &Config) -> anyhow::Result<()> {
             bail!("{name} is {value}; it must be {min} to {max}");
         }
     }
-    for (setting, names) in
-        [("protected", &config.files.protected), ("unprotected", &config.files.unprotected)]
-    {
-        let is_invalid = |name: &&String| {
-            name.contains(['*', '?'])
-                || name.split('/').any(|part| part == "..")
-                || name.trim_matches('/').is_empty()
-        };
-        if let Some(invalid) = names.iter().find(is_invalid) {
-            bail!(
-                "`{invalid}` in files.{setting} is invalid; write names and paths of files and \
-                 folders in the workspace, such as `infra` or `docs/keys`, and no patterns"
-            );
-        }
+    let is_invalid = |entry: &&String| {
+        let name = entry.strip_prefix(files::RELEASE).unwrap_or(entry);
+        name.contains(['*', '?'])
+            || name.split('/').any(|part| part == "..")
+            || name.trim_matches('/').is_empty()
+    };
+    if let Some(invalid) = config.files.protected.iter().find(is_invalid) {
+        bail!(
+            "`{invalid}` in files.protected is invalid; write names and paths of files and folders \
+             in the workspace, such as `infra`, `docs/keys` or `!.vscode`, and no patterns"
+        );
     }
     keys::check(config)?;
     key_file::path(server)?;
