@@ -72,7 +72,7 @@ fn a_replaced_upstream_no_longer_changes_the_catalog() {
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call late"));
     let settings = workspace.read("toolgate.toml");
-    write_settings(&workspace, &format!("{settings}without = [\"echo\"]\n"));
+    write_settings(&workspace, &format!("{settings}tools = [\"!echo\"]\n"));
     wait_until("it is left out", || {
         client.server().log().contains("the upstream `odd` has new settings")
     });
