@@ -403,6 +403,15 @@ impl Host {
         }
     }
 
+    /// Changes the largest numbers of running jobs, in total and of one caller. Jobs that run go on.
+    ///
+    /// Call it within a runtime, because it may start jobs.
+    pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
+        if let Some(jobs) = &self.jobs {
+            jobs.limit(running_max, running_per_caller);
+        }
+    }
+
     /// Starts no new jobs and stops the running jobs. The next server resumes them.
     pub async fn stop_jobs(&self) {
         if let Some(jobs) = &self.jobs {

@@ -145,7 +145,7 @@ impl ServerBuilder {
                 library.resources.push(job_resources(&handle));
             }
         }
-        let jobs = jobs.map(|folder| wiring::job_settings_in(folder, &config.jobs));
+        let jobs = jobs.map(|folder| wiring::job_settings_in(folder, config));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
         let sinks = TelemetrySinks::from_config(&config.telemetry, None)?;

@@ -515,8 +515,9 @@ fn job_settings(
 ) -> anyhow::Result<Option<JobSettings>> {
     let Some(folder) = jobs_folder(root, &config.jobs.to)? else { return Ok(None) };
     let share = caller_share(config);
+    let (_, running_per_caller) = job_limits(config);
     Ok(Some(JobSettings {
-        running_per_caller: share(config.jobs.running),
+        running_per_caller,
         queued_per_caller: share(QUEUED_JOBS_MAX),
         mark: processes.mark().number(),
         end_leftovers: {
@@ -529,16 +530,23 @@ fn job_settings(
                 }
             })
         },
-        ..job_settings_in(folder, &config.jobs)
+        ..job_settings_in(folder, config)
     }))
 }
 
+/// Returns the highest number of running jobs in total, and of one caller.
+pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
+    let total = config.limits.jobs();
+    (total, caller_share(config)(total))
+}
+
 /// Returns job settings for `folder`, for tools that leave no programs running.
-pub(crate) fn job_settings_in(folder: PathBuf, config: &config::JobsSection) -> JobSettings {
+pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
+    let running_max = config.limits.jobs();
     JobSettings {
         folder,
-        running_max: config.running,
-        running_per_caller: config.running,
+        running_max,
+        running_per_caller: running_max,
         queued_max: QUEUED_JOBS_MAX,
         queued_per_caller: QUEUED_JOBS_MAX,
         keep: JOB_KEEP,
