@@ -13,11 +13,11 @@ mod limits;
 mod secrets;
 mod audit;
 mod pipeline;
-mod jobs;
 mod did_you_mean;
 mod library;
-mod envelopes;
 mod live_gate;
+mod jobs;
+mod envelopes;
 mod requests;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

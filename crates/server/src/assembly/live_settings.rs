@@ -8,8 +8,9 @@ use toolgate_host::{Catalog, Host, RejectedTool, SchemaRegistry};
 use toolgate_toolsets::commands;
 use toolgate_world::ProcessRunner;
 
+use crate::assembly::limits::job_limits;
 use crate::assembly::protected_paths;
-use crate::assembly::wiring::{ToolParts, build_gate, job_limits};
+use crate::assembly::wiring::{ToolParts, build_gate};
 use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, environment};
 use crate::identity::Authenticator;

@@ -11,7 +11,7 @@ use toolgate_contract::{
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
-use crate::assembly::{audit_setup, envelope_setup, wiring};
+use crate::assembly::{audit_setup, envelope_setup, limits, wiring};
 use crate::config::{Config, ResourceKind};
 use crate::telemetry::{self, TelemetrySinks};
 
@@ -145,7 +145,7 @@ impl ServerBuilder {
                 library.resources.push(job_resources(&handle));
             }
         }
-        let jobs = jobs.map(|folder| wiring::job_settings_in(folder, config));
+        let jobs = jobs.map(|folder| limits::job_settings_in(folder, config));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
         let sinks = TelemetrySinks::from_config(&config.telemetry, None)?;
