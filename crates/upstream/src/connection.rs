@@ -1,4 +1,4 @@
-//! A connection to an upstream, on which both sides agreed on a protocol revision.
+//! A connection to an upstream, with the protocol revision on which both sides agreed.
 
 pub(crate) mod checked_pins;
 
@@ -17,7 +17,7 @@ use crate::message::{self, RpcError};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use checked_pins::CheckedPins;
 
-/// How long a listing is valid if the upstream states no lifetime.
+/// Time for which a listing is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
 /// Longest wait for an answer to `server/discover` and `logging/setLevel`, which older servers do
 /// not know.
@@ -35,13 +35,13 @@ pub(crate) struct UpstreamConnection {
     /// Receiver of messages that belong to no call.
     pub(crate) receiver: Arc<dyn MessageReceiver>,
     ids: AtomicU64,
-    /// Number of requests in flight that keep the connection in use.
+    /// Number of requests in flight that count as use of the connection.
     requests_in_use: AtomicUsize,
-    /// True if the last request was not delivered, was lost or was not authorized.
+    /// True if the last request was not delivered, got lost or was not authorized.
     is_troubled: AtomicBool,
     /// End of the last request, in milliseconds after the connection began.
     last_used_ms: AtomicU64,
-    /// Lowest log level that the server was asked to send.
+    /// Lowest log level that the upstream was asked to send.
     log_level: Mutex<Option<LogLevel>>,
     /// Pinned tools that were checked over this connection.
     pub(crate) checked_pins: CheckedPins,
@@ -57,7 +57,7 @@ pub(crate) struct UpstreamRequest<'a> {
     /// True if the caller wants progress notifications.
     pub(crate) wants_progress: bool,
     pub(crate) header_params: Vec<(String, String)>,
-    /// True if the request keeps the connection in use.
+    /// True if the request counts as use of the connection, which is then not idle.
     pub(crate) keeps_in_use: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'a> UpstreamRequest<'a> {
         }
     }
 
-    /// Marks the request as one that does not keep the connection in use.
+    /// Marks the request as one that does not count as use of the connection.
     pub(crate) fn without_use(self) -> Self {
         Self { keeps_in_use: false, ..self }
     }
@@ -184,8 +184,8 @@ impl UpstreamConnection {
         Ok(connection)
     }
 
-    /// Lowers the server's log level to `least` if it is higher. The caller's own filter decides
-    /// which lines it gets.
+    /// Lowers the upstream's log level to `least` if it is higher. Each caller's own filter decides
+    /// which lines the caller gets.
     pub(crate) async fn set_log_level(&self, least: Option<LogLevel>) {
         let Some(least) = least.filter(|_| self.has("logging")) else { return };
         {
@@ -247,12 +247,12 @@ impl UpstreamConnection {
         serde_json::from_str(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
     }
 
-    /// Returns true if the last request was not delivered, was lost or was not authorized.
+    /// Returns true if the last request was not delivered, got lost or was not authorized.
     pub(crate) fn is_in_trouble(&self) -> bool {
         self.is_troubled.load(Ordering::Relaxed)
     }
 
-    /// Returns how long the connection has been idle, or `None` while it is in use.
+    /// Returns the time for which the connection has been idle, or `None` while it is in use.
     pub(crate) fn idle_time(&self) -> Option<Duration> {
         if self.requests_in_use.load(Ordering::Acquire) > 0 {
             return None;
@@ -262,7 +262,7 @@ impl UpstreamConnection {
     }
 }
 
-/// Counter guard of a request in flight.
+/// Guard that counts a request in flight until it is dropped.
 struct BusyGuard<'a>(&'a UpstreamConnection);
 
 impl<'a> BusyGuard<'a> {

@@ -1,8 +1,8 @@
 //! Serves other MCP servers (upstreams) as toolsets: connects when needed, watches them, and
 //! translates between protocol revisions.
 //!
-//! Programs and network connections are handed in as a [`UpstreamWorld`]. Storage and the catalog
-//! are handed in as [`UpstreamHost`].
+//! The server passes access to programs and the network in as [`UpstreamWorld`]. It passes storage
+//! and the catalog in as [`UpstreamHost`].
 
 mod world;
 mod address;
@@ -51,7 +51,7 @@ pub use world::{
 #[derive(Clone)]
 pub struct Upstreams(Arc<UpstreamSet>);
 
-/// The current upstreams and everything that new ones are made with.
+/// The current upstreams, and everything that the creation of new ones needs.
 struct UpstreamSet {
     current: RwLock<Arc<[ServedUpstream]>>,
     results: ResultStore,
@@ -127,14 +127,13 @@ impl Upstreams {
 
     /// Replaces the upstreams by those of `tables`.
     ///
-    /// Upstreams with unchanged settings stay. Upstreams that are removed are closed once their
-    /// calls have ended. Returns the names of the upstreams that changed, each with a short text on
-    /// the change.
+    /// Upstreams with unchanged settings stay. Removed upstreams are closed once their calls have
+    /// ended. Returns the names of the changed upstreams, each with a short text about the change.
     ///
     /// # Errors
     ///
-    /// Returns an error that names an upstream with invalid settings, and the reason. Nothing has
-    /// changed then.
+    /// Returns an error that names an upstream with invalid settings, and the reason. In that case
+    /// nothing has changed.
     pub fn change(&self, tables: &UpstreamTables) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
         let before = self.current();
@@ -174,7 +173,8 @@ impl Upstreams {
         Ok(changed)
     }
 
-    /// Returns `tables` without new upstreams, and with the settings in use for changed ones.
+    /// Returns `tables` without new upstreams. For changed upstreams, it contains the settings that
+    /// are in use.
     pub fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
         let now = self.current();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
@@ -212,7 +212,7 @@ impl Upstreams {
         wanted.all(|one| one.upstream.is_listing_known())
     }
 
-    /// Refreshes listings that are only known from long ago, in the background.
+    /// Refreshes outdated listings, in the background.
     pub fn refresh_old(&self) {
         self.current().iter().for_each(|one| one.upstream.refresh_if_old());
     }
@@ -243,7 +243,8 @@ impl Upstreams {
         upstreams.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
     }
 
-    /// Lists each upstream whose name is `wanted`, or returns the reason why listing failed.
+    /// Lists each upstream whose name is `wanted`. Returns the listing, or the reason why it
+    /// failed.
     pub async fn list_each(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -254,10 +255,10 @@ impl Upstreams {
         join_all(listings).await
     }
 
-    /// Waits until the first listing of each upstream is done, or of each that may have the tool
-    /// `name`.
+    /// Waits until each upstream has been listed for the first time. With `name`, waits only for
+    /// upstreams that may have a tool of that name.
     ///
-    /// The wait ends when the upstreams' start timeouts expire.
+    /// The wait ends at the latest when the upstreams' start timeouts expire.
     pub fn wait_listed<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let now = self.current();

@@ -1,5 +1,5 @@
-//! The listing of an upstream: its tools, resources, prompts and skills, kept so that lists need
-//! not wait for it.
+//! The listing of an upstream: its tools, resources, prompts and skills. It is stored, so that
+//! lists for clients need not wait for the upstream.
 
 pub(crate) mod skill_index;
 pub(crate) mod fetched_skills;
@@ -29,8 +29,8 @@ const BYTES_MAX: usize = 64 << 20;
 /// JSON-RPC error code of an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Shortest lifetime of a listing that the upstream sends no changes for. It bounds the upstream's
-/// own `ttlMs`.
+/// Shortest lifetime of a listing if the upstream sends no notifications of changes. A shorter
+/// `ttlMs` of the upstream has no effect.
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
 const LIFETIME_MAX: Duration = Duration::from_secs(3600);
 
@@ -48,7 +48,7 @@ pub struct UpstreamListing {
     /// Entries of `skills/list`.
     #[serde(default)]
     pub skills: Vec<Value>,
-    /// True if the upstream has skills. Not all of them need be listed.
+    /// True if the upstream has skills, even if it does not list them.
     #[serde(default)]
     pub has_skills: bool,
     /// True if the upstream can list folders (`resources/directory/read`).
@@ -130,7 +130,7 @@ impl UpstreamListing {
     }
 }
 
-/// Remaining space for the items of one upstream.
+/// Space that remains for the items of one upstream.
 struct ListingBudget<'a> {
     name: &'a str,
     bytes: usize,
@@ -159,7 +159,7 @@ impl ListingBudget<'_> {
 
     /// Lists all items of `method`, or none if the server refuses the method.
     ///
-    /// Some servers declare a capability but do not know its methods.
+    /// Some servers declare a capability, but do not implement its methods.
     async fn list_or_none(
         &mut self,
         link: &UpstreamConnection,

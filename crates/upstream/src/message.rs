@@ -16,9 +16,9 @@ use truncated::MessageKind;
 /// A JSON-RPC message.
 #[derive(Debug)]
 pub(crate) enum UpstreamMessage {
-    /// An answer, with the id if it is one of ours.
+    /// An answer, with its id if it is the id of a request that toolgate sent.
     Answer(Option<u64>, Result<Box<RawValue>, RpcError>),
-    /// A request of the server.
+    /// A request of the upstream.
     Request { id: Box<RawValue>, method: String, params: Value },
     /// A notification.
     Notification { method: String, params: Value },
@@ -151,7 +151,7 @@ fn parse_own_id(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
 }
 
-/// Returns the id (of a request) and the method of a message that we wrote.
+/// Returns the method of a message that toolgate wrote, and the id if it is a request.
 pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
     #[derive(Default, Deserialize)]
     struct SentMessage {
@@ -181,7 +181,7 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
     serde_json::to_vec(&frame).unwrap_or_default().into()
 }
 
-/// Writes the answer to a request of the server.
+/// Writes the answer to a request of the upstream.
 pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, RpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! Stores results that are too large for a model, so that it can read on.
+//! Stores results that are too large for a model, so that the model can read the rest later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,14 +38,14 @@ pub struct ResultStore(Arc<Mutex<StoredResultSet>>);
 struct StoredResultSet {
     /// Results, newest last.
     kept: VecDeque<StoredResult>,
-    /// Bytes in use.
+    /// Number of bytes that all results take.
     bytes: usize,
 }
 
 /// A stored result, or a part of one.
 struct StoredResult {
     caller: Caller,
-    /// Entry for lists and links. Its URI contains the id.
+    /// Entry of the result in lists and links. Its URI contains the id.
     spec: ResourceSpec,
     data: StoredData,
     since: Instant,
@@ -80,7 +80,7 @@ impl ResultStore {
         all
     }
 
-    /// Stores `data` for `caller`. Returns `spec` with its URI and size.
+    /// Stores `data` for `caller`. Returns `spec` with the URI and size of the stored result.
     fn store(
         &self,
         caller: &Caller,
@@ -130,7 +130,7 @@ impl StoredResultSet {
 }
 
 impl StoredResult {
-    /// Returns the bytes that the result takes.
+    /// Returns the number of bytes that the result takes.
     fn bytes(&self) -> usize {
         let ResourceSpec { name, about, media_type, .. } = &self.spec;
         let described = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();

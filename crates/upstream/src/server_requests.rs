@@ -1,5 +1,5 @@
-//! Handles notifications and requests that an upstream sends during a call, and asks the caller its
-//! questions.
+//! Handles notifications and requests that an upstream sends during a call, and asks the caller the
+//! upstream's questions.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +27,10 @@ pub(crate) struct CallReceiver {
     events: Mutex<EventSink>,
     route: QuestionRoute,
     capabilities: QuestionSupport,
-    /// Folders that answer `roots/list` in place of the caller's own.
+    /// Folders that answer `roots/list` in place of the caller's own folders.
     folders: OnceLock<Value>,
     questions_asked: AtomicU64,
-    /// Kind of a question that was asked but that the caller does not support.
+    /// Kind of a question that was asked and that the caller does not support.
     missing: Mutex<Option<QuestionKind>>,
     /// Ids of the page visits that were requested.
     visits: Mutex<BTreeSet<String>>,
@@ -55,7 +55,8 @@ impl CallReceiver {
         Self::new(ctx, QuestionRoute::Live(ctx.asker.clone()))
     }
 
-    /// Creates a receiver for a call whose questions are taken from the other end of `open`.
+    /// Creates a receiver for a call whose questions go to the driver of the call, through the
+    /// channel `open`.
     pub(crate) fn for_call_driver(
         ctx: &ToolContext,
         open: mpsc::Sender<OpenQuestions>,
@@ -83,7 +84,8 @@ impl CallReceiver {
         })
     }
 
-    /// Sets the folders that answer `roots/list` in place of the caller's, if `folders` has any.
+    /// Sets the folders that answer `roots/list` in place of the caller's folders, if `folders`
+    /// contains any.
     pub(crate) fn set_folders(&self, folders: Option<Value>) {
         if let Some(folders) = folders {
             let _ = self.folders.set(folders);
@@ -120,7 +122,7 @@ impl CallReceiver {
         self.ask_caller(pages.iter().map(read).collect::<Result<_, ToolError>>()?).await
     }
 
-    /// Returns a key for the next question that has none of its own.
+    /// Returns a key for the next question without a key.
     fn next_key(&self, method: &str) -> String {
         let at = self.questions_asked.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{}-{at}", method.replace('/', "-"))
@@ -132,7 +134,7 @@ impl CallReceiver {
         }
     }
 
-    /// Returns false for an event that completes a visit this call did not request.
+    /// Returns false if the event completes a page visit that this call did not request.
     fn concerns_call(&self, event: &CallEvent) -> bool {
         match event {
             CallEvent::VisitFinished { id } => {

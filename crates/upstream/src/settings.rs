@@ -34,9 +34,9 @@ pub struct UpstreamSettings {
     pub env: BTreeMap<String, String>,
     /// Environment variables of the server that the program inherits.
     pub keep_env: Vec<String>,
-    /// Folder that the program starts in, relative to the workspace, e.g. `.`. By default, an empty
-    /// folder. In a folder that others can write to, they can replace the program: `npx`,
-    /// `python -m` and the like look there first.
+    /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
+    /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
+    /// similar programs look there first, so others could replace the program.
     pub cwd: Option<String>,
     /// Sandbox profile of the program, as in `sandbox.profile`: `read-only`, `workspace`, `network`
     /// or `off` (the default).
@@ -51,15 +51,16 @@ pub struct UpstreamSettings {
     pub headers: BTreeMap<String, String>,
     /// OAuth settings, if the server at `url` requires OAuth.
     pub oauth: Option<OAuthSettings>,
-    /// Permission for `url` to resolve to a private network address. `false` by default. Loopback
+    /// `true` allows `url` to resolve to a private network address. `false` by default. Loopback
     /// addresses are always allowed.
     pub private_network: bool,
     /// MCP revision to use, e.g. `2025-06-18`. By default, it is negotiated.
     pub revision: Option<String>,
-    /// Prefix of its tools and prompts. By default, the upstream's name. Empty keeps their own
-    /// names. Allowed are letters, digits, `_` and `-`, in parts separated by dots.
+    /// Prefix of the upstream's tools and prompts. By default, the upstream's name. With an empty
+    /// prefix, tools keep the upstream's own names. Allowed are letters, digits, `_` and `-`, in
+    /// parts separated by dots.
     pub prefix: Option<String>,
-    /// Tools to serve, by the upstream's own names; `*` matches any text. All by default.
+    /// Tools to serve, by the upstream's own names. `*` matches any text. By default, all tools.
     pub tools: Vec<String>,
     /// Tools to leave out, even if `tools` matches them.
     pub without: Vec<String>,
@@ -126,7 +127,7 @@ pub enum UpstreamTransport {
     WebSocket,
 }
 
-/// Callers that share a connection to an upstream.
+/// The callers that share a connection to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionSharing {

@@ -10,8 +10,8 @@ use super::skill_index;
 /// Most fetched skills that are remembered.
 const FETCHED_MAX: usize = 64;
 
-/// The skills that were fetched last. They cover skills that are not listed, and newer versions of
-/// listed ones.
+/// The skills that were fetched last. These include skills that are not listed, and newer versions
+/// of listed skills.
 #[derive(Default)]
 pub(crate) struct FetchedSkills(Mutex<VecDeque<Skill>>);
 

@@ -1,4 +1,4 @@
-//! Decides which URIs belong to an upstream, how surely, and which of them several upstreams claim.
+//! Decides which URIs belong to an upstream, and detects URIs that several upstreams claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,8 +42,8 @@ impl UriOwnership {
     }
 }
 
-/// Returns how surely `uri` belongs to the upstream with `listing` and the skills `skills`, if it
-/// may at all.
+/// Returns the strength of the claim on `uri` by the upstream with `listing` and `skills`. `None`
+/// if `uri` cannot belong to it.
 pub(crate) fn claim_of_uri(
     listing: &UpstreamListing,
     skills: &SkillIndex,

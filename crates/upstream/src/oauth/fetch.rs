@@ -1,4 +1,4 @@
-//! Sends requests to authorization servers and limits which addresses they may go to.
+//! Sends requests to authorization servers, and limits the addresses to which requests may go.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,11 +33,12 @@ pub(crate) struct OAuthFetcher {
     private_network: bool,
     /// True if the upstream is on this machine. Only then may its authorization server be, too.
     is_upstream_local: bool,
-    /// Hosts that the settings name: the upstream's and the authorization server's.
+    /// Hosts that the settings name: the host of the upstream and the host of the authorization
+    /// server.
     hosts: Vec<String>,
 }
 
-/// An HTTP response.
+/// A response of an authorization server.
 pub(crate) struct FetchedResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
@@ -72,8 +73,8 @@ impl OAuthFetcher {
 
     /// Checks that secrets may be sent to `url`.
     ///
-    /// Refuses unencrypted URLs to other machines. Refuses URLs on this machine if the upstream is
-    /// on another.
+    /// Refuses unencrypted URLs of other machines. Refuses URLs of this machine if the upstream is
+    /// on another machine.
     pub(crate) fn check(&self, url: &str) -> Result<(), String> {
         let (place, _) = parse_address(url, self.private_network)?;
         match (is_this_machine(&place.host), place.secure) {
@@ -173,8 +174,8 @@ impl OAuthFetcher {
         Ok(FetchedResponse { status: head.status, body: body.to_bytes() })
     }
 
-    /// Sends a request and returns the head and body. The connection lives as long as the returned
-    /// handle.
+    /// Sends a request and returns the head and body of the response. The connection lives as long
+    /// as the returned handle.
     async fn send_head(
         &self,
         method: Method,
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
     use crate::world::{self, NetworkAddress, ProgramToStart, RunningProgram};
 
-    /// A world where every connection fails. The error shows if a local address was allowed.
+    /// A network in which every connection fails. The error shows if a local address was allowed.
     struct Nowhere;
 
     impl UpstreamWorld for Nowhere {

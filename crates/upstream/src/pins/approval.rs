@@ -13,12 +13,12 @@ use super::{PinLock, ToolDefinition, ToolDefinitionChange};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PinReaction {
-    /// Serve the current definition.
+    /// Serve the current definition without a check.
     Allow,
     /// Serve the current definition and log the differences.
     Shadow,
-    /// List the pinned definition and refuse calls until the change is approved. Tools without a
-    /// pin are not listed. Changed instructions are not sent.
+    /// List the pinned definition, and refuse calls until the change is approved. Do not list tools
+    /// without a pin, and do not send changed instructions.
     #[default]
     Block,
 }
@@ -35,18 +35,19 @@ pub struct PinSettings {
 /// The approved definitions and the reaction to a difference.
 #[derive(Debug, Clone)]
 pub struct PinPolicy {
-    /// The lock file: `None` if nothing was ever approved, or the reason why it cannot be read.
+    /// The content of the lock file, or the reason why it cannot be read. `None` if nothing was
+    /// ever approved.
     pub lock: Result<Option<Arc<PinLock>>, String>,
     /// Reaction to a difference.
     pub on_change: PinReaction,
 }
 
-/// A tool as it is served.
+/// A tool of an upstream in the form that clients see.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServedTool {
     /// Entry of the tool list.
     pub(crate) entry: Value,
-    /// Reason why calls are refused, if they are.
+    /// The reason if calls of the tool are refused.
     pub(crate) withheld: Option<String>,
 }
 
@@ -69,7 +70,7 @@ impl PinPolicy {
         }
     }
 
-    /// Returns the tools of the upstream `name` that are served, out of `tools`.
+    /// Returns the tools among `tools` of the upstream `name` that are served.
     pub(crate) fn served_tools<'v>(
         &self,
         name: &str,

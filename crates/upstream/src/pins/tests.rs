@@ -1,4 +1,4 @@
-//! Pins are written, parsed, compared and rendered.
+//! Tests of writing, parsing, comparing and rendering pins.
 
 use std::sync::Arc;
 

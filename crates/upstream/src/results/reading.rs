@@ -1,4 +1,4 @@
-//! Tool that reads on in a stored result or searches it.
+//! The tool that reads a stored result from any position, or searches it.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,9 @@ const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Most matches per search.
 const MATCHES_MAX: usize = 50;
-/// Most bytes shown of a match's line, and of the part before the match.
+/// Most bytes that are shown of a match's line.
 pub(super) const LINE_BYTES: usize = 300;
+/// Most bytes that are shown of a match's line before the match.
 const BEFORE_BYTES: usize = 100;
 
 pub(super) struct ReadResult(pub(super) ResultStore);

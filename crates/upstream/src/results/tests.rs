@@ -1,4 +1,4 @@
-//! Results are cut, and stored results are read.
+//! Tests of cutting results and of reading stored results.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ fn links(output: &ToolOutput) -> Vec<String> {
     output.content.iter().filter_map(link).collect()
 }
 
-/// Reads what is stored for Ann at `uri`.
+/// Reads the result that is stored for Ann at `uri`.
 async fn stored(results: &ResultStore, uri: &str) -> ResourceContents {
     let resources = results.resources();
     let ctx = ctx("ann");

@@ -18,7 +18,7 @@ use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, Transpo
 
 /// Most messages that wait to be written.
 const QUEUE_MAX: usize = 256;
-/// Most open requests of one upstream.
+/// Most requests of one upstream that may be open at a time.
 pub(super) const QUESTIONS_MAX: usize = 64;
 /// Most bytes of standard error that are kept to explain an exit.
 const LAST_WORDS_BYTES: usize = 2048;
@@ -30,7 +30,7 @@ pub(crate) struct UpstreamConversation {
     _ends: DropGuard,
     /// Guard that signals the end of the conversation.
     _gone: DropGuard,
-    /// Resources of the transport, released on drop.
+    /// Resources of the transport, which are released on drop.
     _hold: WatchGuard,
 }
 
@@ -75,8 +75,8 @@ impl ConversationState {
 impl UpstreamConversation {
     /// Starts a conversation. `receiver` gets messages that belong to no request.
     ///
-    /// The receiver yields outgoing messages. The token is cancelled when the conversation is
-    /// dropped.
+    /// Returns it with the receiver of outgoing messages, and a token that is cancelled when the
+    /// conversation is dropped.
     pub(super) fn start(
         receiver: Arc<dyn MessageReceiver>,
         hold: WatchGuard,
@@ -99,13 +99,13 @@ impl UpstreamConversation {
         (conversation, messages, ends)
     }
 
-    /// Sets a writer for messages that need not wait.
+    /// Sets a writer for messages that can be written at once.
     pub(super) fn with_writer(mut self, writer: Arc<LineWriter>) -> Self {
         self.outgoing.writer = Some(writer);
         self
     }
 
-    /// Returns the spinner, which asks the reader to spin.
+    /// Returns the spinner, with which the waiting task asks the reader to spin.
     pub(super) fn spin(&self) -> &Arc<AnswerSpin> {
         &self.shared.spin
     }
@@ -123,7 +123,7 @@ pub(crate) struct IncomingMessages {
     outgoing: OutgoingQueue,
 }
 
-/// A receiver that panics ends the conversation, so that requests in flight fail.
+/// Ends the conversation if the receiving task panics, so that requests in flight fail.
 impl Drop for IncomingMessages {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -132,15 +132,15 @@ impl Drop for IncomingMessages {
     }
 }
 
-/// Outgoing messages: a queue that the transport reads, and a direct writer for when the queue is
-/// empty.
+/// Outgoing messages: a queue that the transport reads, and a direct writer that is used while the
+/// queue is empty.
 #[derive(Clone)]
 struct OutgoingQueue {
     queue: mpsc::Sender<Bytes>,
     writer: Option<Arc<LineWriter>>,
 }
 
-/// The transport no longer writes.
+/// Error if the transport no longer writes.
 struct QueueClosed;
 
 impl OutgoingQueue {
@@ -174,7 +174,7 @@ impl OutgoingQueue {
 }
 
 impl ConversationState {
-    /// Keeps the end of the standard error output.
+    /// Stores the end of the program's standard error output.
     pub(crate) fn keep_last_words(&self, output: &[u8]) {
         let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(output);
@@ -183,7 +183,7 @@ impl ConversationState {
     }
 }
 
-/// Returns the error for an answer longer than `bytes_max`.
+/// Returns the error for an answer that is longer than `bytes_max`.
 pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
     let why =
         format!("its answer is longer than the {bytes_max} bytes that `message_bytes` allows");

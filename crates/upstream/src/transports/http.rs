@@ -34,11 +34,11 @@ use crate::message::{self, RpcError, UpstreamMessage};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
-/// Most bytes read of a response body that is not an answer.
+/// Most bytes that are read of a response body which is not an answer.
 pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 /// Default pause before a broken stream is resumed.
 const RESUME_PAUSE: Duration = Duration::from_millis(500);
-/// Most attempts to resume a stream without anything new.
+/// Most attempts in a row to resume a stream that brings no new messages.
 const RESUMES_MAX: u32 = 5;
 /// Timeout of notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -54,10 +54,10 @@ struct HttpEndpoint {
     path: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
     receiver: Arc<dyn MessageReceiver>,
-    /// Requests in flight, which receive messages from the notification stream.
+    /// Requests in flight. They also receive messages from the notification stream.
     in_flight: Arc<InFlightRequests<()>>,
     spin: AnswerSpin,
-    /// Permits for open requests of the server, and for refusing further ones.
+    /// Permits for open requests of the server, and for the refusals of further requests.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
@@ -111,7 +111,8 @@ impl HttpTransport {
 enum StreamOutcome {
     /// The answer to the request.
     Answered(Result<Box<RawValue>, RequestFailure>),
-    /// The stream ended first: the last event's id, and the requested pause in milliseconds.
+    /// The stream ended before the answer: the last event's id, and the requested pause in
+    /// milliseconds.
     Ended(Option<String>, Option<u64>),
 }
 
@@ -160,7 +161,8 @@ impl HttpEndpoint {
         Ok(request)
     }
 
-    /// Sends an authorized HTTP request. A request for a stream resumes it after the event `last`.
+    /// Sends an authorized HTTP request. If it requests a stream, the stream resumes after the
+    /// event `last`.
     async fn send(
         &self,
         method: Method,
@@ -242,7 +244,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Resumes the stream after its event `last`.
+    /// Resumes a stream after its event `last`.
     async fn resume(
         self: &Arc<Self>,
         last: &str,
@@ -344,7 +346,8 @@ impl HttpEndpoint {
 
     /// Answers a request of the server in the background.
     ///
-    /// If too many are open, it is refused. If too many refusals are open as well, it is dropped.
+    /// If too many requests are open, refuses the request. If too many refusals are open as well,
+    /// drops it.
     fn answer_in_background(
         self: &Arc<Self>,
         id: Box<RawValue>,
@@ -479,7 +482,8 @@ fn error_in(body: &[u8], _id: u64) -> Option<RpcError> {
     })
 }
 
-/// Returns `text` as a header value, in Base64 if it has other characters than a header allows.
+/// Returns `text` as a header value. Uses Base64 if it contains characters that a header does not
+/// allow.
 fn header_text(text: &str) -> String {
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text;
     match plain && !text.starts_with("=?base64?") {

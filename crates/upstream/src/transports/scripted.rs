@@ -1,4 +1,4 @@
-//! HTTP server in memory with scripted answers, for the tests of transports.
+//! An HTTP server in memory with scripted answers, for tests of transports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +25,8 @@ pub(crate) struct ScriptedRequest {
 pub(crate) enum ScriptedAnswer {
     /// A status and a body.
     Whole(u16, String),
-    /// A stream that starts with this text and continues with the messages sent to all streams.
+    /// A stream that starts with this text, and continues with the messages that are sent to all
+    /// streams.
     Stream(String),
     /// A stream with this text only.
     Short(String),
@@ -50,7 +51,7 @@ impl ScriptedServer {
         Arc::new(Self { answers: Box::new(answers), requests: Mutex::default(), streams })
     }
 
-    /// Returns a world in which every address leads to the server.
+    /// Returns a network in which every address leads to the server.
     pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn UpstreamWorld> {
         let server = self.clone();
         world(move |stream| {
@@ -59,7 +60,7 @@ impl ScriptedServer {
         })
     }
 
-    /// Returns the server's site.
+    /// Returns the server's URL with settings for requests.
     pub(crate) fn site(self: &Arc<Self>) -> UpstreamSite {
         UpstreamSite {
             world: self.world(),
@@ -143,7 +144,7 @@ pub(crate) fn result(request: &ScriptedRequest, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
 }
 
-/// Creates a world in which `serve` handles each connection, to any address.
+/// Creates a network in which `serve` handles every connection, whatever its address.
 pub(crate) fn world<F>(
     serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static,
 ) -> Arc<dyn UpstreamWorld>

@@ -1,4 +1,4 @@
-//! Address of an upstream on the network, with the headers of requests to it.
+//! The address of an upstream on the network, with the headers for requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
 
-/// Most repetitions of a request with another token: once for an expired token and once for a
+/// Most repetitions of a request with another token: once for an expired token, and once for a
 /// missing scope.
 const TOKEN_RETRIES: u32 = 2;
 
@@ -24,7 +24,7 @@ pub(crate) struct UpstreamSite {
     pub(crate) world: Arc<dyn UpstreamWorld>,
     pub(crate) url: String,
     pub(crate) private_network: bool,
-    /// Configured headers.
+    /// Headers from the settings.
     pub(crate) headers: BTreeMap<String, String>,
     /// OAuth credentials, if `headers` does not set `Authorization`.
     pub(crate) credentials: Option<Arc<UpstreamCredentials>>,
@@ -65,8 +65,8 @@ impl UpstreamSite {
         Ok(headers)
     }
 
-    /// Sends the request that `make` creates, with a token. Repeats it with another token if it is
-    /// refused.
+    /// Sends the request that `make` creates, with a token. If the token is refused, repeats the
+    /// request with another one.
     pub(crate) async fn send(
         &self,
         pool: &Arc<HttpPool>,
@@ -96,7 +96,7 @@ impl UpstreamSite {
         }
     }
 
-    /// Returns true if another token might be accepted.
+    /// Returns true if the response refuses the token, so that another token might be accepted.
     pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
         let wants_more =
             || challenges(headers).is_some_and(|text| BearerChallenge::parse(&text).lacks_scope());

@@ -1,5 +1,5 @@
-//! Drives calls to upstreams to their ends, over rounds of questions and over several requests of
-//! one client.
+//! Runs calls to upstreams to their end. A call may have several rounds of questions, and may
+//! continue over several requests of a client.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -29,33 +29,33 @@ const SUSPENDED_FOR: Duration = Duration::from_secs(600);
 /// Most questions that are asked together.
 const BATCHED_QUESTIONS_MAX: usize = 16;
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
-/// Most rounds of questions per call.
+/// Most rounds of questions in a call. In each round, the upstream asks and the caller answers.
 const ROUNDS_MAX: usize = 32;
 
 /// Calls that are suspended until their clients return with answers, for at most ten minutes.
 #[derive(Default)]
 pub(crate) struct SuspendedCalls(Arc<Mutex<SuspendedByName>>);
 
-/// Suspended calls by the name that resumes them.
+/// Suspended calls, by the name with which a client resumes them.
 type SuspendedByName = HashMap<String, SuspendedCall>;
 
-/// A suspended call.
+/// A call that waits until its client returns with answers.
 struct SuspendedCall {
     caller: Caller,
     since: Instant,
     call: RunningCall,
-    /// Timer that drops the call when its time is over.
+    /// Timer that drops the call when its time has expired.
     _expiry: AbortGuard,
 }
 
-/// The first response to a call, with the connection that the call continues on.
+/// The first response to a call, with the connection on which the call continues.
 pub(crate) struct StartedCall {
     /// The result, or the task that the call became.
     pub(crate) response: Value,
     pub(crate) connection: Arc<UpstreamConnection>,
     /// The dedicated connection, if the call has one.
     pub(crate) dedicated: Option<DedicatedConnection>,
-    /// The task that the call became. It is cancelled if nobody waits for it.
+    /// Guard of the task that the call became. It cancels the task if nobody waits for it.
     pub(crate) task: Option<TaskGuard>,
 }
 
@@ -122,7 +122,8 @@ impl SuspendedCalls {
     /// Drops one suspended call to make room for a call of `caller`.
     ///
     /// Prefers the caller's own call that has waited longest. If the caller has none and the
-    /// connections are shared (`is_shared`), drops a call of the caller who has most.
+    /// connections are shared (`is_shared`), drops a call of the caller with the most suspended
+    /// calls.
     pub(crate) fn evict_one(&self, caller: &Caller, is_shared: bool) {
         let mut all = self.lock();
         let mut counts = HashMap::<_, usize>::new();
@@ -140,7 +141,7 @@ impl SuspendedCalls {
         }
     }
 
-    /// Suspends a call of `caller` and returns the name that resumes it.
+    /// Suspends a call of `caller`, and returns the name with which the client resumes it.
     fn suspend(&self, caller: &Caller, running: RunningCall) -> Result<String, ToolError> {
         let mut all = self.lock();
         if all.len() >= SUSPENDED_MAX {
@@ -173,11 +174,11 @@ impl SuspendedCalls {
     }
 }
 
-/// The state of a call when the time for it is over.
+/// The state of a call at its end, or when the time for driving it is over.
 pub(crate) enum DriveOutcome {
     Done(StartedCall),
     Running(RunningCall),
-    /// A call in rounds whose last request has no answer yet.
+    /// A stateless call whose last request has no answer yet.
     Unanswered(Box<(RoundCall, UnansweredRound)>),
 }
 
@@ -193,8 +194,8 @@ impl DriveOutcome {
 
 /// Drives a call to an upstream that asks questions while it runs, until it ends.
 ///
-/// If the caller answers with another request, the call keeps running meanwhile and is not started
-/// again.
+/// If the caller answers with another request, the call continues to run meanwhile, instead of
+/// starting again.
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
@@ -294,7 +295,8 @@ async fn drive(
     }
 }
 
-/// State of a call between two rounds. The client carries it in `requestState`.
+/// State of a stateless call between two rounds of questions. The client returns it in
+/// `requestState`.
 #[derive(Serialize, Deserialize)]
 struct QuestionRound {
     asked: ClientQuestions,
@@ -302,28 +304,29 @@ struct QuestionRound {
     state: Option<String>,
 }
 
-/// A request of a call in rounds that has no answer yet.
+/// A request of a stateless call that has no answer yet.
 pub(crate) struct UnansweredRound {
     params: Map<String, Value>,
     answer: OwnedTask<Value>,
 }
 
-/// The point at which a call in rounds starts or continues.
+/// The point at which a stateless call starts or continues.
 pub(crate) enum RoundStart {
     Start(Map<String, Value>),
     Unanswered(UnansweredRound),
 }
 
-/// The outcome of a call in rounds.
+/// The outcome of driving a stateless call.
 pub(crate) enum RoundOutcome {
     Done(Value),
     Unanswered(UnansweredRound),
 }
 
-/// Drives a call that ends with questions and is repeated with the answers (`input_required`).
+/// Drives a stateless call: each of its requests may end with questions (`input_required`), and is
+/// then repeated with the answers.
 ///
-/// With `within`, returns early when an answer takes longer than that. If `folders` is set, they
-/// answer the upstream's questions for roots.
+/// With `within`, returns early if an answer takes longer. If `folders` is set, it answers the
+/// upstream's requests for roots.
 pub(crate) async fn drive_rounds<F>(
     ctx: &ToolContext,
     from: RoundStart,
@@ -378,7 +381,7 @@ where
     Err(ToolError::new(ToolFault::Failed, message))
 }
 
-/// Asks the caller the questions of a round and adds the answers to `params`.
+/// Asks the caller the questions of one round, and adds the answers to `params`.
 async fn answer_round(
     ctx: &ToolContext,
     round: QuestionRound,
@@ -432,7 +435,7 @@ fn parse_round(result: &Value) -> Result<QuestionRound, ToolError> {
 mod tests {
     use super::*;
 
-    /// Returns a call that never ends, and a value that it shares while it runs.
+    /// Returns a call that never ends, and a value that the call shares while it runs.
     fn running() -> (RunningCall, Arc<()>) {
         let alive = Arc::new(());
         let held = alive.clone();

@@ -1,4 +1,5 @@
-//! Upstream instances for single callers or sessions, if each has its own token or connection.
+//! Instances of an upstream for single callers or sessions, if each has its own token or
+//! connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,20 +15,22 @@ use crate::settings::{ConnectionSharing, OAuthGrant, UpstreamSettings};
 
 /// Most callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
-/// Idle time after which such a connection is closed, in milliseconds, unless `idle_ms` is set.
+/// Idle time after which the connection of a single caller is closed, in milliseconds, unless
+/// `idle_ms` is set.
 const IDLE_MS: u64 = 300_000;
 
 /// Owner of an upstream instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InstanceOwner {
-    /// All callers.
+    /// All callers share the instance.
     Shared,
-    /// One caller or session, with the bearer token that is exchanged for it.
+    /// The instance belongs to one caller or session. The value is the bearer token that is
+    /// exchanged, if one is.
     Caller(Option<BearerToken>),
 }
 
 impl InstanceOwner {
-    /// Returns the bearer token that the connection is authorized for.
+    /// Returns the bearer token for which the connection is authorized.
     pub(super) fn bearer(&self) -> Option<BearerToken> {
         match self {
             Self::Shared => None,
@@ -38,15 +41,15 @@ impl InstanceOwner {
 
 /// The instances of single callers or sessions, most recently used last.
 ///
-/// The key is a hash of the caller and, if that is exchanged, of the bearer token, because the next
-/// token may allow less.
+/// The key is a hash of the caller. If the bearer token is exchanged, the hash covers the token,
+/// too, because the next token may allow less.
 #[derive(Default)]
 pub(super) struct CallerInstances(Mutex<VecDeque<CallerInstance>>);
 
 /// The instance of one caller or session.
 struct CallerInstance {
     key: Hash,
-    /// The session, if the instance belongs to one.
+    /// The session, if the instance belongs to a session.
     session: Option<Arc<str>>,
     upstream: Arc<Upstream>,
 }
@@ -70,7 +73,7 @@ impl CallerInstances {
 }
 
 impl Upstream {
-    /// Returns the caller's own instance, if callers do not share one.
+    /// Returns the caller's own instance, if callers do not share an instance.
     pub(crate) fn instance_for(&self, ctx: &ToolContext) -> Result<Option<Arc<Self>>, ToolError> {
         if self.owner != InstanceOwner::Shared {
             return Ok(None);
@@ -145,7 +148,7 @@ impl Upstream {
     }
 }
 
-/// Storage of an instance that belongs to one caller. It keeps and offers nothing.
+/// Storage for the instance of one caller. It stores no listings and offers no tools.
 pub(super) struct NoStorage;
 
 impl UpstreamHost for NoStorage {

@@ -69,8 +69,8 @@ impl Upstream {
         }
     }
 
-    /// Drives a request for at most `within`. A call that is still running then continues with its
-    /// own permit.
+    /// Drives a request for at most `within`. A call that is still running after that continues
+    /// with its own permit.
     pub(crate) async fn start_call_for(
         &self,
         ctx: &ToolContext,
@@ -135,7 +135,7 @@ impl Upstream {
         }
     }
 
-    /// Checks the pin of the tool that `asked` calls.
+    /// Checks the tool that `asked` calls against its pin.
     async fn check_called_pin(
         &self,
         link: &UpstreamConnection,
@@ -242,7 +242,8 @@ impl Upstream {
     }
 }
 
-/// A call in the stateless protocol. It ends with its questions and is repeated with the answers.
+/// A call in the stateless protocol. Each of its requests may end with questions, and is then
+/// repeated with the answers.
 pub(crate) struct RoundCall {
     upstream: Arc<Upstream>,
     connection: Arc<UpstreamConnection>,
@@ -251,12 +252,12 @@ pub(crate) struct RoundCall {
     target: String,
     as_task: bool,
     header_params: Vec<(String, String)>,
-    /// Permits for each request of the call, if it takes them one by one.
+    /// The semaphore for permits, if each request of the call takes its own permit.
     permits: Option<Arc<Semaphore>>,
 }
 
 impl RoundCall {
-    /// Creates the call for `asked` over `link`. Returns it with the parameters of its first
+    /// Creates the call for `asked` over `link`. Returns the call and the parameters of its first
     /// request.
     fn new(
         upstream: Arc<Upstream>,
@@ -394,7 +395,7 @@ impl CallRequest {
     }
 }
 
-/// Returns true if the server refuses because it needs task support.
+/// Returns true if the server refuses the request because it requires support for tasks.
 fn needs_tasks(error: &RpcError) -> bool {
     let required = error.data.as_ref().and_then(|data| data.get("requiredCapabilities"));
     let extensions = required.and_then(|required| required.get("extensions"));

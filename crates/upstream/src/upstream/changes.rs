@@ -17,8 +17,9 @@ use crate::message::RpcError;
 use crate::server_requests::{ELICITATION_COMPLETE, NoReceiver};
 use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
 
-/// First and longest pause before a listening stream is opened again.
+/// First pause before a listening stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Longest pause before a listening stream is opened again.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Timeout of a subscription request.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -87,7 +88,7 @@ impl Upstream {
         listening.take_if(|listening| listening.connection.ptr_eq(&Arc::downgrade(link)));
     }
 
-    /// Watches the resource `uri` until the returned hold is dropped.
+    /// Watches the resource `uri` until the returned guard is dropped.
     pub(crate) async fn watch(&self, uri: &str) -> Result<WatchGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
         let _lock = self.watches.request_lock(uri).lock_owned().await;
@@ -193,8 +194,8 @@ impl Upstream {
     }
 }
 
-/// Listens over `link` with `params`, and again whenever the request ends, until it is refused.
-/// Lists are refreshed after each gap.
+/// Listens over `link` with `params`. Repeats the request when it ends, until it is refused.
+/// Refreshes the lists after each interruption.
 async fn keep_listening(
     weak: Weak<Upstream>,
     link: Weak<UpstreamConnection>,
@@ -238,7 +239,7 @@ async fn keep_listening(
     }
 }
 
-/// Counts of the watchers of each URI. They outlive a change of the upstream's settings.
+/// The number of watchers of each URI. The counts stay when the upstream's settings change.
 #[derive(Default)]
 pub(super) struct WatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
@@ -298,7 +299,7 @@ impl WatchCounts {
 struct UpstreamWatch {
     counts: Arc<WatchCounts>,
     uri: String,
-    /// The caller's own instance, kept alive while it is watched.
+    /// The caller's own instance, if any, which stays alive during the watch.
     _instance: Option<Arc<Upstream>>,
 }
 

@@ -1,4 +1,4 @@
-//! Checks a pinned tool against its definition on the very connection that it is called over.
+//! Checks a pinned tool against its current definition, on the connection over which it is called.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 
 impl Upstream {
-    /// Records that the tools may have changed, on all connections.
+    /// Records that the tools may have changed. This invalidates earlier checks on all connections.
     pub(super) fn invalidate_checks(&self) {
         self.tools_version.fetch_add(1, Ordering::AcqRel);
     }
@@ -60,7 +60,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Checks the tool `name` in `tools` against its pin.
+    /// Checks the definition of the tool `name` in `tools` against its pin.
     fn check_pin_among(
         &self,
         pinned: &PinPolicy,
@@ -77,7 +77,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the tools on `link`, listed after `begun`, or earlier if `known` is true.
+    /// Returns the tools on `link`. They were listed after `begun`, or earlier if `known` is true.
     async fn tools_at(
         &self,
         link: &UpstreamConnection,

@@ -1,4 +1,4 @@
-//! Waits for tasks of an upstream.
+//! Waits for the results of an upstream's tasks.
 
 use std::sync::Arc;
 use std::time::Duration;

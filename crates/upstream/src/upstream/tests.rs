@@ -10,7 +10,7 @@ use super::callers::NoStorage;
 use super::*;
 use crate::transports::scripted::{ScriptedAnswer, ScriptedRequest, ScriptedServer, result, until};
 
-/// Creates an upstream for `server`, with settings that `more` changes.
+/// Creates an upstream for `server`. `more` changes its settings.
 fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) -> Arc<Upstream> {
     let mut settings = UpstreamSettings {
         url: Some("http://a.example/mcp".into()),

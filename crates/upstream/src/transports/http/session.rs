@@ -1,4 +1,4 @@
-//! Notification stream of an HTTP session, and detection of sessions that have ended.
+//! The notification stream of an HTTP session, and the detection of sessions that have ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,8 +79,8 @@ impl HttpEndpoint {
     }
 }
 
-/// Returns true if a refusal means that the session is unknown. Some servers use status 400 in
-/// place of 404.
+/// Returns true if a refusal means that the session is unknown. Some servers return the status 400
+/// instead of 404.
 pub(super) fn is_session_unknown(
     status: StatusCode,
     error: Option<&RpcError>,
