@@ -45,8 +45,8 @@ pub const SETTINGS_FILE_NAME: &str = "toolgate.toml";
 pub struct Config {
     /// HTTP server: address, TLS, limits and sessions.
     pub server: ServerSection,
-    /// Additional addresses to listen on, each for a single dialect at the root path. One
-    /// `[[listen]]` table each.
+    /// Additional addresses to listen on, with one `[[listen]]` table for each. Each address serves
+    /// a single dialect at the root path.
     pub listen: Vec<ListenEntry>,
     /// API keys of callers over HTTP, in addition to those of `server.keys_file`. One `[[keys]]`
     /// table each.
@@ -62,7 +62,7 @@ pub struct Config {
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
     /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
-    /// scopes. Without any, scopes are ignored.
+    /// scopes. If no scope is listed, the scopes of tokens are ignored.
     pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
@@ -96,12 +96,13 @@ pub struct Config {
     pub git: git::GitSettings,
     /// Tools that build and test projects.
     pub ci: ci::CiSettings,
-    /// Packs of declared commands, which turn command lines into tools.
+    /// Packs: files of declared commands. A declared command turns a command line into a tool.
     pub commands: commands::CommandSettings,
-    /// Declared commands, which turn command lines into tools. One `[command."stage.name"]` table
-    /// each.
+    /// Declared commands, with one `[command."stage.name"]` table for each. A declared command
+    /// turns a command line into a tool.
     pub command: commands::CommandTables,
-    /// Upstream MCP servers whose tools are served here. One `[upstream.NAME]` table each.
+    /// Upstream MCP servers whose tools this server offers, with one `[upstream.NAME]` table for
+    /// each.
     pub upstream: toolgate_upstream::UpstreamTables,
     /// Approval of upstream tools.
     pub pins: toolgate_upstream::pins::PinSettings,
@@ -115,7 +116,7 @@ pub struct Config {
     pub skills: skills::SkillSettings,
     /// Asset schemas and examples, and the backend that stores assets.
     pub assets: assets::AssetSettings,
-    /// Values from the environment of the contracts that are not settings.
+    /// Values of the contracts' environment variables that are not settings.
     #[serde(skip)]
     pub contracts: ContractEnvironment,
     /// Settings file, so that an error in a command can name its line.
@@ -127,7 +128,7 @@ impl Config {
     /// Returns true if HTTP callers need a credential.
     ///
     /// # Errors
-    /// When the key file exists but cannot be trusted or parsed.
+    /// The key file exists but cannot be trusted or parsed.
     pub fn requires_credential(&self) -> anyhow::Result<bool> {
         if !self.keys.is_empty() || !self.oauth.is_empty() {
             return Ok(true);
@@ -171,7 +172,7 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set it only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
-    /// Restricts the server process to the files it needs, if the kernel supports Landlock.
+    /// Restricts the server process to the files that it needs, if the kernel supports Landlock.
     pub confined: bool,
     /// Origins of web pages that may call this server, such as `https://app.example`.
     pub allowed_origins: Vec<String>,
@@ -201,7 +202,7 @@ pub struct ServerSection {
     pub keep_alive_ms: u64,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
-    /// Serves clients of MCP 2024-11-05 over HTTP too, at `/sse` and `/messages`.
+    /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
     /// Globally unique server name, such as `com.example/tools`. If set, the server describes
     /// itself at `/mcp/server-card` and `/.well-known/ai-catalog.json`.
@@ -250,14 +251,14 @@ pub struct ListenEntry {
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub addr: SocketAddr,
-    /// Name of the dialect to serve there.
+    /// Name of the dialect to serve at this address.
     pub dialect: String,
 }
 
 /// Parses an address such as `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
 ///
 /// # Errors
-/// When `text` is not an address. The message gives the expected form.
+/// `text` is not an address. The message shows the expected form.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
@@ -281,8 +282,8 @@ pub struct ToolsSection {
     pub allow: Vec<String>,
     /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
     pub deny: Vec<String>,
-    /// Patterns of tools whose calls a person must confirm, every time. A client that cannot ask
-    /// for confirmation is refused.
+    /// Patterns of tools whose calls a person must confirm, every time. The call is refused if the
+    /// client cannot ask for confirmation.
     pub confirm: Vec<String>,
     /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
     /// (programs).
@@ -304,13 +305,13 @@ impl Default for ToolsSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EffectsMax {
-    /// Only tools that change nothing.
+    /// Tools that change nothing.
     Reads,
-    /// Also tools that add but remove nothing.
+    /// Tools of `reads`, and tools that only add something.
     Adds,
-    /// Also tools that overwrite or remove.
+    /// Tools of `adds`, and tools that overwrite or remove something.
     Changes,
-    /// Also tools that run programs, so all tools.
+    /// All tools, including tools that run programs.
     Runs,
 }
 
@@ -318,7 +319,7 @@ pub enum EffectsMax {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSection {
-    /// Largest message, in bytes. A larger one is refused before it is parsed.
+    /// Largest message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
     /// Highest number of concurrent calls, not counting those that run programs.
     pub calls: usize,
@@ -351,22 +352,22 @@ pub struct LimitsSection {
     pub waiting: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
-    /// Time limit of a call whose tool has none of its own, in milliseconds.
+    /// Time limit of a call whose tool sets none, in milliseconds.
     pub deadline_ms: u64,
     /// Additional time for which a call may wait for the client's answer to a question, in
     /// milliseconds. A job may wait until its own time limit.
     pub answer_ms: u64,
     /// Time for a cancelled call to stop cleanly, in milliseconds.
     pub cancel_grace_ms: u64,
-    /// Highest number of requests in flight from one stdio client. At the limit, its messages are
-    /// not read.
+    /// Highest number of requests in flight from one stdio client. At the limit, the server stops
+    /// reading the client's messages.
     pub in_flight: usize,
     /// Time for calls in flight to finish after a stdio client closes its end, in milliseconds.
     pub eof_grace_ms: u64,
     /// Highest number of tools in one page of a list.
     pub page_size: usize,
-    /// Rate limits of calls per caller and tool. One `[[limits.rate]]` table each; the first rule
-    /// that matches a tool applies. A tool that no rule matches has no limit.
+    /// Rate limits of calls per caller and tool, with one `[[limits.rate]]` table for each. The
+    /// first rule that matches a tool applies. A tool that no rule matches has no limit.
     ///
     /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
     /// tool at once, then 50000 per second.
@@ -386,7 +387,7 @@ pub struct RateLimitEntry {
     #[serde(default = "one_minute")]
     #[schemars(range(min = 1, max = 86_400_000))]
     pub in_ms: u64,
-    /// Number of calls that are allowed at once after a pause. The default is `calls`.
+    /// Number of calls that are allowed in quick succession after a pause. The default is `calls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub burst: Option<u32>,
@@ -435,13 +436,14 @@ pub struct EnvelopeSection {
     /// Reaction to an envelope that does not match its schema: `off`, `shadow` (log it) or
     /// `enforce` (refuse it).
     pub validation: OutputCheck,
-    /// Gives the same request the same envelope every time: its ids are derived from the request,
-    /// and its duration is zero.
+    /// Gives equal requests equal envelopes: the ids are derived from the request, and the duration
+    /// is zero.
     pub deterministic_ids: bool,
     /// Folder for a log of the envelopes of all calls, or `off`.
     pub log_dir: String,
     /// Workspace folders whose `*.schema.json` files are read at start. Schemas of envelopes and
-    /// tool IO replace the built-in ones. Schemas of tools apply in addition to the tools' own.
+    /// tool IO replace the built-in schemas. Schemas of tools apply in addition to the tools' own
+    /// schemas.
     pub schemas: Vec<String>,
 }
 
@@ -462,20 +464,20 @@ impl Default for EnvelopeSection {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsSection {
-    /// Folder in which jobs are kept, with a subfolder for each workspace: an absolute path, `off`,
-    /// or `state` for the user's state folder.
+    /// Folder in which jobs are stored, with a subfolder for each workspace: an absolute path,
+    /// `off`, or `state` for the user's state folder.
     pub to: String,
     /// Highest number of jobs that run at once.
     pub running: usize,
-    /// Highest number of jobs that wait to run. More are refused.
+    /// Highest number of jobs that wait to run. Further jobs are refused.
     pub queued: usize,
-    /// Time limit of a job whose tool has none of its own, in milliseconds.
+    /// Time limit of a job whose tool sets none, in milliseconds.
     pub deadline_ms: u64,
     /// Time for which an ended job is kept if the request sets none, in milliseconds.
     pub keep_ms: u64,
     /// Longest time for which a request may keep an ended job, in milliseconds.
     pub keep_max_ms: u64,
-    /// Highest number of ended jobs that are kept. Beyond it, the oldest are deleted.
+    /// Highest number of ended jobs that are kept. Beyond it, the oldest jobs are deleted.
     pub ended: usize,
     /// Amount of program output that is kept for each job, in bytes.
     pub output_bytes: usize,

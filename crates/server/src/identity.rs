@@ -26,9 +26,9 @@ use keys::{KeyLookup, KeyRing};
 use throttle::{FAILURE_WINDOW, FAILURES_MAX, GuessThrottle, REJECTION_DELAY};
 use tokens::{PendingToken, TokenValidator, TokenVerdict};
 
-/// Header that always may carry a key.
+/// Header that may always contain a key.
 const KEY_HEADER: &str = "x-api-key";
-/// Result for an address that guessed too often.
+/// Sender for an address with too many failed attempts.
 const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: FAILURE_WINDOW };
 
 /// Authentication over HTTP. If neither keys nor issuers are configured, every caller is accepted.
@@ -39,7 +39,7 @@ pub(crate) struct Authenticator {
     keys: KeyRing,
     tokens: Option<TokenValidator>,
     challenge: Option<TokenChallenge>,
-    /// Lower-case headers that may carry a key, apart from `Authorization`.
+    /// Lower-case names of headers that may contain a key, apart from `Authorization`.
     headers: Vec<String>,
     throttle: Mutex<GuessThrottle>,
 }
@@ -48,7 +48,7 @@ impl Authenticator {
     /// Loads the keys and issuers of `config`.
     ///
     /// # Errors
-    /// When the key file cannot be read, or other users could have written it.
+    /// The key file cannot be read, or other users could have written it.
     pub(crate) fn from_config(config: &Config) -> anyhow::Result<Self> {
         let named = config.server.key_headers.iter().map(|name| name.to_ascii_lowercase());
         let mut headers = vec![KEY_HEADER.to_owned()];
@@ -68,7 +68,7 @@ impl Authenticator {
         self.keys.are_required() || self.tokens.is_some()
     }
 
-    /// Returns the protected resource metadata if `head` requests it. It needs no credential.
+    /// Returns the protected resource metadata if `head` requests it. This needs no credential.
     pub(crate) fn metadata_page(&self, head: &FrameHead) -> Option<Reply> {
         let challenge = self.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
         Some(challenge.metadata_reply(head))
@@ -128,8 +128,8 @@ impl Authenticator {
         }
     }
 
-    /// Returns the one credential of `head` that is examined: the first found. A request counts as
-    /// one guess.
+    /// Returns the first credential in `head`. Only this one is examined, so that a request counts
+    /// as one guess.
     fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameHead) -> Credential {
         let keys =
             self.headers.iter().map(|name| single_credential(head.header(name), Credential::Key));
@@ -152,7 +152,7 @@ impl Authenticator {
         first
     }
 
-    /// Judges `credential` from `peer`. `fetched` is true after the issuer's keys were fetched.
+    /// Examines `credential` from `peer`. `fetched` is true after the issuer's keys were fetched.
     fn judge(&self, credential: &Credential, peer: IpAddr, fetched: bool) -> CredentialVerdict {
         let secret = match credential {
             // A request without a credential is not a guess.
@@ -212,7 +212,7 @@ impl Authenticator {
         })
     }
 
-    /// Judges `secret` as a token, if it came in `Authorization` and has the form of one.
+    /// Examines `secret` as a token, if it was in `Authorization` and has the form of a token.
     fn judge_token(
         &self,
         credential: &Credential,
@@ -233,7 +233,7 @@ impl Authenticator {
     }
 }
 
-/// Credential in a request.
+/// A credential in a request.
 enum Credential {
     Missing,
     /// Credential from a header that carries only keys.
@@ -257,13 +257,13 @@ fn single_credential<'k>(
     }
 }
 
-/// Result of judging a request.
+/// Result of examining a credential.
 enum CredentialVerdict {
     Known(Caller),
-    /// Unknown caller.
+    /// The credential is rejected.
     Rejected(RequestSender),
-    /// Address that guessed too often. The credential was not examined.
+    /// The address has too many failed attempts. The credential was not examined.
     Throttled,
-    /// Token whose issuer's keys must be fetched first.
+    /// The credential is a token, and the keys of its issuer must be fetched first.
     NeedsKeys(PendingToken),
 }

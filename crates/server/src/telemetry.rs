@@ -26,7 +26,7 @@ pub(crate) use sinks::TelemetrySinks;
 /// Starts logging at `level`: a minimum level or a filter.
 ///
 /// # Errors
-/// When `level` is neither.
+/// `level` is neither a level nor a filter.
 pub fn start_logging(level: &str) -> anyhow::Result<()> {
     let filter = parse_filter(level).ok_or_else(|| {
         anyhow!(
@@ -51,7 +51,7 @@ static SECRETS: LazyLock<RwLock<SecretSet>> =
 /// on.
 ///
 /// # Errors
-/// When a configured secret is missing or too short.
+/// A configured secret is missing or too short.
 pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let variables = environment();
     let configured = &config.secrets;
@@ -62,14 +62,15 @@ pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     Ok(secrets)
 }
 
-/// Returns the values of variables with a secret-like name, or one that contains any of `names`.
+/// Returns the values of variables whose name looks like that of a secret or contains any of
+/// `names`.
 fn secret_variables(variables: &[(OsString, OsString)], names: &[String]) -> SecretSet {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
     SecretSet::from_named_variables(texts, names)
 }
 
-/// Log output that is held back, if it is held back.
+/// The log output so far, while the log is held back.
 static HELD_LOG: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Holds back the log until [`release_log`], for clients that expect another line first.
@@ -84,7 +85,7 @@ pub fn release_log() {
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
 
-/// Log writer: standard error, or the buffer while the log is held back.
+/// Writer of the log: to standard error, or to the buffer while the log is held back.
 struct LogWriter;
 
 impl Write for LogWriter {
@@ -105,8 +106,8 @@ impl Write for LogWriter {
     }
 }
 
-/// Parses `level`. A single word must be a level: as a filter it would name a module and silence
-/// the rest.
+/// Parses `level`. A single word must be a level. As a filter, it would name a module and silence
+/// all others.
 fn parse_filter(level: &str) -> Option<EnvFilter> {
     if level.contains(['=', ',']) {
         return EnvFilter::builder().parse(level).ok();

@@ -52,7 +52,7 @@ const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Opens the upstreams of `config` for a server of the workspace `root`.
 ///
 /// # Errors
-/// When the settings of an upstream are invalid.
+/// The settings of an upstream are invalid.
 pub(crate) fn open_upstreams(
     root: &Root,
     processes: &ProcessRunner,
@@ -72,7 +72,7 @@ pub(crate) fn open_upstreams(
     Ok((upstreams.map_err(|why| anyhow!(why))?, cache))
 }
 
-/// Returns the [`UpstreamWorld`] of upstreams of a server of `root`.
+/// Returns the [`UpstreamWorld`] for upstreams of a server that serves `root`.
 pub(crate) fn upstream_world(
     root: &Root,
     processes: &ProcessRunner,
@@ -118,7 +118,7 @@ impl UpstreamCatalog {
     /// change.
     ///
     /// # Errors
-    /// When settings are invalid. Then nothing has changed.
+    /// Settings are invalid. In that case nothing has changed.
     pub(crate) fn change_upstreams(
         &self,
         tables: &UpstreamTables,
@@ -130,7 +130,7 @@ impl UpstreamCatalog {
         Ok(changes)
     }
 
-    /// Adds the tool that reads long results while there is any upstream, and removes it otherwise.
+    /// Adds the tool that reads long results if there is any upstream, and removes it otherwise.
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
@@ -143,7 +143,7 @@ impl UpstreamCatalog {
     }
 }
 
-/// Logs the tools that the catalog refused.
+/// Logs the tools that the catalog rejected.
 fn log_refused_tools(refused: Vec<RejectedTool>) {
     for RejectedTool { owner, tool, reason: why } in refused {
         tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
@@ -201,7 +201,7 @@ struct MachineAccess {
     credentials: CredentialStore,
 }
 
-/// Output of a program, read from a pipe.
+/// The output of an upstream's program, read from a pipe.
 struct UpstreamProgramOutput(ChildStdout);
 
 impl AsyncRead for UpstreamProgramOutput {
@@ -368,7 +368,7 @@ impl MachineAccess {
         }
     }
 
-    /// Opens the folder `at`, which may lie outside the workspace.
+    /// Opens the folder `at`, which may be outside the workspace.
     fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         open_folder(&self.root.path().join(at))
     }
@@ -391,7 +391,7 @@ fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Resolves `place` to the addresses that the upstream may use. Private and loopback ones need
+/// Resolves `place` to the addresses that the upstream may use. Private and loopback addresses need
 /// permission.
 async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, String> {
     let NetworkAddress { host, port, private_network, may_be_local, .. } = place;

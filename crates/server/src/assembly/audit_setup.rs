@@ -7,7 +7,7 @@ use toolgate_host::{AuditDestination, AuditFile, AuditLog};
 
 use crate::config::{self, Config, key_file, state_folder};
 
-/// Returns the file settings of the audit log, or `None` if it is not a file.
+/// Returns the file settings of the audit log, or `None` if the log is not a file.
 pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
     Ok(match audit_destination(config)? {
         AuditDestination::File(file) => Some(file),

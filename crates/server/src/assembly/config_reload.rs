@@ -24,11 +24,11 @@ pub(crate) struct ConfigWatcher<L> {
     pub(crate) file: PathBuf,
     /// Function that loads the configuration.
     pub(crate) load: L,
-    /// Text of the configuration that the server started with.
+    /// Text of the configuration with which the server started.
     pub(crate) initial_text: String,
 }
 
-/// Stamps of the file and of its trust mark.
+/// The last known state of the file and of its trust mark.
 #[derive(PartialEq, Eq)]
 struct WatchedState {
     file: Option<OwnedFileStamp>,
@@ -86,8 +86,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> 
 
     /// Applies the upstreams of the changed file. An invalid file changes nothing.
     ///
-    /// If other settings have changed too, only removals are applied. The other change may be a
-    /// rule that guards a new upstream, and it is not in force before a restart.
+    /// If other settings have changed, too, only removals of upstreams are applied. The other
+    /// change may be a rule for a new upstream, and such a rule takes effect only after a restart.
     fn apply_upstreams(&self) {
         let file = self.file.display();
         let applied = (self.load)().and_then(|LoadedConfig { config, .. }| {
@@ -117,7 +117,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> 
     }
 }
 
-/// Returns the text that `config` was read from.
+/// Returns the text from which `config` was read.
 pub(crate) fn source_text(config: &Config) -> String {
     config.source.as_ref().map(|source| source.text.clone()).unwrap_or_default()
 }

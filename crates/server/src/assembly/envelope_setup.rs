@@ -28,7 +28,7 @@ const FILES_MAX: usize = 10_000;
 /// Most bytes of all schemas in one folder.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
-/// Creates the envelope factory for `config` with `schemas`.
+/// Creates the builder of envelopes for `config` with `schemas`.
 pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
@@ -59,10 +59,10 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
     Ok(Some(folder))
 }
 
-/// Loads the built-in schemas and those in the folders of `config` under `root`.
+/// Loads the built-in schemas, and the schemas in the folders that `config` names under `root`.
 ///
-/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write there
-/// could keep the server from starting.
+/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write to
+/// the folder could keep the server from starting.
 pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
     let is_default = *folders == config::EnvelopeSection::default().schemas;
@@ -81,8 +81,8 @@ pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<S
     Ok(Arc::new(registry))
 }
 
-/// Returns the schema folders as workspace paths to protect, since their content decides which tool
-/// calls are valid.
+/// Returns the schema folders as workspace paths. They must be protected, because their content
+/// decides which tool calls are valid.
 pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<Item = String> {
     config.schemas.iter().map(|folder| {
         let mut names = Vec::new();
@@ -97,7 +97,7 @@ pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<
     })
 }
 
-/// Reads the schemas in `folder`. A missing folder has none.
+/// Reads the schemas in `folder`. A missing folder contains none.
 fn read_folder(
     root: &Root,
     folder: &str,
@@ -141,7 +141,8 @@ fn read_folder(
 enum SchemaTarget {
     Tool(String, SchemaSide),
     Shared(SharedSchema),
-    /// Two schemas share this name; the content decides.
+    /// The schema of an envelope. Two schemas have this file name, and their content decides which
+    /// one it is.
     Envelope,
 }
 

@@ -1,4 +1,4 @@
-//! Lists the current tools of a workspace's upstreams, from a process that serves nothing.
+//! Lists the current tools of a workspace's upstreams, without serving them.
 
 use std::path::Path;
 
@@ -12,12 +12,13 @@ use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
 use crate::{telemetry, upstreams};
 
-/// Connects to the upstreams of `config` that are in `wanted`, or to all if it is empty.
+/// Connects to the upstreams of `config` that are in `wanted`. If `wanted` is empty, connects to
+/// all.
 ///
 /// Returns each upstream's name with its listing or the reason for its failure.
 ///
 /// # Errors
-/// When a wanted upstream does not exist or is not enabled.
+/// A wanted upstream does not exist or is not enabled.
 pub async fn probe_upstreams(
     root: &Path,
     config: &Config,

@@ -1,4 +1,4 @@
-//! Builds a host from settings. This is the only module that knows every toolset.
+//! Builds a host from settings. This is the only module that uses every toolset.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ const SOCKET_MESSAGES_MAX: usize = 256;
 /// none waits.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Workspace being served: its host, programs and upstreams.
+/// A workspace that is being served: its host, programs and upstreams.
 pub struct ServedWorkspace {
     /// Host that answers requests.
     pub host: Arc<Host>,
@@ -62,15 +62,15 @@ impl ServedWorkspace {
     /// Opens the folder `root` under `config`.
     ///
     /// # Errors
-    /// When the configuration, a schema or the audit log is unusable.
+    /// The configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         Self::open_prepared(ServerPrep::prepare(root, config)?, config)
     }
 
-    /// Opens the prepared folder of `prep` under `config`.
+    /// Opens the folder that `prep` has prepared, under `config`.
     ///
     /// # Errors
-    /// When the configuration, a schema or the audit log is unusable.
+    /// The configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
         let ServerPrep { root, files, declared, processes } = prep;
         let root = &*root;
@@ -118,7 +118,7 @@ impl ServedWorkspace {
     /// Opens the folder for inspection only, without audit log, envelope log and traces.
     ///
     /// # Errors
-    /// When the configuration or a schema is unusable.
+    /// The configuration or a schema is unusable.
     pub fn open_for_inspection(root: &Path, config: &Config) -> anyhow::Result<Self> {
         audit_setup::audit_destination(&config.audit)?;
         let mut config = config.clone();
@@ -165,7 +165,8 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Applies changes of upstreams in the configuration `file` until the result is dropped.
+    /// Applies changes of upstreams in the configuration `file` until the returned guard is
+    /// dropped.
     ///
     /// `load` reads the file again. `config` is the configuration that is in force.
     pub fn watch_config(
@@ -194,7 +195,8 @@ pub(crate) fn server_card(server: &config::ServerSection) -> Option<ServerCard> 
     server.card.clone().map(|name| ServerCard { name, url: server.url.clone() })
 }
 
-/// Builds the gate over `catalog` and `library` under `config`. `root` is the workspace.
+/// Builds the gate for the `catalog`, and for the resources, prompts and skills of `library`, under
+/// `config`. `root` is the workspace.
 pub(crate) fn build_gate(
     catalog: Catalog,
     mut library: Library,
@@ -271,8 +273,8 @@ pub(crate) fn build_gate(
         .with_secrets(telemetry::redacted_secrets(config)?))
 }
 
-/// Returns the patterns of available tools. An upstream's tools need the one that reads long
-/// results.
+/// Returns the patterns of available tools. If an upstream's tools are available, so is the tool
+/// that reads long results.
 fn allowed_patterns(config: &Config) -> Vec<String> {
     let results = config.upstream.values().next().map(|_| "results.read".to_owned());
     config.tools.allow.iter().cloned().chain(results).collect()
@@ -288,7 +290,7 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
-/// Adds each caller's share to `slots`.
+/// Adds the limits of each caller to `slots`.
 fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     let limits = &config.limits;
     let share = caller_share(config);
@@ -345,7 +347,7 @@ struct WorkspaceTools {
     library: Library,
 }
 
-/// Creates every toolset of the folder `root`. A new toolset needs one line here.
+/// Creates every toolset of the folder `root`. Add one line here for a new toolset.
 fn workspace_tools(
     root: &Path,
     processes: &ProcessRunner,
@@ -382,8 +384,8 @@ fn workspace_tools(
     Ok(WorkspaceTools { tools: merge_declared(tools, declared, &programs)?, library })
 }
 
-/// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if
-/// it declares so.
+/// Combines `tools` and `declared` commands. A command replaces a built-in tool with the same name
+/// only if its declaration allows this.
 fn merge_declared(
     mut tools: Vec<Arc<dyn AnyTool>>,
     declared: Vec<commands::DeclaredCommand>,
@@ -452,8 +454,8 @@ pub(crate) fn job_settings_in(folder: PathBuf, config: &config::JobsSection) -> 
     }
 }
 
-/// Returns the folder in which jobs of the workspace `root` are kept. Servers of one workspace
-/// share it.
+/// Returns the folder in which jobs of the workspace `root` are stored. Servers of the same
+/// workspace share the folder.
 pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),
@@ -468,7 +470,7 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
     Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
-/// Returns the folders of the search index. Servers of one workspace share them.
+/// Returns the folders of the search index. Servers of the same workspace share them.
 fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,
@@ -488,13 +490,13 @@ fn workspace_folder_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// Returns the path of `file` relative to `root`, a [resolved](resolve_links) path, if it lies
-/// inside.
+/// Returns the path of `file` relative to `root`, if it is inside. Links in `root` must be
+/// [resolved](resolve_links).
 pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
     Some(resolve_links(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
-/// Resolves all links of `path`. Returns it unchanged if it does not exist.
+/// Resolves all links in `path`. Returns `path` unchanged if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before anything is served")]
 pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
@@ -503,8 +505,7 @@ pub fn resolve_links(path: &Path) -> PathBuf {
 /// Returns the sealer of session ids, with the configured key or a random one.
 ///
 /// # Errors
-/// When the key file cannot be read, other users could have written it, or it is shorter than 32
-/// bytes.
+/// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.
 pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {
@@ -542,7 +543,8 @@ pub fn line_bounds(config: &Config) -> LineBounds {
     }
 }
 
-/// Returns the time for cancelled calls to end, plus 1 s for their answers to be read.
+/// Returns the time in which cancelled calls must end, plus 1 s in which the client can read their
+/// answers.
 fn wrap_up_time(config: &Config) -> Duration {
     Duration::from_millis(config.limits.cancel_grace_ms.saturating_add(1_000))
 }

@@ -33,7 +33,7 @@ struct KeyFileContent {
 /// Returns the path of the key file that `server` configures, if any.
 ///
 /// # Errors
-/// When the configured path is not absolute.
+/// The configured path is not absolute.
 pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
     Ok(match server.keys_file.as_str() {
         "off" => None,
@@ -49,7 +49,7 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
 /// Reads the key file at `path`. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read or parsed, or other users could have written it.
+/// The file cannot be read or parsed, or other users could have written it.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFileStamp)>> {
     let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
         Ok(read) => read,
@@ -70,7 +70,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFile
 /// Returns the keys in the file at `path`, or `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read or parsed, or other users could have written it.
+/// The file cannot be read or parsed, or other users could have written it.
 pub fn list_keys(path: &Path) -> anyhow::Result<Option<Vec<ApiKey>>> {
     Ok(read(path)?.map(|(keys, _)| keys))
 }
@@ -85,7 +85,7 @@ fn is_missing(err: &anyhow::Error) -> bool {
 /// A lock serializes writers, and readers see either the old or the new file.
 ///
 /// # Errors
-/// When `change` fails, or the file cannot be read, checked or written.
+/// `change` fails, or the file cannot be read, checked or written.
 pub fn change_keys<T>(
     path: &Path,
     change: impl FnOnce(&mut Vec<ApiKey>) -> anyhow::Result<T>,
@@ -116,7 +116,7 @@ fn helper_path(path: &Path, what: &str) -> PathBuf {
     path.with_file_name(format!(".{name}.{what}"))
 }
 
-/// Opens a private file without following links. It must be new unless `reused` is true.
+/// Opens a private file without following links. The file must be new unless `reused` is true.
 fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! API keys as they are configured.
+//! API keys in the settings and in the key file.
 
 use std::collections::HashMap;
 

@@ -12,21 +12,21 @@ use super::{Config, EffectsMax};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerEntry {
-    /// URL of the issuer, exactly as its tokens have it in `iss`.
+    /// URL of the issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: String,
     /// Accepted values of the tokens' `aud` claim, of which one must match exactly. The default is
     /// `server.url`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<String>,
-    /// Prefix of callers' names, before a colon and the token's `sub`. The default is the issuer's
-    /// host.
+    /// Prefix of callers' names. A caller's name is this prefix, a colon and the token's `sub`. The
+    /// default is the issuer's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     /// URL of the issuer's signing keys. By default, toolgate discovers it (OpenID Connect
     /// Discovery, RFC 8414).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
-    /// Signature algorithms that the tokens may use. All are allowed by default.
+    /// Signature algorithms that the tokens may use. By default, all supported algorithms.
     #[serde(default = "every_algorithm")]
     pub algorithms: Vec<JwsAlgorithm>,
     /// Claim that lists the caller's roles, for policy rules. By default, callers have no roles.
@@ -44,15 +44,15 @@ fn every_algorithm() -> Vec<JwsAlgorithm> {
 pub struct ScopeEntry {
     /// Name of the scope in tokens, such as `files:read`.
     pub name: String,
-    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). The default is
-    /// all.
+    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). By default, all
+    /// tools.
     #[serde(default = "all_tools")]
     pub tools: Vec<String>,
     /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.
     #[serde(default = "runs")]
     pub effects: EffectsMax,
-    /// Asks clients without a token to request this scope. If no scope sets this, they are asked
-    /// for the first one.
+    /// Asks clients without a token to request this scope. If no scope sets this, clients are asked
+    /// to request the first scope.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 }
 
-/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
+/// JWS signature algorithm. Only asymmetric algorithms are accepted, never HMAC or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
 pub enum JwsAlgorithm {

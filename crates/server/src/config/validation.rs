@@ -11,8 +11,8 @@ pub struct ValidationSection {
     /// Reaction to output that does not match its tool's schema: `off`, `shadow` (log it) or
     /// `enforce` (refuse it).
     pub output: OutputCheck,
-    /// Exceptions for some tools. One `[[validation.rules]]` table each; the first rule that
-    /// matches a tool applies.
+    /// Exceptions for some tools, with one `[[validation.rules]]` table for each. The first rule
+    /// that matches a tool applies.
     pub rules: Vec<OutputRule>,
 }
 
@@ -22,7 +22,7 @@ pub struct ValidationSection {
 pub struct OutputRule {
     /// Pattern of tools, such as `github.*` (or `github_*`).
     pub tools: String,
-    /// Reaction, as for `validation.output`: `off`, `shadow` or `enforce`.
+    /// Reaction to output of these tools, as for `validation.output`: `off`, `shadow` or `enforce`.
     pub output: OutputCheck,
 }
 

@@ -13,7 +13,7 @@ use crate::config::{ApiKey, Config, KeyDigest, key_file};
 use crate::owned_files::{self, OwnedFileStamp};
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks of the file, which occur when requests arrive.
+/// Shortest time between two checks of the key file. A check occurs when a request arrives.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All known API keys.
@@ -24,8 +24,8 @@ pub(super) struct KeyRing {
     /// Keys of the file.
     from_file: Mutex<Arc<[KnownKey]>>,
     last_check: Mutex<KeyFileCheck>,
-    /// Set once any key or key file existed. It stays set, so that deleting the file does not open
-    /// the server.
+    /// True once any key or key file existed. It stays true, so that deleting the file does not
+    /// open the server to everyone.
     required: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ struct KnownKey {
 /// Result of looking up a key.
 pub(super) enum KeyLookup {
     Owner(Caller),
-    /// Known key that has expired or is not valid yet.
+    /// The key is known, but has expired or is not valid yet.
     NotValidNow,
     Unknown,
 }

@@ -4,14 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Delay of a rejection, and shortest time between two checks for an address that guessed too
-/// often.
+/// Delay of a rejection, and shortest time between two checks of credentials from a throttled
+/// address.
 pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
-/// Failed attempts within [`FAILURE_WINDOW`] that put an address on hold.
+/// Number of failed attempts within [`FAILURE_WINDOW`] after which an address is throttled.
 pub(super) const FAILURES_MAX: usize = 10;
-/// Time for which a failed attempt counts, and wait that the address is asked for.
+/// Time for which a failed attempt counts. A throttled client is asked to wait this long.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Most addresses that are remembered. Beyond them, the one silent for longest is forgotten.
+/// Most addresses that are remembered. Beyond it, the address that has been silent for longest is
+/// forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
 /// Addresses with recent failed attempts.
@@ -23,15 +24,15 @@ pub(super) struct GuessThrottle(HashMap<IpAddr, FailedAttempts>);
 struct FailedAttempts {
     /// Times of the last [`FAILURES_MAX`] attempts.
     times: VecDeque<Instant>,
-    /// Time of the last check while the address was on hold.
+    /// Time of the last check while the address was throttled.
     last_check: Option<Instant>,
 }
 
 impl GuessThrottle {
     /// Returns true if a credential from `peer` may be checked `now`.
     ///
-    /// An address on hold is checked every 100 ms. Clients behind a proxy share an address, and a
-    /// valid key must still work.
+    /// For a throttled address, one credential is checked every 100 ms. Clients behind a proxy
+    /// share an address, and a valid key must still work.
     pub(super) fn try_check(&mut self, peer: IpAddr, now: Instant) -> bool {
         let Some(guesses) = self.0.get_mut(&counted_address(peer)) else { return true };
         guesses.times.retain(|at| is_fresh(*at, now));
@@ -46,7 +47,7 @@ impl GuessThrottle {
         may_check
     }
 
-    /// Records a failed attempt of `peer` and returns the number of recent ones, up to
+    /// Records a failed attempt of `peer`. Returns the number of recent attempts, up to
     /// [`FAILURES_MAX`] + 1.
     pub(super) fn record_failure(&mut self, peer: IpAddr, now: Instant) -> usize {
         let peer = counted_address(peer);
@@ -71,7 +72,8 @@ impl GuessThrottle {
     }
 }
 
-/// Returns the address under which `peer` is counted. IPv6 addresses count by their /64 network.
+/// Returns the address under which attempts of `peer` are counted. For IPv6, this is the /64
+/// network.
 fn counted_address(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,4 +1,4 @@
-//! Streams a job's events or status to a client, at its pace and in its dialect.
+//! Streams a job's events or status to a client, in the client's dialect.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use toolgate_contract::{Caller, JobSnapshot, JobStreamItem};
 use toolgate_dialects::{JobWatchRequest, WatchPace};
 use toolgate_host::Host;
 
-/// Sends everything about the job to `out`, until the job ends or the receiver is gone.
+/// Sends the job's events or snapshots to `out`, until the job ends or the receiver is gone.
 ///
 /// A slow client delays only this function, never the job: events wait in the store.
 pub(crate) async fn stream_job(
@@ -27,7 +27,8 @@ pub(crate) async fn stream_job(
     };
 }
 
-/// Sends each event, and a heartbeat after `quiet`. Returns `None` if the receiver is gone.
+/// Sends each event, and a heartbeat after the time `quiet` without events. Returns `None` if the
+/// receiver is gone.
 async fn stream_events(
     host: &Host,
     caller: &Caller,

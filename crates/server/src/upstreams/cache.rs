@@ -1,4 +1,5 @@
-//! Remembers the tools of upstreams and the approved ones, and offers tools in the catalog.
+//! Stores the listings of upstreams, reads the approved definitions, and offers upstreams' tools in
+//! the catalog.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +25,7 @@ pub(crate) struct UpstreamCache {
     lock_file: PathBuf,
     /// Result of the last read of the lock file, with the file's stamp.
     last_read: Mutex<Option<(OwnedFileStamp, LockFileResult)>>,
-    /// Set once the lock file existed. `knows_pins` is set while it can be read.
+    /// True once the lock file existed. `knows_pins` is true while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
     on_change: PinReaction,
@@ -103,7 +104,7 @@ impl UpstreamHost for UpstreamCache {
     }
 }
 
-/// Result of reading the lock file: its content, `None` if absent, or an error.
+/// Result of reading the lock file: its content, `None` if the file is missing, or an error.
 type LockFileResult = Result<Option<Arc<PinLock>>, String>;
 
 impl UpstreamCache {

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::cli::{complain, print};
 
-/// Log that a check writes.
+/// Default log to check: the newest log that `contract check` writes.
 const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
-/// Log that it is compared with.
+/// Default log to compare with.
 const GOLDEN_LOG: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
-/// Fields that differ between runs. Ids do as well, unless both logs are deterministic.
+/// Fields that differ between runs. The ids differ, too, unless both logs are deterministic.
 const VARYING_FIELDS: [&str; 8] = [
     "ts",
     "durationMs",
@@ -38,7 +38,7 @@ pub(super) struct DiffLogsArgs {
     /// Log to check
     #[arg(long, value_name = "FILE", default_value = NEW_LOG)]
     new: PathBuf,
-    /// Log to compare it with
+    /// Log to compare with
     #[arg(long, value_name = "FILE", default_value = GOLDEN_LOG)]
     golden: PathBuf,
     /// Further fields to ignore; `metadata.validation` names a nested field

@@ -70,7 +70,7 @@ struct UpdateWriter<W> {
     out: W,
     stdout: IncompleteLine,
     stderr: IncompleteLine,
-    /// Last complete line of output. Progress that repeats it is not printed.
+    /// Last complete line of output. Progress that repeats this line is not printed.
     last_line: String,
     /// Last progress line.
     last_progress: String,

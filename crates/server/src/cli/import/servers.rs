@@ -36,7 +36,7 @@ const CLIENTS: [(&str, &[&str]); 5] = [
     ("zed", &[".zed/settings.json", "~/.config/zed/settings.json"]),
 ];
 
-/// JSON pointers to the servers in such a file.
+/// JSON pointers to the servers in a client's configuration file.
 const SERVER_POINTERS: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
 
 /// Reason why toolgate itself is not imported.
@@ -58,7 +58,7 @@ pub(super) struct ImportServersArgs {
     /// Append the upstreams to this file instead of printing them
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Workspace, whose own client files are read as well
+    /// Workspace; the client files in this folder are read, too
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
 }
@@ -152,7 +152,7 @@ fn read_files(args: &ImportServersArgs) -> anyhow::Result<Vec<(PathBuf, Value)>>
     Ok(all)
 }
 
-/// Returns the servers in `content`, starting with those of the project in `root`.
+/// Returns the servers in `content`. The servers of the project in `root` come first.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -165,10 +165,11 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
 
-/// The secrets that variables replace, by variable name, for all upstreams.
+/// Secrets of all upstreams that are replaced by environment variables, by the name of the
+/// variable.
 type VariableSecrets = BTreeMap<String, String>;
 
-/// An upstream to write.
+/// An upstream to write into the settings.
 struct ImportedUpstream {
     name: String,
     table: Table,
@@ -346,8 +347,8 @@ impl ImportedUpstream {
         self.convert_variables(&(clean + &word[at..]))
     }
 
-    /// Returns a reference to the variable for the secret `value` of `name`. Picks a similar name
-    /// if `variable` is taken by another secret.
+    /// Returns a reference to the variable for the secret `value` of `name`. If another secret has
+    /// the name `variable`, picks a similar name.
     fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);

@@ -21,12 +21,12 @@ use crate::cli::follow::terminal_text::{format_age, format_duration, format_size
 use crate::cli::follow::{WorkDisplay, WorkUpdate};
 use crate::cli::{complain, print};
 
-/// Bytes copied at once.
+/// Number of bytes that are copied at once.
 const COPY_BYTES: usize = 256 << 10;
 /// Exit code after ctrl-c.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Display options of a job.
+/// Options for the display of a job.
 pub(super) struct JobViewOptions {
     /// Follow the job until it ends.
     pub(super) follow: bool,
@@ -36,7 +36,7 @@ pub(super) struct JobViewOptions {
 
 type ShowOutcome = anyhow::Result<Result<ExitCode, CallError>>;
 
-/// Shows `job`.
+/// Shows the state, output and result of `job`.
 pub(super) async fn show_job(
     jobs: &JobService,
     mut job: JobSnapshot,
@@ -83,7 +83,7 @@ pub(super) async fn show_job(
     }))
 }
 
-/// Writes a file that `job` left.
+/// Writes a file that `job` produced.
 pub(super) async fn write_artefact(
     host: &Host,
     job: &JobSnapshot,
@@ -157,7 +157,7 @@ async fn follow(
     ended
 }
 
-/// Prints the output of a job without a result.
+/// Prints the output so far of a job that has no result.
 async fn print_so_far(
     jobs: &JobService,
     job: &JobSnapshot,
@@ -242,7 +242,7 @@ fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
     copy(from, &mut to).with_context(|| format!("cannot write `{shown}`"))
 }
 
-/// Copies all of `from`, independent of its position.
+/// Copies the whole file `from`, whatever its current position is.
 fn copy(from: &File, to: &mut impl Write) -> io::Result<()> {
     let mut piece = vec![0; COPY_BYTES];
     let mut done = 0;
