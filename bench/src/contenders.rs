@@ -85,8 +85,7 @@ pub(crate) fn readers(
 ) -> anyhow::Result<Vec<Piped>> {
     let workspace = text(folder);
     let file = text(&folder.join(name));
-    let ours =
-        Question::call("files_read", &json!({ "path": name, "max_bytes": 16 << 20 }), answer);
+    let ours = Question::call("files_read", &json!({ "path": name, "max_bytes": 4 << 20 }), answer);
     let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);
     let all = vec![
         Piped::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,

@@ -41,7 +41,7 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     ];
     drop(small);
     let mut large = readers(run, path, "large.txt", "toolgate toolgate ")?;
-    rows.push(rate("files_read 10 MiB, stdio", &mut large, 1, 0.9)?);
+    rows.push(rate("files_read 4 MiB, stdio", &mut large, 1, 0.9)?);
     drop(large);
     let mut many = listers(run, &path.join("many"), "f0999.txt")?;
     rows.push(rate("files_list of 1,000, stdio", &mut many, 1, 0.8)?);
@@ -57,12 +57,12 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     for number in 0..1000 {
         fs::write(many.join(format!("f{number:04}.txt")), "toolgate")?;
     }
-    let text = "toolgate ".repeat((10 << 20) / 9 + 1);
+    // One answer holds at most 4 MiB.
+    let text = "toolgate ".repeat((4 << 20) / 9 + 1);
     fs::write(folder.path().join("one.txt"), &text.as_bytes()[..1024])?;
-    fs::write(folder.path().join("large.txt"), &text.as_bytes()[..10 << 20])?;
-    let settings = format!("{UNLIMITED}[files]\nanswer_bytes_max = {}\n", 16 << 20);
-    fs::write(folder.path().join("toolgate.toml"), &settings)?;
-    fs::write(many.join("toolgate.toml"), &settings)?;
+    fs::write(folder.path().join("large.txt"), &text.as_bytes()[..4 << 20])?;
+    fs::write(folder.path().join("toolgate.toml"), UNLIMITED)?;
+    fs::write(many.join("toolgate.toml"), UNLIMITED)?;
     Ok(folder)
 }
 

@@ -28,8 +28,6 @@ const FLOOD_BYTES: &str = "2147483648";
 const COMMANDS: &str = r#"
 [server]
 connections_max = 4096
-streams_max = 2048
-streams_each = 2048
 [limits]
 rate = []
 [command."bench.true"]

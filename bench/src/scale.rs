@@ -23,8 +23,7 @@ const RATE: f64 = 2_000.0;
 const CONNECTIONS: u8 = 16;
 
 /// Settings that allow many connections and streams.
-const BOUNDS: &str = "[server]\nconnections_max = 16384\nstreams_max = 8192\nstreams_each = 8192\n\
-                      sessions_max = 8192\n";
+const BOUNDS: &str = "[server]\nconnections_max = 16384\n";
 
 /// Measures all rows of this section.
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {

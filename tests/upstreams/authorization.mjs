@@ -1,6 +1,6 @@
 // An authorization server, on oidc-provider: whoever comes is Ada, and agrees to what is asked.
 //
-// It says on its standard error where it is. LIFE is how long its access tokens are good, in
+// It says on its standard error where it is. With NO_PKCE its metadata leaves out that it knows PKCE. LIFE is how long its access tokens are good, in
 // seconds. It says the keys by which the clients `ec` and `rsa` show who they are. What it is asked for at its token endpoint is a line each on its standard error.
 
 import { generateKeyPairSync } from "node:crypto";
@@ -95,6 +95,15 @@ provider.registerGrantType(
   },
   ["subject_token", "subject_token_type", "requested_token_type", "resource", "audience"],
 );
+
+if (process.env.NO_PKCE) {
+  provider.use(async (ctx, next) => {
+    await next();
+    if (ctx.path.startsWith("/.well-known/")) {
+      delete ctx.body.code_challenge_methods_supported;
+    }
+  });
+}
 
 async function agree(request, response) {
   const { params, prompt, session } = await provider.interactionDetails(request, response);

@@ -1,6 +1,7 @@
 //! Writes `docs/reference/` and the code in ARCHITECTURE.md from the source, or lists stale pages.
 
 mod code_blocks;
+mod messages;
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +10,13 @@ use anyhow::{Context, bail};
 use crate::shell::{build, checkout, output};
 
 /// Each page of `docs/reference` and the words that print it.
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 7] = [
     ("config.md", "config"),
     ("config.schema.json", "config-schema"),
     ("tools.md", "tools"),
     ("metrics.md", "metrics"),
+    ("errors.md", "errors"),
+    ("events.md", "events"),
     ("cli.md", "cli"),
 ];
 
@@ -41,6 +44,7 @@ pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
         pages
             .push(Page { path: folder.join(name), text: output(&toolgate, &["reference", page])? });
     }
+    pages.push(Page { path: folder.join("messages.md"), text: messages::page()? });
     let stale: Vec<_> = pages.iter().filter(|page| !page.is_current()).collect();
     if check && !stale.is_empty() {
         let names: Vec<_> = stale.iter().map(|page| name_of(&page.path)).collect();

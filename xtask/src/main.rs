@@ -13,6 +13,7 @@ mod codegen;
 mod rooms;
 mod architecture;
 mod site;
+mod examples;
 mod tidy;
 mod bench;
 mod programs;
@@ -49,6 +50,21 @@ Parts of the test, which also run alone:
                        run the tests that show the requirements of the five contracts, print which
                        hold and write docs/reference/contracts.md. --list prints which requirements
                        have tests, --last uses the results of the last test run
+  doc                  run the examples in doc comments and build the documentation
+  docs [--examples] [--bin FILE]
+                       build the site of the documentation into target/site, check its links and its
+                       search, and run the examples that are marked as runnable; needs Node, jq and
+                       curl. --examples runs only the examples, --bin runs them with an existing
+                       binary
+  count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
+                       they grew by more than 5 %. --keep records the new counts
+  codegen [--check]    write the generated pages of docs/reference and the code in ARCHITECTURE.md,
+                       or list the pages that are stale
+  tidy                 check the rules no compiler knows: dependencies between crates and between
+                       the modules of each crate, licenses, length of files, and the files
+                       and names in ARCHITECTURE.md
+
+Programs behind some of the tests, for long runs and for a selection:
   attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
                        attack the server as callers, files and programs would, in every dialect and
                        over every transport, and print one line for each case. ID may be the start
@@ -57,15 +73,6 @@ Parts of the test, which also run alone:
                        kill the server N times (200) while jobs arrive, and check that no job is
                        lost or runs twice and no process is left. --gateway kills the clients and
                        upstreams of a gateway for N minutes (10) instead
-  doc                  run the examples in doc comments and build the documentation
-  docs                 build the site of the documentation into target/site; needs Node
-  count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
-                       they grew by more than 5 %. --keep records the new counts
-  codegen [--check]    write the generated pages of docs/reference and the code in ARCHITECTURE.md,
-                       or list the pages that are stale
-  tidy                 check the rules no compiler knows: dependencies between crates and between
-                       the modules of each crate, licenses, length of files, and the files
-                       and names in ARCHITECTURE.md
 
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]
@@ -107,7 +114,7 @@ fn main() -> ExitCode {
         Some("eval-search") => eval::search(&args[1..]),
         Some("train-search") => eval::train(&args[1..]),
         Some("doc") => doc::check(),
-        Some("docs") => site::build(),
+        Some("docs") => site::from_words(&args[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

@@ -127,13 +127,13 @@ fn check_crate(src: &Path) -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-fn parse_file(file: &Path) -> anyhow::Result<TokenStream> {
+pub(crate) fn parse_file(file: &Path) -> anyhow::Result<TokenStream> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     // Doc comments and other comments are not code.
     text.parse().map_err(|err| anyhow::anyhow!("{}: {err}", file.display()))
 }
 
-fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+pub(crate) fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
@@ -146,7 +146,7 @@ fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()>
 }
 
 /// Returns the module path of `file`. It is empty for `lib.rs` and for a `main.rs`.
-fn module_path(src: &Path, file: &Path) -> Vec<String> {
+pub(crate) fn module_path(src: &Path, file: &Path) -> Vec<String> {
     let inside = file.strip_prefix(src).unwrap_or(file).with_extension("");
     let mut parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     if parts.last().is_some_and(|last| last == "mod" || last == "lib" || last == "main") {
@@ -156,7 +156,7 @@ fn module_path(src: &Path, file: &Path) -> Vec<String> {
 }
 
 /// Collects the modules that `tokens` of `module` declare for tests only.
-fn collect_test_modules(
+pub(crate) fn collect_test_modules(
     tokens: &TokenStream,
     module: &[String],
     found: &mut BTreeSet<Vec<String>>,
@@ -173,7 +173,7 @@ fn collect_test_modules(
 }
 
 /// Returns true if the item after `before` has a `cfg` attribute that mentions `test` or `fuzzing`.
-fn is_test_only(before: &[TokenTree]) -> bool {
+pub(crate) fn is_test_only(before: &[TokenTree]) -> bool {
     let mut before = before.iter().rev().peekable();
     // Skips `pub`, `pub(crate)`.
     while before.next_if(|token| is_visibility(token)).is_some() {}

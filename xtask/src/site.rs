@@ -1,9 +1,42 @@
-//! Builds the site of the documentation into `target/site`.
+//! Builds and checks the site of the documentation, and runs the examples in it.
 
-use crate::shell::{checkout, run};
+use std::path::absolute;
 
-/// Builds the site. A link to a page that does not exist fails the build.
-pub(crate) fn build() -> anyhow::Result<()> {
+use anyhow::{Context, bail};
+
+use crate::examples;
+use crate::shell::{cargo, checkout, run};
+
+/// Builds the site into `target/site`, then runs the examples. A broken link, a page that the
+/// site's search does not find and an example that fails are errors. `--examples` runs only the
+/// examples, `--bin FILE` runs them with an existing program.
+pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+    let mut builds_site = true;
+    let mut toolgate = None;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--examples" => builds_site = false,
+            "--bin" => toolgate = Some(absolute(words.next().context("--bin needs a file")?)?),
+            _ => bail!("unknown option `{word}`; use --examples or --bin FILE"),
+        }
+    }
+    if builds_site {
+        build()?;
+    }
+    let toolgate = match toolgate {
+        Some(file) => file,
+        None => {
+            run(&cargo(), &["build", "--locked", "--package", "toolgate", "--bin", "toolgate"])?;
+            checkout().join("target/debug/toolgate")
+        }
+    };
+    eprintln!("\n==> examples");
+    examples::run(&toolgate)
+}
+
+/// Builds the site and checks its links and its search.
+fn build() -> anyhow::Result<()> {
     let docs = checkout().join("docs").display().to_string();
     run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", &docs])?;
     run("npm", &["run", "build", "--prefix", &docs])?;

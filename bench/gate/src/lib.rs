@@ -202,12 +202,7 @@ fn gate() -> Gate {
         ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("the rules are valid");
     let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("the rules are valid");
     let unlimited = NonZeroU32::new(1_000_000_000).expect("some");
-    let rate = CallRate {
-        tools: "*".to_owned(),
-        calls: unlimited,
-        per: Duration::from_secs(1),
-        burst: unlimited,
-    };
+    let rate = CallRate { tools: "*".to_owned(), calls: unlimited, per: Duration::from_secs(1) };
     let limits = CallLimits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
     let limits = limits.expect("sound rates");
     let audit_file = AuditFile::with_defaults("/dev/null".into(), "/nowhere".as_ref());
@@ -223,7 +218,6 @@ fn rule(name: &str, effect: PolicyEffect, when: Option<&str>) -> PolicyRule {
         callers: Vec::new(),
         roles: Vec::new(),
         tools: Vec::new(),
-        tags: Vec::new(),
         effects: Vec::new(),
         when: when.map(str::to_owned),
         message: None,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +57,8 @@ pub struct CallMetadata {
     pub session: Option<Arc<str>>,
     /// True if the call must become a job.
     pub as_job: bool,
+    /// True if the called name must be the tool's id, and no other spelling of it.
+    pub by_id: bool,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
 }
@@ -354,7 +357,7 @@ pub struct ProducedFile {
 }
 
 /// An output stream of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputStream {
     /// Standard output.
@@ -364,7 +367,9 @@ pub enum OutputStream {
 }
 
 /// The severity of a log line: the levels of RFC 5424, least severe first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "RFC 5424 says what each is")]
 pub enum LogLevel {
@@ -463,7 +468,15 @@ impl ToolOutput {
         text.chain(self.content.iter().map(ContentBlock::as_text)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the output of a program on `stream` as text. `None` if no program ran.
+    /// Returns true if a program wrote files beside its output, even if they could not be kept.
+    pub fn has_written_files(&self) -> bool {
+        let is_filled = |name: &str| {
+            self.value.get(name).and_then(Value::as_array).is_some_and(|files| !files.is_empty())
+        };
+        self.value.get("exit_code").is_some() && (is_filled("artefacts") || is_filled("left_out"))
+    }
+
+    /// Returns the output of a program on `stream` as text; `None` if no program ran.
     pub fn program_output(&self, stream: OutputStream) -> Option<Cow<'_, str>> {
         let name = match stream {
             OutputStream::Stdout => "stdout",

@@ -77,7 +77,7 @@ pub enum CallError {
         message: String,
     },
     /// The deadline passed.
-    #[error("it took longer than {} ms and was stopped", after.as_millis())]
+    #[error("the call took longer than {} ms and was stopped", after.as_millis())]
     TimedOut {
         /// The time limit.
         after: Duration,
@@ -117,7 +117,7 @@ pub enum CallError {
         tool: String,
     },
     /// The tool never runs as a job, and the call asked for one.
-    #[error("`{tool}` does not run as a job; call it")]
+    #[error("`{tool}` does not run as a job; call it directly")]
     NoJob {
         /// The tool's id.
         tool: String,
@@ -139,7 +139,7 @@ pub enum CallError {
         data: Option<Value>,
     },
     /// The tool's output violates the tool's own schema.
-    #[error("the tool's result breaks its own schema: {}", list(problems))]
+    #[error("the tool's result does not match its own output schema: {}", list(problems))]
     InvalidOutput {
         /// The problems, each with its position.
         problems: Vec<ValidationProblem>,

@@ -4,10 +4,12 @@ use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method};
 
-/// One incoming message: its unparsed bytes and its transport metadata.
+use crate::strip_byte_order_mark_bytes;
+
+/// One incoming message: its bytes, unparsed, and transport metadata.
 #[derive(Debug, Clone)]
 pub struct MessageFrame {
     /// The transport metadata.
@@ -17,9 +19,15 @@ pub struct MessageFrame {
 }
 
 impl MessageFrame {
+    /// Creates a frame of `body` without the byte order mark that some clients write first.
+    pub fn new(head: FrameHead, mut body: Bytes) -> Self {
+        body.advance(body.len() - strip_byte_order_mark_bytes(&body).len());
+        Self { head, body }
+    }
+
     /// Creates a frame from a line of text without headers.
     pub fn from_line(body: impl Into<Bytes>) -> Self {
-        Self { head: FrameHead::Line, body: body.into() }
+        Self::new(FrameHead::Line, body.into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Jobs: calls whose outcome is collected later, and their events.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoxFuture, CallError, Caller, ClientQuestions, JobId, LogLevel, OpenFile, OutputStream, ToolId,
-    ToolOutput,
+    BoxFuture, CallEnding, CallError, Caller, ClientQuestions, JobId, LogLevel, OpenFile,
+    OutputStream, ToolId, ToolOutput,
 };
 
 /// State of a job. States follow in this order, except when a job runs again.
@@ -83,16 +84,45 @@ pub struct JobSnapshot {
     pub outcome: Option<Result<ToolOutput, CallError>>,
 }
 
+/// The name of the download that contains what a job printed.
+const PRINTED_NAME: &str = "output.txt";
+
+impl JobSnapshot {
+    /// Returns the files to download: those that the job produced or, if it produced none, the text
+    /// that it printed.
+    pub fn downloads(&self) -> Vec<JobArtefact> {
+        let printed = self.printed_download().map(|text| JobArtefact {
+            name: PRINTED_NAME.to_owned(),
+            path: PRINTED_NAME.to_owned(),
+            bytes: text.len() as u64,
+            modified: self.updated,
+            media_type: "text/plain; charset=utf-8".to_owned(),
+        });
+        self.artefacts.iter().cloned().chain(printed).collect()
+    }
+
+    /// Returns the text that a succeeded job printed, if it wrote no files.
+    pub fn printed_download(&self) -> Option<Cow<'_, str>> {
+        let output = self.outcome.as_ref()?.as_ref().ok()?;
+        let is_only_printed = output.ending == CallEnding::Done
+            && self.artefacts.is_empty()
+            && !output.has_written_files();
+        let text = || output.program_output(OutputStream::Stdout);
+        is_only_printed.then(|| text().unwrap_or(output.text.body.as_str().into()))
+    }
+}
+
 /// A file that a job produced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct JobArtefact {
     /// The name, unique among the job's files and without `/`.
     pub name: String,
-    /// The original path, relative to the workspace.
+    /// The original path: relative to the workspace, or absolute if the file is outside.
     pub path: String,
     /// The length in bytes.
     pub bytes: u64,
     /// The time of the last write.
+    #[schemars(with = "String")]
     pub modified: Timestamp,
     /// The media type, e.g. `image/png`.
     pub media_type: String,
@@ -110,7 +140,7 @@ pub struct JobEvent {
 }
 
 /// The kinds of job events.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobEventKind {
     /// The job was stored.
@@ -177,8 +207,7 @@ pub struct JobPage {
 /// A selection from a job's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArtefactSelection {
-    /// The main file: the only file, all files in a zip, or the program's output if there are no
-    /// files.
+    /// The only file, or a zip of several.
     Main,
     /// The file with this name.
     Named(String),

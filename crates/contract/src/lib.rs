@@ -3,6 +3,7 @@
 //! This crate does no I/O and knows no protocol. Every other crate may depend on it.
 
 pub mod printable;
+mod byte_order_mark;
 mod future;
 mod schema;
 mod json_cache;
@@ -27,6 +28,7 @@ mod envelope;
 mod request;
 
 pub use asker::{Asker, ConsentRedeemer, QuestionSender};
+pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
     CallEvent, CallMetadata, EventSink, LogLevel, OutputStream, ProducedFile, ResultText,
     StartedWork, ToolCall, ToolContext, ToolOutput, TraceContext, log_text,

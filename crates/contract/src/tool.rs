@@ -267,7 +267,6 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         priority: 0,
         input_schema: LazySchema::lazy(T::input_schema),
         output_schema: T::Output::schema(),
-        unlisted_output_schema: None,
         job: T::JOB,
         icons: Vec::new(),
         meta: MetaFields::new(),
@@ -305,9 +304,11 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let output = self.tool.run(ctx, parse_input::<T>(input)?).await?;
-            let value = output
-                .value()
-                .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
+            let value = output.value().map_err(|err| {
+                let message =
+                    "the tool's result cannot be written as JSON; this is a bug in the tool";
+                ToolError::with_cause(message, err)
+            })?;
             let structured = self.spec.output_schema.is_some();
             let text = T::decode_utf8(&output);
             let ending = T::ending(&output);

@@ -100,7 +100,7 @@ const GLOB_BYTES_MAX: usize = 8 << 10;
 /// Compiling such a glob could exhaust the process.
 pub fn glob_problem(glob: &str) -> Option<String> {
     if glob.len() > GLOB_BYTES_MAX {
-        return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
+        return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are allowed", glob.len()));
     }
     let mut depth = 0_usize;
     let mut deepest = 0;
@@ -171,9 +171,6 @@ pub struct ToolSpec {
     pub input_schema: LazySchema,
     /// JSON Schema 2020-12 of the structured result, if it has one.
     pub output_schema: Option<LazySchema>,
-    /// A schema that validates the result but is not published, used if there is no
-    /// `output_schema`.
-    pub unlisted_output_schema: Option<LazySchema>,
     /// The tool's relation to jobs.
     pub job: JobSupport,
     /// The icons.
@@ -208,7 +205,6 @@ impl ToolSpec {
             priority: 0,
             input_schema: serde_json::json!({ "type": "object" }).into(),
             output_schema: None,
-            unlisted_output_schema: None,
             job: JobSupport::Optional,
             icons: Vec::new(),
             meta: MetaFields::new(),

@@ -133,7 +133,7 @@ fn request_reading(
         on_disconnect: OnDisconnect::Cancels,
         answer_form: AnswerForm::Message,
         question_mode: QuestionMode::Nobody,
-        metadata,
+        metadata: CallMetadata { by_id: true, ..metadata },
         time_limit: None,
         origin: Some(Box::new(origin)),
     })

@@ -317,12 +317,16 @@ pub enum AnswerForm {
 pub trait AnswerEncoder: Send + Sync + 'static {
     /// Encodes the answer. `None` if the dialect sends none, for example to a cancelled request.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply>;
-    /// Encodes the data of an envelope. By default, this is the plain answer.
-    fn envelope_data(&self, answer: &HostAnswer) -> Value {
+    /// Encodes the data of an envelope; by default the plain answer. `time_limit` is that of the called
+    /// tool, or of tools without a limit of their own.
+    fn envelope_data(&self, answer: &HostAnswer, _time_limit: Duration) -> Value {
         envelope_data::answer_data(answer)
     }
-    /// Encodes the answer with its envelope. The server calls this if [`PendingRequest::origin`] is
-    /// set.
+    /// Returns `error` with the dialect's names of tools, for an envelope; by default unchanged.
+    fn envelope_error(&self, error: CallError) -> CallError {
+        error
+    }
+    /// Encodes the answer with its envelope. Called if [`PendingRequest::origin`] is set.
     fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
     }
@@ -469,6 +473,6 @@ pub struct ServerInfo {
 pub struct ServerCard {
     /// The globally unique name, e.g. `com.example/tools`.
     pub name: String,
-    /// The URL that clients use. By default it is derived from the request.
-    pub url: Option<String>,
+    /// The URL that clients use.
+    pub url: String,
 }

@@ -123,7 +123,7 @@ impl McpConversation {
                     "this request needs the `Mcp-Session-Id` from `initialize`; send messages by \
                      POST"
                 }
-                _ => "send messages by POST",
+                _ => "this path accepts only POST; send each message in a POST request",
             };
             let failure = McpFailure::invalid_request(None, why).with_status(405);
             return FrameReading::Reply(failure.reply(true).with_header("allow", "POST"));

@@ -97,7 +97,7 @@ impl Dialect for MiraDialect {
         if SOCKET_PATHS.contains(&head.path()) {
             return Ok(SocketUpgrade::Converse);
         }
-        let why = format!("no WebSocket at this path; use {}", SOCKET_PATHS[0]);
+        let why = format!("this path has no WebSocket; use {}", SOCKET_PATHS[0]);
         Err(MiraRefusal::new(MiraCode::InvalidRequest, why).reply(None).with_status(404))
     }
 }

@@ -15,12 +15,16 @@ use toolgate_contract::{
 
 use crate::json::parse;
 use crate::rpc::{INTERNAL_ERROR, RpcFailure, invalid_id_reason, is_id_too_long, to_json};
+use crate::tool_mentions::rename_tools_in_error;
 use crate::{
     AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect,
     PendingRequest, QuestionMode, RequestKey,
 };
 
-/// The methods and their parameters. Each method is a tool of the toolset `assets`.
+/// The prefix of the methods' tool ids.
+const TOOLSET: &str = "assets.";
+
+/// The methods with their parameters. They are the tools of the toolset `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
     ("list_schemas", &[]),
     ("get_schema", &["name"]),
@@ -86,7 +90,7 @@ impl Dialect for SynestheticDialect {
                     .with_header("retry-after", "1")
             }
             FrameRefusal::Unauthorized { .. } | FrameRefusal::SeveralCredentials => {
-                let why = "a valid key is required";
+                let why = "a valid API key is required; send it as `Authorization: Bearer KEY`";
                 Reply::json(result_message(None, &unsupported(why))).with_status(401)
             }
             FrameRefusal::Throttled { retry_after } => {
@@ -197,7 +201,7 @@ fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) 
     FrameReading::Request(PendingRequest {
         key: RequestKey(id.0.get().to_owned()),
         request: HostRequest::CallTool {
-            tool: format!("assets.{method}"),
+            tool: format!("{TOOLSET}{method}"),
             input: Value::Object(params),
         },
         encoder: Arc::new(SynestheticEncoder { id, method }),
@@ -237,10 +241,11 @@ impl AnswerEncoder for SynestheticEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let result = match outcome {
             Ok(HostAnswer::Output(output)) => output.value,
-            Err(error) => error_value(self.method, &error),
+            Err(error) => error_value(self.method, &in_own_names(self.method, &error)),
             Ok(_) => {
-                let failure =
-                    RpcFailure::new(INTERNAL_ERROR, "the answer does not match the request");
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
+                let failure = RpcFailure::new(INTERNAL_ERROR, why);
                 return Some(Reply::json(error_message(Some(&self.id), &failure)));
             }
         };
@@ -254,6 +259,12 @@ impl AnswerEncoder for SynestheticEncoder {
     fn encodes_events(&self) -> bool {
         false
     }
+}
+
+/// Returns the error of a call of `method` with the contract's names of tools.
+fn in_own_names(method: &str, error: &CallError) -> CallError {
+    let called = format!("{TOOLSET}{method}");
+    rename_tools_in_error(error, Some(&called), |id| id.strip_prefix(TOOLSET).map(str::to_owned))
 }
 
 /// Converts an error to one of the contract's reasons.

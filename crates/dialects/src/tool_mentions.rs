@@ -4,8 +4,10 @@
 //! Errors of the host contain ids in backquotes, as in "`files.read` is called too often". Texts of
 //! tools contain MCP's names, as in "stage files with git_add first".
 
-/// The ids of the server's own tools. This crate cannot see the crates with the tools. A test
-/// compares the list with the generated reference of tools.
+use toolgate_contract::{CallError, ValidationProblem, fold_name};
+
+/// The ids of the server's own tools. Tools are in crates that dialects do not see; a test compares
+/// this list with the reference, which follows from the tools.
 const OWN_TOOLS: [&str; 55] = [
     "assets.diff_assets",
     "assets.get_example",
@@ -69,8 +71,14 @@ pub(crate) fn is_own_tool(id: &str) -> bool {
     OWN_TOOLS.contains(&id)
 }
 
-/// Replaces tool names in `text` by the names that `name_of` returns for an id. `called` is the id
-/// of the called tool, if it is known.
+/// Returns the id of the server's own tool that `name` spells with any separators.
+pub(crate) fn own_tool_id(name: &str) -> Option<&'static str> {
+    let name = fold_name(name);
+    OWN_TOOLS.into_iter().find(|id| fold_name(id) == name)
+}
+
+/// Replaces tool names in `text` with those that `name_of` returns for an id. `called` is the id of
+/// the called tool, if it is known.
 ///
 /// In the text of a tool from another server, only the tool's own id is replaced, because other
 /// names may have another meaning there.
@@ -80,13 +88,18 @@ pub(crate) fn rename_tools(
     name_of: impl Fn(&str) -> Option<String>,
 ) -> String {
     let is_own_text = called.is_none_or(is_own_tool);
+    let is_called = |part: &str| {
+        called.is_some_and(|called| {
+            called == part || part.contains('.') && fold_name(called) == fold_name(part)
+        })
+    };
     let mut renamed = String::with_capacity(text.len());
     for (index, part) in text.split('`').enumerate() {
         if index > 0 {
             renamed.push('`');
         }
         if index % 2 == 1 {
-            let is_id = called == Some(part) || (is_own_text && is_own_tool(part));
+            let is_id = is_called(part) || (is_own_text && is_own_tool(part));
             let name = is_id.then(|| name_of(part)).flatten();
             renamed.push_str(name.as_deref().unwrap_or(part));
         } else {
@@ -98,8 +111,64 @@ pub(crate) fn rename_tools(
     renamed
 }
 
-/// Appends `word`, which may end in a space or punctuation. If it is a tool's name, appends the new
-/// name instead.
+/// Returns `error` with the tool names in its texts replaced, as in [`rename_tools`].
+pub(crate) fn rename_tools_in_error(
+    error: &CallError,
+    called: Option<&str>,
+    name_of: impl Fn(&str) -> Option<String>,
+) -> CallError {
+    let text = |text: &str| rename_tools(text, called, &name_of);
+    let id = |id: &str| name_of(id).unwrap_or_else(|| id.to_owned());
+    let renamed = |problems: &[ValidationProblem]| {
+        let problems = problems.iter().map(|ValidationProblem { pointer, message }| {
+            ValidationProblem { pointer: pointer.clone(), message: text(message) }
+        });
+        problems.collect()
+    };
+    match error {
+        CallError::UnknownTool { name, nearest, unavailable } => CallError::UnknownTool {
+            name: name.clone(),
+            nearest: nearest.as_deref().map(id),
+            unavailable: unavailable.as_deref().map(text),
+        },
+        CallError::InvalidInput { problems } => {
+            CallError::InvalidInput { problems: renamed(problems) }
+        }
+        CallError::InvalidOutput { problems } => {
+            CallError::InvalidOutput { problems: renamed(problems) }
+        }
+        CallError::NotAllowed { message } => CallError::NotAllowed { message: text(message) },
+        CallError::Scope { message, needs } => {
+            CallError::Scope { message: text(message), needs: needs.clone() }
+        }
+        CallError::Limited { message, retry_after } => {
+            CallError::Limited { message: text(message), retry_after: *retry_after }
+        }
+        CallError::NotFound { message } => CallError::NotFound { message: text(message) },
+        CallError::Conflict { message, details } => {
+            CallError::Conflict { message: text(message), details: details.clone() }
+        }
+        CallError::TooLarge { message } => CallError::TooLarge { message: text(message) },
+        CallError::Unavailable { message } => CallError::Unavailable { message: text(message) },
+        CallError::Failed { message, cause } => {
+            CallError::Failed { message: text(message), cause: cause.clone() }
+        }
+        CallError::CannotAsk { kind, what } => {
+            CallError::CannotAsk { kind: *kind, what: what.as_deref().map(text) }
+        }
+        CallError::NeedsJob { tool } => CallError::NeedsJob { tool: id(tool) },
+        CallError::NoJob { tool } => CallError::NoJob { tool: id(tool) },
+        CallError::Mismatch { message } => CallError::Mismatch { message: text(message) },
+        // The message of an upstream, which knows its own names only.
+        CallError::Refused { .. }
+        | CallError::TimedOut { .. }
+        | CallError::Canceled
+        | CallError::Interrupted
+        | CallError::Asks { .. } => error.clone(),
+    }
+}
+
+/// Appends `word`, which may end in a space or punctuation, under its new name.
 fn push_word(
     renamed: &mut String,
     word: &str,
@@ -139,6 +208,35 @@ mod tests {
     }
 
     #[test]
+    fn names_in_every_part_of_an_error_are_replaced() {
+        let name_of = |id: &str| Some(id.replace('.', "-"));
+        let renamed = |error| rename_tools_in_error(&error, Some("git.commit"), name_of);
+        let message = "stage files with git_add; `git.commit` is slow".to_owned();
+        let expected = "stage files with git-add; `git-commit` is slow";
+        assert_eq!(renamed(CallError::NotFound { message: message.clone() }).to_string(), expected);
+        let cause = "git_add".to_owned();
+        let failed = CallError::Failed { message: message.clone(), cause: cause.clone() };
+        let expected_error = CallError::Failed { message: expected.to_owned(), cause };
+        assert_eq!(renamed(failed), expected_error);
+        let problem =
+            |message: &str| ValidationProblem { pointer: "/a".into(), message: message.into() };
+        let invalid = CallError::InvalidInput { problems: vec![problem(&message)] };
+        let expected_error = CallError::InvalidInput { problems: vec![problem(expected)] };
+        assert_eq!(renamed(invalid), expected_error);
+        let unknown = CallError::UnknownTool {
+            name: "git.comit".into(),
+            nearest: Some("git.commit".into()),
+            unavailable: None,
+        };
+        assert!(renamed(unknown).to_string().ends_with("did you mean `git-commit`?"));
+        assert!(
+            renamed(CallError::NeedsJob { tool: "git.commit".into() })
+                .to_string()
+                .starts_with("`git-commit` runs only")
+        );
+    }
+
+    #[test]
     fn every_tool_of_the_reference_is_known() {
         let reference = include_str!("../../../docs/reference/tools.md");
         let ids = || reference.lines().filter_map(|line| line.strip_prefix("## "));
@@ -166,12 +264,19 @@ mod tests {
         for text in [
             "`git_add` does not exist",
             "tests/git_add.rs:3: git_adds",
-            "`exec.allow` and `files.read.txt`, or raise files.answer_bytes_max",
+            "`exec.allow` and `files.read.txt`, or raise limits.message_bytes",
             "`git_add",
             "",
         ] {
             assert_eq!(renamed(text, None), text);
         }
+    }
+
+    #[test]
+    fn the_called_id_is_recognized_in_any_spelling() {
+        let text = "`ev.get-Sum` is called too often; ev_get_Sum and `ev_get_Sum` stay";
+        let expected = "`ev/get-Sum` is called too often; ev_get_Sum and `ev_get_Sum` stay";
+        assert_eq!(renamed(text, Some("ev-get_Sum")), expected);
     }
 
     #[test]

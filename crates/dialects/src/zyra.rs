@@ -167,7 +167,11 @@ impl Dialect for ZyraDialect {
                     | ZyraPath::Manifest(_)
                     | ZyraPath::Health,
                 ),
-            ) => Err(rest::error_reply(400, "no WebSocket at this path")),
+            ) => {
+                let why = "this path has no WebSocket; use /ws/mcp, or /ws/jobs/ID for the events \
+                           of a job";
+                Err(rest::error_reply(400, why))
+            }
             (_, None) => Err(rest::path_not_found(path)),
         }
     }

@@ -34,6 +34,11 @@ pub(crate) use record::{OpenRecord, RecordNumber, outcome_word};
 pub use tail::audit_guard;
 pub use verify::{BrokenAuditLog, IntactAuditLog, verify};
 
+/// Returns the JSON Schema of an audit record, without the fields that a log file adds.
+pub fn audit_record_schema() -> serde_json::Value {
+    toolgate_contract::schema_of::<record::AuditRecord>()
+}
+
 /// Largest number of records that are open or unwritten.
 const RECORDS_MAX: usize = 16_384;
 

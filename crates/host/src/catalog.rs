@@ -93,7 +93,28 @@ impl LiveCatalog {
         (differs, refused)
     }
 
-    /// Makes tool lists wait for `listed`. Only the first call has an effect.
+    /// Takes over the tools that other owners offer in `before`, and their readiness. Returns the
+    /// tools that became unavailable.
+    pub(crate) fn take_over_offers(&self, before: &Self) -> Vec<RejectedTool> {
+        if let Some(readiness) = before.readiness.get() {
+            self.set_readiness(readiness.clone());
+        }
+        let before = before.snapshot();
+        let (next, refused) = self.snapshot().with_offers(before.offers(), &before);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        refused
+    }
+
+    /// Returns true if the own tools have the same limits as those of `other`.
+    pub(crate) fn has_limits_of(&self, other: &Self) -> bool {
+        let limits = |catalog: &Catalog| -> Vec<_> {
+            let own = catalog.entries.iter().filter(|entry| entry.owner.is_none());
+            own.map(|entry| (entry.spec().id.clone(), entry.spec().concurrency_max)).collect()
+        };
+        limits(&self.snapshot()) == limits(&other.snapshot())
+    }
+
+    /// Makes tool lists wait for `listed`. The first value set is kept.
     pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
         let _ = self.readiness.set(listed);
     }
@@ -225,17 +246,31 @@ impl Catalog {
         owner: &str,
         tools: Vec<Arc<dyn AnyTool>>,
     ) -> (Self, Vec<RejectedTool>) {
-        let mut catalog = Self::empty(self.schemas.clone());
-        let mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)> = self.unserved.clone();
-        for entry in &self.entries {
-            match &entry.owner {
-                None => catalog.insert(entry.clone()),
-                Some(owner) => offered.push((owner.clone(), entry.tool.clone())),
-            }
-        }
+        let mut offered = self.offers();
         offered.retain(|(other, _)| **other != *owner);
         let owner: Arc<str> = owner.into();
         offered.extend(tools.into_iter().map(|tool| (owner.clone(), tool)));
+        self.with_offers(offered, self)
+    }
+
+    /// Returns the tools that other owners offer, served or not, with their owners.
+    fn offers(&self) -> Vec<(Arc<str>, Arc<dyn AnyTool>)> {
+        let served = self.entries.iter().filter_map(|entry| {
+            entry.owner.as_ref().map(|owner| (owner.clone(), entry.tool.clone()))
+        });
+        self.unserved.iter().cloned().chain(served).collect()
+    }
+
+    /// Returns a catalog with the own tools of this one and those `offered` by other owners, and the
+    /// tools that became unavailable since the catalog `before`.
+    fn with_offers(
+        &self,
+        mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
+        before: &Self,
+    ) -> (Self, Vec<RejectedTool>) {
+        let mut catalog = Self::empty(self.schemas.clone());
+        let own = self.entries.iter().filter(|entry| entry.owner.is_none());
+        own.for_each(|entry| catalog.insert(entry.clone()));
         offered.sort_by(|(a, x), (b, y)| (a, &x.spec().id).cmp(&(b, &y.spec().id)));
         let mut owners = HashMap::<_, BTreeSet<_>>::default();
         // An owner whose name begins with a dot is this server itself and wins over others.
@@ -252,7 +287,7 @@ impl Catalog {
             let alike = alike.into_iter().flatten().filter(|it| **it != owner);
             let alike: Vec<_> = alike.map(|it| it.to_string()).collect();
             // Calls are validated against the schema that was registered last.
-            let same = self.entry(&id).filter(|it| Arc::ptr_eq(&it.tool, &tool));
+            let same = before.entry(&id).filter(|it| Arc::ptr_eq(&it.tool, &tool));
             let same = same.filter(|_| !unusable.contains(&folded));
             let put = match same {
                 _ if !alike.is_empty() => Err(CatalogError::Ambiguous { owners: alike }),
@@ -260,7 +295,7 @@ impl Catalog {
                 None => catalog.add(tool.clone(), Some(owner.clone())),
             };
             let Err(why) = put else { continue };
-            let known = self.unserved.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
+            let known = before.unserved.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
             catalog.unserved.push((owner.clone(), tool));
             if matches!(why, CatalogError::Schema { .. }) {
                 unusable.insert(folded);
@@ -270,7 +305,7 @@ impl Catalog {
             }
             refused.push(RejectedTool { owner, tool: id, reason: why });
         }
-        let gone = self.entries.iter().map(|entry| &entry.spec().id);
+        let gone = before.entries.iter().map(|entry| &entry.spec().id);
         for id in gone.chain(refused.iter().map(|it| &it.tool)) {
             if catalog.check_name_free(id).is_ok() {
                 catalog.schemas.unregister(id);

@@ -3,7 +3,7 @@
 mod ids;
 mod log;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ pub struct EnvelopeMaker {
     schemas: Arc<SchemaRegistry>,
     log: Option<EnvelopeLog>,
     /// Secrets that are redacted from the log.
-    secrets: Arc<SecretSet>,
+    secrets: RwLock<Arc<SecretSet>>,
 }
 
 /// Settings for the building of envelopes.
@@ -52,12 +52,12 @@ impl EnvelopeMaker {
         schemas: Arc<SchemaRegistry>,
         log: Option<EnvelopeLog>,
     ) -> Self {
-        Self { settings, schemas, log, secrets: Arc::default() }
+        Self { settings, schemas, log, secrets: RwLock::default() }
     }
 
-    /// Redacts `secrets` from the log.
-    pub(crate) fn with_secrets(self, secrets: SecretSet) -> Self {
-        Self { secrets: Arc::new(secrets), ..self }
+    /// Redacts `secrets` from the log, from now on.
+    pub(crate) fn set_secrets(&self, secrets: SecretSet) {
+        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(secrets);
     }
 
     /// Returns true if each call needs an envelope for the log, whatever its dialect.
@@ -71,7 +71,7 @@ impl EnvelopeMaker {
     /// The input does not match, or names another tool.
     pub fn check_tool_io(&self, origin: &CallOrigin) -> Result<(), CallError> {
         let Some(io) = &origin.io else { return Ok(()) };
-        let mut problems = self.schemas.shared(SharedSchema::ToolIo).problems(io);
+        let mut problems = self.schemas.shared_problems(SharedSchema::ToolIo, io);
         if problems.is_empty() && io["tool"].as_str() != origin.tool.as_deref() {
             let named = origin.tool.as_deref().unwrap_or_default();
             let message = format!("it differs from the called tool, `{named}`");
@@ -91,7 +91,8 @@ impl EnvelopeMaker {
         let (sealed, problems) = self.build_checked(origin, outcome, duration);
         if let Some(log) = &self.log {
             let broken = !problems.is_empty();
-            log.write(&sealed, broken.then_some(problems.as_slice()), trace, &self.secrets);
+            let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner).clone();
+            log.write(&sealed, broken.then_some(problems.as_slice()), trace, &secrets);
         }
         sealed
     }
@@ -184,7 +185,7 @@ impl EnvelopeMaker {
         let mut none = Map::new();
         let fields = fields.unwrap_or(&mut none);
         fields.insert("data".to_owned(), data.unwrap_or_default());
-        let problems = self.schemas.load_envelope().problems(&value);
+        let problems = self.schemas.shared_problems(SharedSchema::Envelope, &value);
         let data = value.get_mut("data").map(Value::take);
         envelope.data = data.filter(|data| !data.is_null());
         if !problems.is_empty() {

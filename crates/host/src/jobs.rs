@@ -41,6 +41,7 @@ pub(crate) use tools::tools;
 
 use crate::Gate;
 use crate::gauges::JobGauge;
+use crate::live_gate::LiveGate;
 use artefacts::ArtefactFiles;
 use live::LiveJob;
 use queue::JobQueue;
@@ -82,7 +83,7 @@ pub struct JobSettings {
 pub struct JobService(Arc<JobServiceState>);
 
 pub(crate) struct JobServiceState {
-    gate: Arc<Gate>,
+    live_gate: Arc<LiveGate>,
     settings: JobSettings,
     files: ArtefactFiles,
     store: OnceCell<Arc<dyn JobStore>>,
@@ -116,11 +117,11 @@ impl EndedCounts {
 }
 
 impl JobService {
-    pub(crate) fn new(gate: Arc<Gate>, settings: JobSettings) -> Self {
+    pub(crate) fn new(live_gate: Arc<LiveGate>, settings: JobSettings) -> Self {
         let files = ArtefactFiles::new(&settings.folder, settings.files_bytes_max);
         let queue = Mutex::new(JobQueue::new(settings.running_max, settings.running_per_caller));
         Self(Arc::new(JobServiceState {
-            gate,
+            live_gate,
             settings,
             files,
             store: OnceCell::new(),
@@ -181,6 +182,11 @@ impl JobService {
 }
 
 impl JobServiceState {
+    /// Returns the gate that is in force now.
+    fn gate(&self) -> Arc<Gate> {
+        self.live_gate.current()
+    }
+
     /// Returns the store, which is opened at its first use.
     pub(crate) async fn store(&self) -> Result<&Arc<dyn JobStore>, JobStoreError> {
         self.store

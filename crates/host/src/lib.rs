@@ -17,6 +17,7 @@ mod jobs;
 mod did_you_mean;
 mod library;
 mod envelopes;
+mod live_gate;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]
@@ -38,11 +39,12 @@ use toolgate_contract::{
 use catalog::{CatalogEntry, LiveCatalog};
 use jobs::{JobRequest, LateQuestions};
 use library::LibraryReader;
+use live_gate::LiveGate;
 use pipeline::multi_round::StateSealer;
 
 pub use audit::{
     AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog, IntactAuditLog, audit_guard,
-    verify as verify_audit,
+    audit_record_schema, verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
 pub use envelopes::{EnvelopeLog, EnvelopeMaker, EnvelopeSettings};
@@ -71,23 +73,24 @@ const CHANGES_MAX: usize = 1024;
 
 /// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
 pub struct Host {
-    gate: Arc<Gate>,
+    live: Arc<LiveGate>,
     jobs: Option<JobService>,
     envelopes: EnvelopeMaker,
 }
 
-/// Catalog, policy, limits and audit log that every call passes through.
+/// Catalog, policy, limits and audit log that every call passes through. A call keeps the gate that
+/// it began with.
 pub struct Gate {
     pub(crate) catalog: LiveCatalog,
     pub(crate) policy: ToolPolicy,
-    pub(crate) limits: CallLimits,
-    pub(crate) audit: AuditLog,
+    pub(crate) limits: Arc<CallLimits>,
+    pub(crate) audit: Arc<AuditLog>,
     pub(crate) settings: GateSettings,
     pub(crate) library: Library,
     /// Channel on which changes of tools, resources and prompts reach listeners.
     pub(crate) change_sender: broadcast::Sender<ServerChange>,
-    pub(crate) state_sealer: StateSealer,
-    /// Tool spec under which limits count the rendering of a prompt.
+    pub(crate) state_sealer: Arc<StateSealer>,
+    /// Tool spec under which limits count the making of a prompt.
     pub(crate) prompt_spec: ToolSpec,
     /// Secrets that are redacted from refusals and records.
     pub(crate) secrets: SecretSet,
@@ -194,22 +197,22 @@ impl Gate {
         catalog: Catalog,
         policy: ToolPolicy,
         limits: CallLimits,
-        audit: AuditLog,
+        audit: impl Into<Arc<AuditLog>>,
         settings: GateSettings,
     ) -> Self {
-        let limits = limits.with_tools(catalog.specs());
+        let limits = Arc::new(limits.with_tools(catalog.specs()));
         let policy = policy.with_tools(catalog.specs());
         let prompt_id = ToolId::new("prompts").expect("an id");
         let prompt_spec = ToolSpec::new(prompt_id, "Prompts", "Makes a prompt.", Effects::Reads);
         let library = Library::default();
-        let state_sealer = StateSealer::new();
+        let state_sealer = Arc::new(StateSealer::new());
         let secrets = SecretSet::default();
         let change_sender = broadcast::Sender::new(CHANGES_MAX);
         Self {
             catalog: LiveCatalog::new(catalog),
             policy,
             limits,
-            audit,
+            audit: audit.into(),
             settings,
             library,
             change_sender,
@@ -247,26 +250,66 @@ impl Gate {
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<CatalogEntry>, CallError> {
         self.catalog.snapshot().find_visible(name, |spec| self.policy.visibility(caller, spec))
     }
+
+    /// Returns the tool of `call`. A tool hidden from its caller counts as unknown.
+    pub(crate) fn find_called(&self, call: &ToolCall) -> Result<Arc<CatalogEntry>, CallError> {
+        let entry = self.find(&call.caller, &call.tool)?;
+        let id = entry.spec().id.as_str();
+        if call.metadata.by_id && id != call.tool {
+            let nearest = Some(id.to_owned());
+            return Err(CallError::UnknownTool {
+                name: call.tool.clone(),
+                nearest,
+                unavailable: None,
+            });
+        }
+        Ok(entry)
+    }
 }
 
 impl Host {
     /// Creates a host behind `gate`. Without `jobs`, the host has no jobs.
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
-        let gate = Arc::new(gate);
-        let jobs = jobs.map(|settings| JobService::new(gate.clone(), settings));
         let schemas = gate.catalog.snapshot().schemas.clone();
+        let live = Arc::new(LiveGate::new(gate));
+        let jobs = jobs.map(|settings| JobService::new(live.clone(), settings));
         let envelopes = EnvelopeMaker::new(EnvelopeSettings::default(), schemas, None);
-        Self { gate, jobs, envelopes }
+        Self { live, jobs, envelopes }
+    }
+
+    /// Returns the gate that is in force now.
+    fn gate(&self) -> Arc<Gate> {
+        self.live.current()
+    }
+
+    /// Lets all further requests pass `next` instead of the current gate. Tools of other owners and
+    /// whatever outlives a gate are kept: the audit log, its observer and open questions.
+    ///
+    /// The limits are kept too, with the calls they count, unless `resets_limits` is true or the own
+    /// tools have other limits.
+    pub fn replace_gate(&self, next: Gate, resets_limits: bool) -> Vec<RejectedTool> {
+        let (now, rejected) = self.live.replace(next, resets_limits);
+        self.envelopes.set_secrets(now.secrets.clone());
+        for change in [ServerChange::Tools, ServerChange::Resources, ServerChange::Prompts] {
+            now.library.changes.publish(&change);
+        }
+        rejected
+    }
+
+    /// Returns the audit log, for the next gate.
+    pub fn audit(&self) -> Arc<AuditLog> {
+        self.gate().audit.clone()
     }
 
     /// Replaces the builder of envelopes. The gate's secrets are redacted from the envelope log.
     pub fn with_envelopes(self, envelopes: EnvelopeMaker) -> Self {
-        Self { envelopes: envelopes.with_secrets(self.gate.secrets.clone()), ..self }
+        envelopes.set_secrets(self.gate().secrets.clone());
+        Self { envelopes, ..self }
     }
 
     /// Returns the schemas against which calls and envelopes are validated.
     pub fn schemas(&self) -> Arc<SchemaRegistry> {
-        self.gate.catalog.snapshot().schemas.clone()
+        self.gate().catalog.snapshot().schemas.clone()
     }
 
     /// Returns the builder of envelopes.
@@ -299,7 +342,8 @@ impl Host {
             time_limit,
         } = incoming;
         let dialect = Cow::Borrowed(dialect);
-        let sealer = &self.gate.state_sealer;
+        let gate = self.gate();
+        let sealer = &gate.state_sealer;
         // A request that ends with questions is made again and must then be recognized.
         let may_ask = state.is_some() || asker.supported() != QuestionSupport::default();
         let digest =
@@ -334,10 +378,10 @@ impl Host {
         let outcome = match request {
             HostRequest::CallTool { tool, input } => {
                 (call.tool, call.input) = (tool, input);
-                pipeline::run_call(&self.gate, &mut call, None).await.map(HostAnswer::Output)
+                pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output)
             }
             // Boxed: otherwise every call would reserve stack space for the largest request.
-            request => Box::pin(self.answer_other(request, call)).await,
+            request => Box::pin(self.answer_other(&gate, request, call)).await,
         };
         match outcome {
             Err(CallError::Asks { questions }) => {
@@ -353,33 +397,32 @@ impl Host {
     /// request.
     async fn answer_other(
         &self,
+        gate: &Gate,
         request: HostRequest,
         call: ToolCall,
     ) -> Result<HostAnswer, CallError> {
         let caller = call.caller.clone();
-        let reader = |call| LibraryReader::new(&self.gate, call);
+        let reader = |call| LibraryReader::new(gate, call);
         match request {
             HostRequest::ListTools { after } => {
-                self.gate.catalog.wait_for_listings(None).await;
-                let size = self.gate.settings.page_size;
-                Ok(HostAnswer::Tools(self.gate.tool_page(&caller, after.as_ref(), size)))
+                gate.catalog.wait_for_listings(None).await;
+                let size = gate.settings.page_size;
+                Ok(HostAnswer::Tools(gate.tool_page(&caller, after.as_ref(), size)))
             }
             HostRequest::Discover => {
-                self.gate.catalog.wait_for_listings(None).await;
+                gate.catalog.wait_for_listings(None).await;
                 Ok(HostAnswer::Everything {
-                    tools: self.gate.tool_page(&caller, None, usize::MAX).tools,
+                    tools: gate.tool_page(&caller, None, usize::MAX).tools,
                     prompts: reader(call).all_prompts().await?,
                 })
             }
-            HostRequest::Refuse(error) => {
-                Err(pipeline::refuse_call(&self.gate, &call, error).await)
-            }
+            HostRequest::Refuse(error) => Err(pipeline::refuse_call(gate, &call, error).await),
             HostRequest::RefuseCall { tool, why } => {
                 let call = ToolCall { tool, ..call };
-                Err(pipeline::refuse_call(&self.gate, &call, why).await)
+                Err(pipeline::refuse_call(gate, &call, why).await)
             }
             HostRequest::CallTool { tool, input } => {
-                self.run_call(ToolCall { tool, input, ..call }).await
+                run_call(gate, ToolCall { tool, input, ..call }).await
             }
             HostRequest::StartJob { tool, input, terms } => {
                 let call = ToolCall { tool, input, ..call };
@@ -387,11 +430,11 @@ impl Host {
                 // it.
                 let may_run_inline = terms.answer_within.is_some();
                 match &self.jobs {
-                    None if may_run_inline && !self.requires_job(&call) => {
-                        self.run_call(call).await
+                    None if may_run_inline && !requires_job(gate, &call) => {
+                        run_call(gate, call).await
                     }
                     Some(jobs) if may_run_inline && !jobs.should_run_as_job(&call) => {
-                        self.run_call(call).await
+                        run_call(gate, call).await
                     }
                     Some(_) | None => {
                         let late_questions = LateQuestions::Possible;
@@ -410,7 +453,7 @@ impl Host {
                 }
             }
             HostRequest::ListJobs { after } => {
-                let size = self.gate.settings.page_size;
+                let size = gate.settings.page_size;
                 Ok(HostAnswer::Jobs(self.jobs()?.list(Some(&caller), after, size).await?))
             }
             HostRequest::CancelJob { id } => {
@@ -439,14 +482,8 @@ impl Host {
         }
     }
 
-    /// Returns true if the tool of `call` runs only as a job.
-    fn requires_job(&self, call: &ToolCall) -> bool {
-        let entry = self.gate.find(&call.caller, &call.tool);
-        entry.is_ok_and(|entry| entry.spec().job == JobSupport::Required)
-    }
-
-    /// Explains the policy decision about a call of `tool` by `caller`, even if the tool is hidden
-    /// from the caller.
+    /// Returns the policy decision for a call of `tool` by `caller`, and its reason. Tools hidden
+    /// from the caller are included.
     ///
     /// # Errors
     /// The tool is unknown, or `input` does not match its schema.
@@ -456,14 +493,11 @@ impl Host {
         tool: &str,
         input: Value,
     ) -> Result<PolicyExplanation, CallError> {
-        let entry = self.gate.catalog.snapshot().find(tool, |_| true)?;
+        let gate = self.gate();
+        let entry = gate.catalog.snapshot().find(tool, |_| true)?;
         let input = entry.tool().normalize_input(input);
-        pipeline::validate::check_input(&entry, &input)?;
-        Ok(self.gate.policy.explain(caller, entry.spec(), &input))
-    }
-
-    async fn run_call(&self, mut call: ToolCall) -> Result<HostAnswer, CallError> {
-        pipeline::run_call(&self.gate, &mut call, None).await.map(HostAnswer::Output)
+        let input = pipeline::validate::check_input(&entry, input)?;
+        Ok(gate.policy.explain(caller, entry.spec(), &input))
     }
 
     /// Replaces the tools offered by `owner` with `tools`, and notifies listeners if the catalog
@@ -472,9 +506,9 @@ impl Host {
     /// Returns the tools of any owner that became unavailable. If several owners offer names that
     /// look alike in some dialect, none of these tools is served.
     pub fn offer_tools(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<RejectedTool> {
-        let (changed, rejected) = self.gate.catalog.replace_tools(owner, tools);
+        let (gate, changed, rejected) = self.live.offer_tools(owner, tools);
         if changed {
-            self.gate.library.changes.publish(&ServerChange::Tools);
+            gate.library.changes.publish(&ServerChange::Tools);
         }
         rejected
     }
@@ -484,14 +518,15 @@ impl Host {
     /// Instructions of an owner are left out if `caller` sees none of its tools. Secrets are
     /// redacted.
     pub fn instructions(&self, caller: &Caller) -> String {
-        let sources = self.gate.library.dynamic_sources.as_ref();
+        let gate = self.gate();
+        let sources = gate.library.dynamic_sources.as_ref();
         let instructions = sources.map(|sources| sources.instructions()).unwrap_or_default();
-        let catalog = self.gate.catalog.snapshot();
+        let catalog = gate.catalog.snapshot();
         let shows =
-            |owner: &str| catalog.specs_of(owner).any(|spec| self.gate.policy.shows(caller, spec));
+            |owner: &str| catalog.specs_of(owner).any(|spec| gate.policy.shows(caller, spec));
         let shown = instructions.into_iter().filter(|(owner, _)| shows(owner));
         let redacted = shown.map(|(_, mut text)| {
-            self.gate.secrets.redact_value(&mut text);
+            gate.secrets.redact_value(&mut text);
             text
         });
         redacted.collect::<Vec<_>>().join("\n\n")
@@ -499,7 +534,7 @@ impl Host {
 
     /// Releases all resources kept for `session`, which has ended.
     pub fn end_session(&self, session: &str) {
-        if let Some(sources) = &self.gate.library.dynamic_sources {
+        if let Some(sources) = &self.gate().library.dynamic_sources {
             sources.end_session(session);
         }
     }
@@ -510,43 +545,44 @@ impl Host {
     /// # Errors
     /// The first rule that matches nothing.
     pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), RuleError> {
-        let catalog = self.gate.catalog.snapshot();
-        let library = &self.gate.library;
+        let gate = self.gate();
+        let catalog = gate.catalog.snapshot();
+        let library = &gate.library;
         let guards = library.all_resources().into_iter().map(|source| source.guard().id.clone());
         let tools = catalog.ids().into_iter().chain(guards).collect();
-        self.gate.policy.check(&KnownTools { tools, later_toolsets })
+        gate.policy.check(&KnownTools { tools, later_toolsets })
     }
 
     /// Returns true if this server itself has tools in `toolset`.
     pub fn owns_toolset(&self, toolset: &str) -> bool {
-        self.gate.catalog.snapshot().owns_toolset(toolset)
+        self.gate().catalog.snapshot().owns_toolset(toolset)
     }
 
     /// Makes tool lists wait until `readiness` reports the catalog as complete.
     pub fn set_readiness(&self, readiness: Arc<dyn CatalogReadiness>) {
-        self.gate.catalog.set_readiness(readiness);
+        self.gate().catalog.set_readiness(readiness);
     }
 
     /// Waits until all owners have listed their tools, for a bounded time.
     pub async fn wait_for_listings(&self) {
-        self.gate.catalog.wait_for_listings(None).await;
+        self.gate().catalog.wait_for_listings(None).await;
     }
 
     /// Subscribes to changes from now on. A listener that falls too far behind receives a lag
     /// error.
     pub fn subscribe(&self) -> broadcast::Receiver<ServerChange> {
-        self.gate.change_sender.subscribe()
+        self.gate().change_sender.subscribe()
     }
 
-    /// Returns the sources of resources, prompts and skills.
-    pub fn library(&self) -> &Library {
-        &self.gate.library
+    /// Returns the library of resources, prompts and skills.
+    pub fn library(&self) -> Library {
+        self.gate().library.clone()
     }
 
     /// Watches the lists named by `interest` for as long as the returned guard is kept. Changes
     /// reach [`Host::subscribe`].
     pub fn watch_lists(&self, interest: &ChangeFilter) -> WatchGuard {
-        self.gate.watch_lists(interest.prompts, interest.resources)
+        self.gate().watch_lists(interest.prompts, interest.resources)
     }
 
     /// Returns the jobs of this host.
@@ -575,23 +611,42 @@ impl Host {
 
     /// Returns all tools that `caller` may use.
     pub fn tools(&self, caller: &Caller) -> ToolPage {
-        self.gate.tool_page(caller, None, usize::MAX)
+        self.gate().tool_page(caller, None, usize::MAX)
+    }
+
+    /// Returns the time limit of a call of `tool`, or of one without a limit of its own.
+    pub fn time_limit(&self, tool: &str) -> Duration {
+        let gate = self.gate();
+        let entry = gate.catalog.snapshot().find(tool, |_| true);
+        let own = entry.ok().and_then(|entry| entry.spec().deadline);
+        own.unwrap_or(gate.settings.deadline)
     }
 
     /// Waits until every audit record and envelope written so far has reached its destination.
     pub fn flush(&self) {
-        self.gate.audit.flush();
+        self.gate().audit.flush();
         self.envelopes.flush();
     }
 
     /// Returns the current load of the host.
     pub fn gauges(&self) -> HostGauges {
+        let gate = self.gate();
         HostGauges {
-            pools: self.gate.limits.pool_gauges(),
+            pools: gate.limits.pool_gauges(),
             jobs: self.jobs.as_ref().map(JobService::gauge),
-            records: self.gate.audit.gauge(),
+            records: gate.audit.gauge(),
         }
     }
+}
+
+/// Returns true if the tool of `call` runs only as a job.
+fn requires_job(gate: &Gate, call: &ToolCall) -> bool {
+    let entry = gate.find(&call.caller, &call.tool);
+    entry.is_ok_and(|entry| entry.spec().job == JobSupport::Required)
+}
+
+async fn run_call(gate: &Gate, mut call: ToolCall) -> Result<HostAnswer, CallError> {
+    pipeline::run_call(gate, &mut call, None).await.map(HostAnswer::Output)
 }
 
 fn job_answer(job: JobSnapshot) -> HostAnswer {

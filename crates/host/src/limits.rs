@@ -408,6 +408,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_call_is_refused_at_once_if_the_queue_is_full() {
+        let limits = CallLimits::new(1, 1, 0, Duration::from_secs(3600));
+        let _slot = limits
+            .admit(&me(), &spec(Effects::Reads), &not_cancelled())
+            .await
+            .expect("the first fits");
+        let refused = limits.admit(&me(), &spec(Effects::Reads), &not_cancelled()).await.err();
+        let refused = refused.expect("the queue is full").to_string();
+        assert!(refused.contains("the queue is full"), "{refused}");
+    }
+
+    #[tokio::test]
     async fn a_running_program_does_not_delay_a_read() {
         let limits = CallLimits::new(1, 1, 0, Duration::ZERO);
         let _program =

@@ -66,7 +66,6 @@ pub struct ToolPolicy {
 struct ToolRules {
     effects: Effects,
     ruled_as: Option<ToolId>,
-    tags: Vec<String>,
     rules: Box<[usize]>,
 }
 
@@ -193,7 +192,6 @@ impl ToolPolicy {
             let known = ToolRules {
                 effects: spec.effects,
                 ruled_as: spec.ruled_as.clone(),
-                tags: spec.tags.clone(),
                 rules: (0..self.rules.len()).filter(concerns).collect(),
             };
             self.tool_rules.insert(spec.id.clone(), known);
@@ -483,9 +481,7 @@ impl ToolPolicy {
     fn rules_for(&self, spec: &ToolSpec) -> RuleIndexes<'_> {
         let known = self.tool_rules.get(&spec.id).filter(|known| {
             // A guard may share its id with a tool that differs.
-            known.effects == spec.effects
-                && known.ruled_as == spec.ruled_as
-                && known.tags == spec.tags
+            known.effects == spec.effects && known.ruled_as == spec.ruled_as
         });
         match known {
             Some(known) => RuleIndexes::Some(known.rules.iter()),
@@ -528,7 +524,7 @@ fn single_pattern_rules(
 ) -> Result<Vec<CompiledRule>, RuleError> {
     let rules = patterns.iter().map(|pattern| {
         let tools = vec![ToolPattern::new(setting, pattern)?];
-        let matching = RuleTools::Matching { tools, tags: Vec::new(), effects: Vec::new() };
+        let matching = RuleTools::Matching { tools, effects: Vec::new() };
         Ok(CompiledRule::for_tools(format!("{setting}: {pattern}"), effect, matching))
     });
     rules.collect()

@@ -38,8 +38,8 @@ fn failing_subschema<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s 
 
 fn unknown_properties(names: &[String], subschema: &Value, instance: &Value) -> String {
     let given: Vec<_> = names.iter().take(4).map(|name| format!("`{}`", truncate(name))).collect();
-    let is = if names.len() == 1 { "is" } else { "are" };
-    let message = format!("{} {is} not known", given.join(", "));
+    let noun = if names.len() == 1 { "field" } else { "fields" };
+    let message = format!("unknown {noun} {}", given.join(", "));
     let Some(known) = subschema["properties"].as_object() else { return message };
     let free: Vec<_> = known.keys().filter(|name| instance.get(name.as_str()).is_none()).collect();
     let meant = names.iter().take(4).filter_map(|name| nearest_property(name, &free));
@@ -163,13 +163,14 @@ mod tests {
 
     #[test]
     fn an_unknown_property_is_reported_with_the_absent_one_that_was_meant() {
-        let expected = ": `cmd` is not known; did you mean `command`?\n: `command` is missing";
+        let expected = ": unknown field `cmd`; did you mean `command`?\n: `command` is missing";
         check(&json!({ "cmd": "ls" }), expected);
         let edit = json!({ "command": "x", "edits": [{ "old_string": "a", "new_string": "b" }] });
         let expected =
-            "/edits/0: `old_string`, `new_string` are not known; did you mean `old`, `new`?";
+            "/edits/0: unknown fields `old_string`, `new_string`; did you mean `old`, `new`?";
         check(&edit, expected);
-        let expected = ": `zebra` is not known; use `command`, `cwd`, `count`, `encoding`, `edits`";
+        let expected = ": unknown field `zebra`; use `command`, `cwd`, `count`, `encoding`, \
+                        `edits`";
         check(&json!({ "command": "x", "zebra": 1 }), expected);
     }
 

@@ -3,6 +3,7 @@
 //! A tool's own schemas are compiled at its first call, because most tools are never called.
 
 mod cost;
+mod repair;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -47,7 +48,7 @@ pub enum SchemaSide {
 /// Schemas from files, read once at the start.
 #[derive(Debug, Clone, Default)]
 pub struct SchemaFiles {
-    /// Replacements for the built-in shared schemas.
+    /// Schemas that apply in addition to the built-in shared ones.
     pub shared: Vec<(SharedSchema, SchemaFile)>,
     /// Additional schemas of tools, with the tool's id in any spelling.
     pub tools: Vec<(String, SchemaSide, SchemaFile)>,
@@ -89,7 +90,7 @@ pub struct SchemaChecker {
 pub struct ToolIoValidators {
     /// Canonical id of the tool.
     pub tool: String,
-    shared: SchemaChecker,
+    shared: Vec<SchemaChecker>,
     input: Vec<SchemaChecker>,
     output: Vec<SchemaChecker>,
 }
@@ -128,11 +129,12 @@ struct CompiledValidator {
 /// Compiled schemas that are still in use.
 type CompiledValidators = HashMap<SchemaFingerprint, Weak<CompiledValidator>>;
 
-/// A shared schema, compiled at its first use.
+/// A shared schema and the file that narrows it, if there is one. Each is compiled at its first use.
 struct SharedSchemaEntry {
     which: SharedSchema,
     file: Option<SchemaFile>,
-    checker: OnceLock<SchemaChecker>,
+    /// Validators of the built-in schema and of the file.
+    checkers: OnceLock<Vec<SchemaChecker>>,
 }
 
 /// Counters of loaded schemas and compiled validators.
@@ -184,9 +186,9 @@ impl SchemaRegistry {
     /// A file is not a valid schema. The error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
         let shared = SharedSchema::ALL.map(|which| {
-            let mut replacements = files.shared.iter().filter(|(other, _)| *other == which);
-            let file = replacements.next_back().map(|(_, file)| file.clone());
-            SharedSchemaEntry { which, file, checker: OnceLock::new() }
+            let mut found = files.shared.iter().filter(|(other, _)| *other == which);
+            let file = found.next_back().map(|(_, file)| file.clone());
+            SharedSchemaEntry { which, file, checkers: OnceLock::new() }
         });
         let files = files.tools.into_iter();
         let files = files.map(|(tool, side, file)| ((fold_name(&tool).into_owned(), side), file));
@@ -205,27 +207,33 @@ impl SchemaRegistry {
         Ok(registry)
     }
 
-    /// Returns the validator of envelopes.
+    /// Returns the validator of envelopes: of the file, if there is one.
     pub fn load_envelope(&self) -> &SchemaChecker {
         self.shared(SharedSchema::Envelope)
     }
 
-    /// Returns the validator of the shared schema `which`.
+    /// Returns the validator of the shared schema `which`: of the file, if there is one.
     pub fn shared(&self, which: SharedSchema) -> &SchemaChecker {
+        self.shared_checkers(which).last().expect("the built-in schema is always there")
+    }
+
+    /// Returns the problems of `value`: first of the built-in schema `which`, then of the file that
+    /// narrows it.
+    pub fn shared_problems(&self, which: SharedSchema, value: &Value) -> Vec<ValidationProblem> {
+        first_problems(self.shared_checkers(which), value)
+    }
+
+    fn shared_checkers(&self, which: SharedSchema) -> &[SchemaChecker] {
         let found = self.shared.iter().find(|entry| entry.which == which);
-        let SharedSchemaEntry { file, checker, .. } =
+        let SharedSchemaEntry { file, checkers, .. } =
             found.expect("there is one of each from the start");
-        checker.get_or_init(|| {
-            let checker = match file {
-                Some(file) => self.checker_from_file(file),
-                None => {
-                    let schema: Value =
-                        serde_json::from_str(which.builtin_text()).expect("it is JSON");
-                    Ok(self.new_checker(schema.into(), None))
-                }
-            };
-            // Schemas from files were compiled at the start, and a test compiles the built-in ones.
-            checker.expect("it is a schema")
+        checkers.get_or_init(|| {
+            let schema: Value = serde_json::from_str(which.builtin_text()).expect("it is JSON");
+            let builtin = self.new_checker(schema.into(), None);
+            // Schemas from files were compiled at the start.
+            let file = file.as_ref().map(|file| self.checker_from_file(file));
+            let file = file.map(|checker| checker.expect("it is a schema"));
+            [builtin].into_iter().chain(file).collect()
         })
     }
 
@@ -254,12 +262,9 @@ impl SchemaRegistry {
         };
         let io = Arc::new(ToolIoValidators {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
-            shared: self.shared(SharedSchema::ToolIo).clone(),
+            shared: self.shared_checkers(SharedSchema::ToolIo).to_vec(),
             input: checkers(SchemaSide::Input, Some(&spec.input_schema))?,
-            output: checkers(
-                SchemaSide::Output,
-                spec.output_schema.as_ref().or(spec.unlisted_output_schema.as_ref()),
-            )?,
+            output: checkers(SchemaSide::Output, spec.output_schema.as_ref())?,
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.insert(folded, io.clone());
@@ -372,6 +377,14 @@ impl SchemaChecker {
         problems.collect()
     }
 
+    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or `None`
+    /// if that changes nothing.
+    fn repair(&self, value: &Value) -> Option<Value> {
+        let (_, compiled) = self.compile().ok()?;
+        let CompiledValidator { validator, size } = &**compiled;
+        size.can_locate_errors(value).then(|| repair::repair(validator, value))?
+    }
+
     /// Returns the schema.
     pub fn schema(&self) -> &Value {
         &self.schema
@@ -415,7 +428,7 @@ impl ToolIoValidators {
     /// Returns the problems of `io`, which is a whole call of the tool. Checks the part that is
     /// common to all tools first, then the tool's input.
     pub fn input_problems(&self, io: &Value) -> Vec<ValidationProblem> {
-        let mut problems = self.shared.problems(io);
+        let mut problems = first_problems(&self.shared, io);
         if problems.is_empty() && io["tool"] != self.tool.as_str() {
             let message = format!("it must be `{}`", self.tool);
             problems.push(ValidationProblem { pointer: "/tool".to_owned(), message });
@@ -434,7 +447,18 @@ impl ToolIoValidators {
         first_problems(&self.input, input)
     }
 
-    /// Returns the problems of `output` as the tool's result, by the tool's own schemas only.
+    /// Returns `input` as valid arguments, if it is valid with other forms of `null`, numbers and
+    /// booleans.
+    pub(crate) fn repaired_arguments(&self, input: &Value) -> Option<Value> {
+        let repair = |input: Option<Value>, checker: &SchemaChecker| {
+            let repaired = input.as_ref().and_then(|input| checker.repair(input));
+            repaired.or(input)
+        };
+        let repaired = self.input.iter().fold(Some(input.clone()), repair)?;
+        self.argument_problems(&repaired).is_empty().then_some(repaired)
+    }
+
+    /// Returns the problems of `output` as the tool's result, by its own schemas only.
     pub fn output_problems(&self, output: &Value) -> Vec<ValidationProblem> {
         first_problems(&self.output, output)
     }

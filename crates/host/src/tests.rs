@@ -6,8 +6,10 @@ mod library;
 mod policy;
 mod jobs;
 mod ahead;
+mod budgets;
 mod offered;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +46,7 @@ struct Plan {
     rules: Vec<PolicyRule>,
     settings: GateSettings,
     limits: CallLimits,
+    jobs: JobSettings,
     handle: JobsHandle,
 }
 
@@ -66,13 +69,27 @@ impl Plan {
                 ..GateSettings::default()
             },
             limits: CallLimits::new(8, 8, 8, Duration::from_secs(1)),
+            jobs: JobSettings {
+                folder: PathBuf::new(),
+                running_max: 4,
+                running_per_caller: 4,
+                queued_max: 16,
+                queued_per_caller: 16,
+                keep: Duration::from_secs(3600),
+                keep_max: Duration::from_secs(3600),
+                ended_max: 100,
+                output_bytes_max: 1 << 20,
+                files_bytes_max: 64 << 20,
+                mark: 1,
+                end_leftovers: Arc::new(|_| {}),
+            },
             handle: JobsHandle::default(),
         }
     }
 
     fn build(self) -> TestHost {
-        let Self { folder, tools, mut library, deny, confirm, rules, settings, limits, handle } =
-            self;
+        let Self { folder, tools, mut library, deny, confirm, rules, settings, limits, .. } = self;
+        let (jobs, handle) = (self.jobs, self.handle);
         let policy = ToolPolicy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
         let policy = policy.with_confirm(&confirm).expect("sound rules");
         let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
@@ -85,20 +102,7 @@ impl Plan {
         library.resources.push(job_resources(&handle));
         let catalog = Catalog::new(tools).expect("sound tools");
         let gate = Gate::new(catalog, policy, limits, audit, settings).with_library(library);
-        let jobs = JobSettings {
-            folder: folder.path().join("jobs"),
-            running_max: 4,
-            running_per_caller: 4,
-            queued_max: 16,
-            queued_per_caller: 16,
-            keep: Duration::from_secs(3600),
-            keep_max: Duration::from_secs(3600),
-            ended_max: 100,
-            output_bytes_max: 1 << 20,
-            files_bytes_max: 64 << 20,
-            mark: 1,
-            end_leftovers: Arc::new(|_| {}),
-        };
+        let jobs = JobSettings { folder: folder.path().join("jobs"), ..jobs };
         TestHost { host: Host::new(gate, Some(jobs)).with_job_tools(&handle), folder }
     }
 }

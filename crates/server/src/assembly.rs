@@ -3,12 +3,14 @@
 pub mod audit_setup;
 pub(crate) mod config_reload;
 pub(crate) mod envelope_setup;
+pub(crate) mod live_settings;
 pub(crate) mod offer;
 pub(crate) mod protected_paths;
 mod rule_warnings;
 pub mod server_prep;
 pub(crate) mod single_answer;
 pub(crate) mod static_resources;
+pub(crate) mod transport_limits;
 pub mod wiring;
 pub mod pins;
 pub mod probe;

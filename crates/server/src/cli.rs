@@ -30,6 +30,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use toolgate::ListenerSecurity;
 use toolgate::assembly::wiring::{self, ServedWorkspace};
 use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
 use toolgate_contract::WatchGuard;
@@ -104,7 +105,7 @@ enum CliCommand {
 }
 
 /// Options of every command that opens a folder.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 struct FolderArgs {
     /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
@@ -115,19 +116,28 @@ struct FolderArgs {
 }
 
 impl FolderArgs {
-    /// Applies changes of the configured upstreams to `workspace` while it runs, until the guard is
-    /// dropped.
-    fn follow_upstreams(
+    /// Applies changes of the settings to `workspace` while it runs, until the guard is dropped.
+    ///
+    /// `adapt` applies the other options of the command line. `security` is that of the listeners, if
+    /// the server has any.
+    fn follow_settings(
         &self,
         workspace: &ServedWorkspace,
         root: &Path,
-        config: &Config,
+        adapt: impl Fn(&mut Config) -> anyhow::Result<()> + Send + Sync + 'static,
+        security: Option<&ListenerSecurity>,
     ) -> WatchGuard {
         let root = root.to_owned();
         let explicit = self.config.clone();
+        let read_only = self.read_only;
         let file = explicit.clone().unwrap_or_else(|| root.join(config::SETTINGS_FILE_NAME));
-        let load = move || config::load(&root, explicit.as_deref(), &config::environment());
-        workspace.watch_config(config, file, load)
+        let load = move || {
+            let mut loaded = config::load(&root, explicit.as_deref(), &config::environment())?;
+            restrict(&mut loaded.config, read_only);
+            adapt(&mut loaded.config)?;
+            Ok(loaded)
+        };
+        workspace.watch_config(file, load, security)
     }
 
     fn load_to_serve(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
@@ -185,14 +195,19 @@ impl FolderArgs {
 
     fn load_file(&self, root: &Path, file: Option<&Path>) -> anyhow::Result<LoadedConfig> {
         let mut loaded = config::load(root, file, &config::environment())?;
-        if self.read_only {
-            loaded.config.tools.effects = EffectsMax::Reads;
-        }
+        restrict(&mut loaded.config, self.read_only);
         toolgate::telemetry::start_logging(&loaded.config.log.level)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
         Ok(loaded)
+    }
+}
+
+/// Offers only read-only tools if `read_only` is true.
+fn restrict(config: &mut Config, read_only: bool) {
+    if read_only {
+        config.tools.effects = EffectsMax::Reads;
     }
 }
 

@@ -1,5 +1,4 @@
-//! All settings with their defaults, environment variables and meaning. They are read once, at
-//! start.
+//! All settings with their defaults, environment variables and meaning.
 mod audit;
 mod load;
 mod contracts;
@@ -7,6 +6,8 @@ mod keys;
 pub mod key_file;
 pub mod oauth;
 mod policy;
+pub(crate) mod proxies;
+pub(crate) mod restart;
 pub(crate) mod secrets;
 mod setting;
 mod telemetry;
@@ -14,18 +15,19 @@ pub mod trust;
 mod validation;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_host::OutputCheck;
-use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
+use toolgate_toolsets::{assets, commands, exec, files, git, prompts, search, skills};
 use toolgate_world::sandbox;
 
 pub use audit::AuditSection;
 pub use contracts::ContractEnvironment;
 pub use keys::{ApiKey, check as check_keys};
-pub(crate) use keys::{KeyDigest, digest};
+pub(crate) use keys::{KeyDigest, digest, parse_digest};
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check_text as fuzz_settings;
 pub use load::{LoadedConfig, check_listen, check_reach, environment, load};
@@ -34,7 +36,7 @@ pub use policy::{PolicyRuleEntry as PolicyRule, PolicySection, RuleEffect as Pol
 pub use secrets::SecretsSection;
 pub use setting::{reference, schema};
 pub use telemetry::TelemetrySection;
-pub use validation::{OutputRule, ValidationSection};
+pub use validation::ValidationSection;
 
 /// Name of the settings file in the workspace.
 pub const SETTINGS_FILE_NAME: &str = "toolgate.toml";
@@ -53,6 +55,7 @@ pub struct Config {
     ///
     /// As soon as one key exists, every request needs a credential. Without any key or issuer,
     /// anyone who reaches the address may call. Create one with `toolgate key new NAME`.
+    #[serde(deserialize_with = "keys::configured_keys")]
     pub keys: Vec<ApiKey>,
     /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
     /// each.
@@ -62,7 +65,8 @@ pub struct Config {
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
     /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
-    /// scopes. If no scope is listed, the scopes of tokens are ignored.
+    /// scopes. If no scope is listed, the scopes of tokens are ignored. Clients without a token are asked to request the
+    /// first scope.
     pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
@@ -86,16 +90,12 @@ pub struct Config {
     pub files: files::FileSettings,
     /// Semantic search of the workspace.
     pub search: search::Settings,
-    /// Tools that load, create and find documents.
-    pub docs: docs::Settings,
     /// Tools that run programs.
     pub exec: exec::ExecSettings,
     /// Sandbox of programs that tools start: visible files, writable folders and network.
     pub sandbox: sandbox::SandboxSettings,
     /// Tools for git repositories.
     pub git: git::GitSettings,
-    /// Tools that build and test projects.
-    pub ci: ci::CiSettings,
     /// Packs: files of declared commands. A declared command turns a command line into a tool.
     pub commands: commands::CommandSettings,
     /// Declared commands, with one `[command."stage.name"]` table for each. A declared command
@@ -152,9 +152,6 @@ pub struct ServerSection {
     pub allowed_hosts: Vec<String>,
     /// Names of the dialects to serve, or `*` for all.
     pub dialects: Vec<String>,
-    /// Additional headers that may carry an API key, besides `X-API-Key` and `Authorization:
-    /// Bearer`.
-    pub key_headers: Vec<String>,
     /// Key file that `toolgate key new` writes. The server reads it again when it changes.
     ///
     /// Set an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
@@ -172,43 +169,31 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set it only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
+    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed authentication
+    /// attempts of their clients count for the address that `forwarded_header` names.
+    pub trusted_proxies: Vec<String>,
+    /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
+    /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
+    pub forwarded_header: String,
     /// Restricts the server process to the files that it needs, if the kernel supports Landlock.
     pub confined: bool,
     /// Origins of web pages that may call this server, such as `https://app.example`.
     pub allowed_origins: Vec<String>,
     /// Highest number of connections. At the limit, a new connection closes the one that has been
     /// idle longest. If all are busy, the new one waits.
+    ///
+    /// Half of them may be event streams and WebSockets, and a quarter those of one authenticated
+    /// caller. There may be four MCP sessions (revisions before 2026-07-28) for each connection.
     pub connections_max: usize,
-    /// Highest number of open event streams and WebSockets, at most half of `connections_max`. More
-    /// are refused.
-    pub streams_max: usize,
-    /// Highest number of open event streams and WebSockets per authenticated caller.
-    pub streams_each: usize,
-    /// Highest number of MCP sessions (revisions before 2026-07-28). At the limit, a new session
-    /// ends an idle one: the longest silent one of the caller with the most sessions.
-    pub sessions_max: usize,
-    /// Time for request headers to arrive, and idle time after which a connection is closed, in
-    /// milliseconds.
-    pub head_time_ms: u64,
-    /// Time for a request body to arrive, in milliseconds.
-    pub body_time_ms: u64,
-    /// Time for a client to read the next part of a response, in milliseconds.
-    pub write_time_ms: u64,
-    /// Time until a slow call is answered with an event stream instead of a single message, in
-    /// milliseconds.
-    pub stream_after_ms: u64,
-    /// Silence after which the server sends a keep-alive comment on an event stream, or a ping on a
-    /// WebSocket, in milliseconds.
-    pub keep_alive_ms: u64,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
     /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
-    /// Globally unique server name, such as `com.example/tools`. If set, the server describes
-    /// itself at `/mcp/server-card` and `/.well-known/ai-catalog.json`.
-    pub card: Option<String>,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set it if clients reach
     /// the server through a proxy.
+    ///
+    /// If its host is a domain, the server also describes itself at `/mcp/server-card` and
+    /// `/.well-known/ai-catalog.json`.
     pub url: Option<String>,
 }
 
@@ -217,27 +202,19 @@ impl Default for ServerSection {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             dialects: vec!["*".to_owned()],
-            key_headers: Vec::new(),
             keys_file: "state".to_owned(),
             tls_certificate: None,
             tls_key: None,
             session_key: None,
             plaintext: false,
+            trusted_proxies: Vec::new(),
+            forwarded_header: "X-Forwarded-For".to_owned(),
             confined: true,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             connections_max: 1024,
-            streams_max: 512,
-            streams_each: 256,
-            sessions_max: 4096,
-            head_time_ms: 60_000,
-            body_time_ms: 30_000,
-            write_time_ms: 30_000,
-            stream_after_ms: 2_000,
-            keep_alive_ms: 15_000,
             drain_ms: 10_000,
             http_sse: false,
-            card: None,
             url: None,
         }
     }
@@ -321,56 +298,22 @@ pub enum EffectsMax {
 pub struct LimitsSection {
     /// Largest message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
-    /// Highest number of concurrent calls, not counting those that run programs.
+    /// Highest number of concurrent calls, not counting those that run programs. If callers need a
+    /// credential, each may have three quarters of them. Further calls wait, each caller's in a
+    /// queue of its own.
     pub calls: usize,
-    /// Highest number of concurrent calls that run programs.
+    /// Highest number of concurrent calls that run programs. If callers need a credential, each may
+    /// have three quarters of them.
     pub programs: usize,
-    /// Highest number of concurrent calls per caller, not counting those that run programs. Further
-    /// calls wait in the caller's own queue.
-    ///
-    /// 0 means three quarters of `calls` if there are keys or tokens, and no limit otherwise.
-    pub calls_each: usize,
-    /// Highest number of concurrent calls per caller that run programs. 0 means three quarters of
-    /// `programs` if there are keys or tokens, and no limit otherwise.
-    pub programs_each: usize,
-    /// Amount that each caller may write with file tools at once, in bytes. Beyond it,
-    /// `written_per_s_bytes` applies. 0 means no limit.
-    pub written_bytes: u64,
-    /// Rate at which `written_bytes` refills for each caller, in bytes per second.
-    pub written_per_s_bytes: u64,
-    /// Size of requests and answers that each caller may exchange at once, in bytes, if there are
-    /// keys or tokens. Beyond it, `carried_per_s_bytes` applies. 0 means no limit.
-    pub carried_bytes: u64,
-    /// Rate at which `carried_bytes` refills for each caller, in bytes per second.
-    pub carried_per_s_bytes: u64,
-    /// Number of refused calls per caller before further ones are rejected without an audit record.
-    /// 0 means no limit.
-    pub refused: u32,
-    /// Rate at which `refused` refills for each caller, in calls per second.
-    pub refused_per_s: u32,
-    /// Highest number of calls that wait for a slot. More are refused.
-    pub waiting: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
     /// Time limit of a call whose tool sets none, in milliseconds.
     pub deadline_ms: u64,
-    /// Additional time for which a call may wait for the client's answer to a question, in
-    /// milliseconds. A job may wait until its own time limit.
-    pub answer_ms: u64,
-    /// Time for a cancelled call to stop cleanly, in milliseconds.
-    pub cancel_grace_ms: u64,
-    /// Highest number of requests in flight from one stdio client. At the limit, the server stops
-    /// reading the client's messages.
-    pub in_flight: usize,
-    /// Time for calls in flight to finish after a stdio client closes its end, in milliseconds.
-    pub eof_grace_ms: u64,
-    /// Highest number of tools in one page of a list.
-    pub page_size: usize,
     /// Rate limits of calls per caller and tool, with one `[[limits.rate]]` table for each. The
     /// first rule that matches a tool applies. A tool that no rule matches has no limit.
     ///
     /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
-    /// tool at once, then 50000 per second.
+    /// tool in 20 seconds.
     pub rate: Vec<RateLimitEntry>,
 }
 
@@ -380,17 +323,13 @@ pub struct LimitsSection {
 pub struct RateLimitEntry {
     /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
-    /// Number of calls that are allowed per `in_ms`, on average.
+    /// Number of calls that are allowed at once after a pause, and per `in_ms` on average.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
     /// Length of the interval, in milliseconds. The default is 60000.
     #[serde(default = "one_minute")]
     #[schemars(range(min = 1, max = 86_400_000))]
     pub in_ms: u64,
-    /// Number of calls that are allowed in quick succession after a pause. The default is `calls`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub burst: Option<u32>,
 }
 
 fn one_minute() -> u64 {
@@ -403,28 +342,9 @@ impl Default for LimitsSection {
             message_bytes: 32 << 20,
             calls: 64,
             programs: 16,
-            calls_each: 0,
-            programs_each: 0,
-            written_bytes: 1 << 30,
-            written_per_s_bytes: 16 << 20,
-            carried_bytes: 4 << 30,
-            carried_per_s_bytes: 64 << 20,
-            refused: 1_000,
-            refused_per_s: 20,
-            waiting: 8192,
             wait_ms: 30_000,
             deadline_ms: 60_000,
-            answer_ms: 600_000,
-            cancel_grace_ms: 2_000,
-            in_flight: 1024,
-            eof_grace_ms: 1_000,
-            page_size: 200,
-            rate: vec![RateLimitEntry {
-                tools: "*".to_owned(),
-                calls: 50_000,
-                in_ms: 1_000,
-                burst: Some(1_000_000),
-            }],
+            rate: vec![RateLimitEntry { tools: "*".to_owned(), calls: 1_000_000, in_ms: 20_000 }],
         }
     }
 }
@@ -434,16 +354,18 @@ impl Default for LimitsSection {
 #[serde(default, deny_unknown_fields)]
 pub struct EnvelopeSection {
     /// Reaction to an envelope that does not match its schema: `off`, `shadow` (log it) or
-    /// `enforce` (refuse it).
+    /// `enforce` (refuse it). It is set by `RAGX_MCP_ENVELOPE_VALIDATION`.
+    #[serde(skip)]
     pub validation: OutputCheck,
     /// Gives equal requests equal envelopes: the ids are derived from the request, and the duration
-    /// is zero.
+    /// is zero (`--deterministic-ids`).
+    #[serde(skip)]
     pub deterministic_ids: bool,
-    /// Folder for a log of the envelopes of all calls, or `off`.
-    pub log_dir: String,
-    /// Workspace folders whose `*.schema.json` files are read at start. Schemas of envelopes and
-    /// tool IO replace the built-in schemas. Schemas of tools apply in addition to the tools' own
-    /// schemas.
+    /// Folder for a log of the envelopes of all calls (`--log-dir`).
+    #[serde(skip)]
+    pub log_dir: Option<PathBuf>,
+    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to the
+    /// built-in schemas of envelopes and tool IO, and to the tools' own schemas.
     pub schemas: Vec<String>,
 }
 
@@ -454,7 +376,7 @@ impl Default for EnvelopeSection {
         Self {
             validation: OutputCheck::Shadow,
             deterministic_ids: false,
-            log_dir: "off".to_owned(),
+            log_dir: None,
             schemas: schemas.map(str::to_owned).to_vec(),
         }
     }
@@ -469,35 +391,11 @@ pub struct JobsSection {
     pub to: String,
     /// Highest number of jobs that run at once.
     pub running: usize,
-    /// Highest number of jobs that wait to run. Further jobs are refused.
-    pub queued: usize,
-    /// Time limit of a job whose tool sets none, in milliseconds.
-    pub deadline_ms: u64,
-    /// Time for which an ended job is kept if the request sets none, in milliseconds.
-    pub keep_ms: u64,
-    /// Longest time for which a request may keep an ended job, in milliseconds.
-    pub keep_max_ms: u64,
-    /// Highest number of ended jobs that are kept. Beyond it, the oldest jobs are deleted.
-    pub ended: usize,
-    /// Amount of program output that is kept for each job, in bytes.
-    pub output_bytes: usize,
-    /// Size of the files that are kept for each job, in bytes.
-    pub files_bytes: u64,
 }
 
 impl Default for JobsSection {
     fn default() -> Self {
-        Self {
-            to: "state".to_owned(),
-            running: 8,
-            queued: 10_000,
-            deadline_ms: 24 * 3_600_000,
-            keep_ms: 24 * 3_600_000,
-            keep_max_ms: 7 * 24 * 3_600_000,
-            ended: 100_000,
-            output_bytes: 8 << 20,
-            files_bytes: 1 << 30,
-        }
+        Self { to: "state".to_owned(), running: 8 }
     }
 }
 
@@ -506,17 +404,34 @@ impl Default for JobsSection {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResourcesSection {
-    /// Offers the workspace's files as resources (`file://`).
-    pub files: bool,
-    /// Offers a caller's jobs, with their output and files, as resources (`job://`).
-    pub jobs: bool,
-    /// Offers the newest audit records of a caller's own calls as a resource (`audit://tail`).
-    pub audit: bool,
+    /// Kinds of resources to offer: `files` (the workspace's files, `file://`), `jobs` (a caller's
+    /// jobs with their output and files, `job://`) and `audit` (the newest audit records of a
+    /// caller's own calls, `audit://tail`).
+    pub kinds: Vec<ResourceKind>,
+}
+
+/// Kind of resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ResourceKind {
+    /// The workspace's files.
+    Files,
+    /// Jobs with their output and files.
+    Jobs,
+    /// Audit records.
+    Audit,
+}
+
+impl ResourcesSection {
+    /// Returns true if resources of this `kind` are offered.
+    pub fn offers(&self, kind: ResourceKind) -> bool {
+        self.kinds.contains(&kind)
+    }
 }
 
 impl Default for ResourcesSection {
     fn default() -> Self {
-        Self { files: true, jobs: true, audit: true }
+        Self { kinds: vec![ResourceKind::Files, ResourceKind::Jobs, ResourceKind::Audit] }
     }
 }
 

@@ -6,13 +6,14 @@ mod jws;
 mod jwks;
 mod issuer;
 mod challenge;
+mod client_address;
 mod throttle;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
 pub(crate) mod tls;
 
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use toolgate_contract::{BearerToken, Caller, FrameHead, Reply};
@@ -22,13 +23,14 @@ use toolgate_transports::http::RequestSender;
 use crate::config::{Config, KeyDigest, digest};
 use crate::sync::lock_mutex;
 use challenge::TokenChallenge;
-use keys::{KeyLookup, KeyRing};
+use client_address::TrustedProxies;
+use keys::{KeyLookup, KeyRing, NextKeys};
 use throttle::{FAILURE_WINDOW, FAILURES_MAX, GuessThrottle, REJECTION_DELAY};
 use tokens::{PendingToken, TokenValidator, TokenVerdict};
 
 /// Header that may always contain a key.
 const KEY_HEADER: &str = "x-api-key";
-/// Sender for an address with too many failed attempts.
+/// Sender of an unknown credential from an address with too many failed attempts.
 const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: FAILURE_WINDOW };
 
 /// Authentication over HTTP. If neither keys nor issuers are configured, every caller is accepted.
@@ -37,11 +39,23 @@ const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: 
 /// timing reveals a key.
 pub(crate) struct Authenticator {
     keys: KeyRing,
-    tokens: Option<TokenValidator>,
+    rules: RwLock<Arc<CredentialRules>>,
+    throttle: Mutex<GuessThrottle>,
+}
+
+/// How credentials are found and tokens are judged.
+struct CredentialRules {
+    tokens: Option<Arc<TokenValidator>>,
     challenge: Option<TokenChallenge>,
     /// Lower-case names of headers that may contain a key, apart from `Authorization`.
     headers: Vec<String>,
-    throttle: Mutex<GuessThrottle>,
+    proxies: TrustedProxies,
+}
+
+/// Keys and rules of a changed configuration, checked but not in force yet.
+pub(crate) struct NextCredentials {
+    keys: NextKeys,
+    rules: CredentialRules,
 }
 
 impl Authenticator {
@@ -50,43 +64,71 @@ impl Authenticator {
     /// # Errors
     /// The key file cannot be read, or other users could have written it.
     pub(crate) fn from_config(config: &Config) -> anyhow::Result<Self> {
-        let named = config.server.key_headers.iter().map(|name| name.to_ascii_lowercase());
-        let mut headers = vec![KEY_HEADER.to_owned()];
-        headers.extend(named.filter(|name| name != KEY_HEADER));
-        Ok(Self {
-            keys: KeyRing::from_config(config)?,
-            tokens: TokenValidator::from_config(config),
-            challenge: TokenChallenge::from_config(config),
-            headers,
-            throttle: Mutex::default(),
-        })
+        let keys = KeyRing::from_config(config)?;
+        let tokens = TokenValidator::from_config(config).map(Arc::new);
+        let rules = CredentialRules::from_config(config, tokens)?;
+        Ok(Self { keys, rules: RwLock::new(Arc::new(rules)), throttle: Mutex::default() })
+    }
+
+    /// Checks the credentials of `config`. Tokens that were verified stay so, unless `config` has
+    /// `other_issuers`.
+    ///
+    /// # Errors
+    /// When a key or an address of a proxy is invalid.
+    pub(crate) fn prepare(
+        &self,
+        config: &Config,
+        other_issuers: bool,
+    ) -> anyhow::Result<NextCredentials> {
+        let tokens = match other_issuers {
+            true => TokenValidator::from_config(config).map(Arc::new),
+            false => self.rules().tokens.clone(),
+        };
+        let rules = CredentialRules::from_config(config, tokens)?;
+        Ok(NextCredentials { keys: NextKeys::parse(config)?, rules })
+    }
+
+    /// Uses `next` from now on.
+    pub(crate) fn replace(&self, next: NextCredentials) {
+        self.keys.replace_configured(next.keys);
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if rules.tokens.is_some() {
+            // A server that needed tokens is not opened by the removal of its issuers.
+            self.keys.require();
+        }
+        *rules = Arc::new(next.rules);
+    }
+
+    fn rules(&self) -> Arc<CredentialRules> {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns true if requests need a credential.
     pub(crate) fn requires_credential(&self) -> bool {
         // Checked first, because this rereads the key file.
-        self.keys.are_required() || self.tokens.is_some()
+        self.keys.are_required() || self.rules().tokens.is_some()
     }
 
     /// Returns the protected resource metadata if `head` requests it. This needs no credential.
     pub(crate) fn metadata_page(&self, head: &FrameHead) -> Option<Reply> {
-        let challenge = self.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
+        let rules = self.rules();
+        let challenge = rules.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
         Some(challenge.metadata_reply(head))
     }
 
     /// Returns true if `path` is a path of the metadata.
     pub(crate) fn has_metadata_at(&self, path: &str) -> bool {
-        self.challenge.as_ref().is_some_and(|challenge| challenge.serves_path(path))
+        self.rules().challenge.as_ref().is_some_and(|challenge| challenge.serves_path(path))
     }
 
     /// Returns true if [`Authenticator::add_challenge`] may add a challenge.
     pub(crate) fn has_challenge(&self) -> bool {
-        self.challenge.is_some()
+        self.rules().challenge.is_some()
     }
 
     /// Adds the location of the metadata to a `reply` that demands a token.
     pub(crate) fn add_challenge(&self, reply: Reply, head: &FrameHead) -> Reply {
-        match &self.challenge {
+        match &self.rules().challenge {
             Some(challenge) => challenge.add_challenge(reply, head),
             None => reply,
         }
@@ -94,8 +136,7 @@ impl Authenticator {
 
     /// Authenticates the request `head` from the address `peer`.
     ///
-    /// A rejection is delayed by 100 ms to slow down guessing, unless the credential was not
-    /// examined.
+    /// A rejection is delayed by 100 ms to slow down guessing.
     pub(crate) async fn authenticate(
         &self,
         dialect: Option<&dyn Dialect>,
@@ -108,15 +149,16 @@ impl Authenticator {
         if !self.requires_credential() {
             return RequestSender::Known(Caller::anonymous());
         }
-        let credential = self.find_credential(dialect, head);
-        let mut verdict = self.judge(&credential, peer, false);
+        let rules = self.rules();
+        let credential = rules.find_credential(dialect, head);
+        let client = rules.proxies.client_address(peer, head);
+        let mut verdict = self.judge(&rules, &credential, client, false);
         if let CredentialVerdict::NeedsKeys(token) = verdict {
             token.refresh_keys().await;
-            verdict = self.judge(&credential, peer, true);
+            verdict = self.judge(&rules, &credential, client, true);
         }
         match verdict {
             CredentialVerdict::Known(caller) => RequestSender::Known(caller),
-            CredentialVerdict::Throttled => THROTTLED_SENDER,
             CredentialVerdict::Rejected(sender) => {
                 tokio::time::sleep(REJECTION_DELAY).await;
                 sender
@@ -126,6 +168,90 @@ impl Authenticator {
                 RequestSender::Unauthenticated { had_credential: true }
             }
         }
+    }
+
+    /// Judges `credential` from the address `client`. `fetched` is true after the issuer's keys were
+    /// fetched.
+    ///
+    /// A valid credential is always accepted. Only an unknown one counts as a guess of `client`.
+    fn judge(
+        &self,
+        rules: &CredentialRules,
+        credential: &Credential,
+        client: IpAddr,
+        fetched: bool,
+    ) -> CredentialVerdict {
+        let (verdict, guess) = match credential {
+            Credential::Missing => {
+                let sender = RequestSender::Unauthenticated { had_credential: false };
+                return CredentialVerdict::Rejected(sender);
+            }
+            Credential::Multiple => (None, RequestSender::MultipleCredentials),
+            Credential::Key(secret) | Credential::Bearer(secret) => (
+                self.examine(rules, credential, secret, client, fetched),
+                RequestSender::Unauthenticated { had_credential: true },
+            ),
+        };
+        verdict.unwrap_or_else(|| {
+            CredentialVerdict::Rejected(match self.is_throttled_after_guess(client) {
+                true => THROTTLED_SENDER,
+                false => guess,
+            })
+        })
+    }
+
+    /// Compares `secret` with the keys and judges it as a token. Returns `None` if it is unknown.
+    fn examine(
+        &self,
+        rules: &CredentialRules,
+        credential: &Credential,
+        secret: &[u8],
+        client: IpAddr,
+        fetched: bool,
+    ) -> Option<CredentialVerdict> {
+        // Whoever has a revoked or expired credential was once given it, so it is not a guess.
+        let not_valid_now =
+            CredentialVerdict::Rejected(RequestSender::Unauthenticated { had_credential: true });
+        let digest = digest(secret);
+        match self.keys.find(&digest) {
+            KeyLookup::Owner(caller) => return Some(CredentialVerdict::Known(caller)),
+            KeyLookup::NotValidNow => return Some(not_valid_now),
+            KeyLookup::Unknown => {}
+        }
+        match rules.judge_token(credential, secret, &digest, fetched)? {
+            TokenVerdict::Valid(caller) => {
+                let bearer = std::str::from_utf8(secret).ok().map(BearerToken::new);
+                Some(CredentialVerdict::Known(Caller { bearer, ..caller }))
+            }
+            TokenVerdict::NotValidNow | TokenVerdict::KeysUnavailable => Some(not_valid_now),
+            TokenVerdict::NeedsKeys(token) => Some(CredentialVerdict::NeedsKeys(token)),
+            TokenVerdict::Rejected(why) => {
+                tracing::info!("refused a token from {client}: {why}");
+                None
+            }
+        }
+    }
+
+    /// Counts a guess of `client`. Returns true if there were too many.
+    fn is_throttled_after_guess(&self, client: IpAddr) -> bool {
+        let count = lock_mutex(&self.throttle).record_failure(client, Instant::now());
+        if count == FAILURES_MAX {
+            tracing::warn!(
+                "{client} sent {FAILURES_MAX} invalid credentials within a minute; throttling it"
+            );
+        }
+        count >= FAILURES_MAX
+    }
+}
+
+impl CredentialRules {
+    fn from_config(config: &Config, tokens: Option<Arc<TokenValidator>>) -> anyhow::Result<Self> {
+        let named = config.contracts.key_headers.iter().map(|name| name.to_ascii_lowercase());
+        let mut headers = vec![KEY_HEADER.to_owned()];
+        headers.extend(named.filter(|name| name != KEY_HEADER));
+        let challenge = TokenChallenge::from_config(config);
+        let proxies = TrustedProxies::from_config(&config.server)?;
+        Ok(Self { tokens, challenge, headers, proxies })
     }
 
     /// Returns the first credential in `head`. Only this one is examined, so that a request counts
@@ -150,66 +276,6 @@ impl Authenticator {
             }
         }
         first
-    }
-
-    /// Examines `credential` from `peer`. `fetched` is true after the issuer's keys were fetched.
-    fn judge(&self, credential: &Credential, peer: IpAddr, fetched: bool) -> CredentialVerdict {
-        let secret = match credential {
-            // A request without a credential is not a guess.
-            Credential::Missing => {
-                return CredentialVerdict::Rejected(RequestSender::Unauthenticated {
-                    had_credential: false,
-                });
-            }
-            Credential::Multiple => None,
-            Credential::Key(secret) | Credential::Bearer(secret) => Some((secret, digest(secret))),
-        };
-        // The lock is held during the check, so that concurrent requests cannot exceed the limit.
-        let mut throttle = lock_mutex(&self.throttle);
-        let now = Instant::now();
-        if !throttle.try_check(peer, now) {
-            return CredentialVerdict::Throttled;
-        }
-        if let Some((secret, digest)) = secret {
-            match self.keys.find(&digest) {
-                KeyLookup::Owner(caller) => return CredentialVerdict::Known(caller),
-                // An expired key was issued once, so it is not a guess.
-                KeyLookup::NotValidNow => {
-                    return CredentialVerdict::Rejected(RequestSender::Unauthenticated {
-                        had_credential: true,
-                    });
-                }
-                KeyLookup::Unknown => {}
-            }
-            match self.judge_token(credential, secret, &digest, fetched) {
-                Some(TokenVerdict::Valid(caller)) => {
-                    let bearer = std::str::from_utf8(secret).ok().map(BearerToken::new);
-                    return CredentialVerdict::Known(Caller { bearer, ..caller });
-                }
-                Some(TokenVerdict::NotValidNow | TokenVerdict::KeysUnavailable) => {
-                    return CredentialVerdict::Rejected(RequestSender::Unauthenticated {
-                        had_credential: true,
-                    });
-                }
-                Some(TokenVerdict::NeedsKeys(token)) => return CredentialVerdict::NeedsKeys(token),
-                Some(TokenVerdict::Rejected(why)) => {
-                    tracing::info!("refused a token from {peer}: {why}");
-                }
-                None => {}
-            }
-        }
-        let count = throttle.record_failure(peer, now);
-        drop(throttle);
-        if count == FAILURES_MAX {
-            tracing::warn!(
-                "{peer} sent {FAILURES_MAX} invalid credentials within a minute; throttling it"
-            );
-        }
-        CredentialVerdict::Rejected(match count >= FAILURES_MAX {
-            true => THROTTLED_SENDER,
-            false if secret.is_none() => RequestSender::MultipleCredentials,
-            false => RequestSender::Unauthenticated { had_credential: true },
-        })
     }
 
     /// Examines `secret` as a token, if it was in `Authorization` and has the form of a token.
@@ -262,8 +328,6 @@ enum CredentialVerdict {
     Known(Caller),
     /// The credential is rejected.
     Rejected(RequestSender),
-    /// The address has too many failed attempts. The credential was not examined.
-    Throttled,
     /// The credential is a token, and the keys of its issuer must be fetched first.
     NeedsKeys(PendingToken),
 }

@@ -34,7 +34,7 @@ pub use serve::listeners::{HttpListeners, ListenerSecurity};
 pub use sessions::session::ServerState;
 pub use toolgate_transports::http::WorkerPool;
 
-use assembly::wiring;
+use assembly::{transport_limits, wiring};
 use config::Config;
 use serve::shutdown;
 use telemetry::{ConnectionCounts, MetricsPage};
@@ -58,11 +58,11 @@ pub async fn serve_http(
     let state = ServerState::new(host.clone());
     let maintenance = spawn_maintenance(&state);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
-    let bounds = wiring::session_bounds(config);
+    let bounds = transport_limits::session_bounds(config);
     let limits = ConnectionCounts {
         connections_max: config.server.connections_max * (1 + dedicated.len()),
-        streams_max: wiring::http_bounds(config).streams_max * (1 + dedicated.len()),
-        sessions_max: config.server.sessions_max,
+        streams_max: transport_limits::http_bounds(config).streams_max * (1 + dedicated.len()),
+        sessions_max: bounds.sessions_max,
         ..ConnectionCounts::default()
     };
     let occupancy = OccupancyCounter::default();
@@ -79,7 +79,7 @@ pub async fn serve_http(
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(state.clone().stop_after(shutdown.clone(), drain));
     let dedicated = dedicated.into_iter().map(|(listener, dialect)| {
-        let bounds = wiring::session_bounds(config);
+        let bounds = transport_limits::session_bounds(config);
         let state = state.clone();
         let identity = identity.clone();
         (listener, HttpEndpoints::for_dialect(state, dialect, identity, sealer.clone(), bounds))
@@ -100,7 +100,7 @@ pub async fn serve_http(
                 None => (HttpListener::from(listener), admission),
                 Some(tls) => (HttpListener::with_tls(listener, tls), admission.with_tls(addr)),
             };
-            let bounds = http::HttpBounds { occupancy, ..wiring::http_bounds(config) };
+            let bounds = http::HttpBounds { occupancy, ..transport_limits::http_bounds(config) };
             let listener = listener.with_workers(workers);
             serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await
         }
@@ -135,7 +135,8 @@ pub async fn serve_stdio(
     let state = ServerState::new(host.clone());
     let maintenance = spawn_maintenance(&state);
     let streams = (stdio::stdin(), stdio::stdout());
-    let result = serve_lines(state, dialect, streams, wiring::line_bounds(config), shutdown).await;
+    let bounds = transport_limits::line_bounds(config);
+    let result = serve_lines(state, dialect, streams, bounds, shutdown).await;
     host.stop_jobs().await;
     maintenance.abort();
     host.flush();

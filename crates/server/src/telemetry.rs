@@ -9,7 +9,7 @@ mod span;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 
 use anyhow::anyhow;
 use toolgate_host::SecretSet;
@@ -28,27 +28,57 @@ pub(crate) use sinks::TelemetrySinks;
 /// # Errors
 /// `level` is neither a level nor a filter.
 pub fn start_logging(level: &str) -> anyhow::Result<()> {
-    let filter = parse_filter(level).ok_or_else(|| {
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(parse_level(level)?)
+        .with_writer(|| LogWriter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_filter_reloading();
+    let filter = log.reload_handle();
+    // An embedding program may have set up logging already.
+    if log.try_init().is_ok() {
+        // The subscriber lives as long as the process.
+        let _ = REPLACE_FILTER.set(Box::new(move |next| drop(filter.reload(next))));
+    }
+    Ok(())
+}
+
+/// Replaces the filter of the log, if this process has set up logging.
+static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+
+/// Level of the log that is parsed but not in force yet.
+pub(crate) struct NextLogLevel(EnvFilter);
+
+impl NextLogLevel {
+    /// Parses `level`: a minimum level or a filter.
+    ///
+    /// # Errors
+    /// When `level` is neither.
+    pub(crate) fn parse(level: &str) -> anyhow::Result<Self> {
+        parse_level(level).map(Self)
+    }
+
+    /// Logs at this level from now on.
+    pub(crate) fn apply(self) {
+        if let Some(replace) = REPLACE_FILTER.get() {
+            replace(self.0);
+        }
+    }
+}
+
+fn parse_level(level: &str) -> anyhow::Result<EnvFilter> {
+    parse_filter(level).ok_or_else(|| {
         anyhow!(
             "log.level is `{level}`; write a level (error, warn, info, debug, trace, off) or a filter \
              such as `info,toolgate_host=debug`"
         )
-    })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| LogWriter)
-        .with_ansi(io::stderr().is_terminal());
-    // An embedding program may have set up logging already.
-    let _ = log.try_init();
-    Ok(())
+    })
 }
 
 /// Secrets that are redacted from the log.
 static SECRETS: LazyLock<RwLock<SecretSet>> =
     LazyLock::new(|| RwLock::new(secret_variables(&environment(), &[])));
 
-/// Returns the secrets of the environment and of `config`, and redacts them from the log from now
-/// on.
+/// Returns the secrets of the environment and of `config`.
 ///
 /// # Errors
 /// A configured secret is missing or too short.
@@ -57,9 +87,12 @@ pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let configured = &config.secrets;
     let of_upstreams = crate::config::secrets::upstream_secrets(&config.upstream, &variables);
     let secrets = secret_variables(&variables, &configured.names).with_values(&of_upstreams);
-    let secrets = secrets.with_hidden_values(&configured.read_values(&variables)?);
-    *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();
-    Ok(secrets)
+    Ok(secrets.with_hidden_values(&configured.read_values(&variables)?))
+}
+
+/// Redacts `secrets` from the log from now on.
+pub(crate) fn redact_from_log(secrets: SecretSet) {
+    *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets;
 }
 
 /// Returns the values of variables whose name looks like that of a secret or contains any of

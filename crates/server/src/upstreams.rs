@@ -28,7 +28,7 @@ use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost,
-    UpstreamTables, UpstreamWorld, Upstreams,
+    UpstreamSettings, UpstreamWorld, Upstreams,
 };
 use toolgate_world::Root;
 use toolgate_world::dial::{self, CertificateTrust, TlsClient};
@@ -58,8 +58,8 @@ pub(crate) fn open_upstreams(
     processes: &ProcessRunner,
     config: &Config,
     changes: &toolgate_contract::ChangeFeed,
-) -> anyhow::Result<(Upstreams, Arc<UpstreamCache>)> {
-    let world = upstream_world(root, processes, config);
+) -> anyhow::Result<OpenedUpstreams> {
+    let world = upstream_world(root, processes);
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
         let hash = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
@@ -69,22 +69,18 @@ pub(crate) fn open_upstreams(
     let cache = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
     let host: Arc<dyn UpstreamHost> = cache.clone();
     let upstreams = Upstreams::new(&config.upstream, world, host, changes.clone());
-    Ok((upstreams.map_err(|why| anyhow!(why))?, cache))
+    Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
+}
+
+/// Upstreams and what they were opened with.
+pub(crate) struct OpenedUpstreams {
+    pub(crate) upstreams: Upstreams,
+    pub(crate) cache: Arc<UpstreamCache>,
 }
 
 /// Returns the [`UpstreamWorld`] for upstreams of a server that serves `root`.
-pub(crate) fn upstream_world(
-    root: &Root,
-    processes: &ProcessRunner,
-    config: &Config,
-) -> Arc<dyn UpstreamWorld> {
-    Arc::new(MachineAccess {
-        root: root.clone(),
-        processes: processes.clone(),
-        search_path: processes.search_path(config.exec.path.as_deref()),
-        tls: OnceLock::new(),
-        credentials: CredentialStore::new(),
-    })
+pub(crate) fn upstream_world(root: &Root, processes: &ProcessRunner) -> Arc<dyn UpstreamWorld> {
+    Arc::new(MachineAccess::new(root, processes))
 }
 
 /// Returns the path of the lock file in the workspace `root`.
@@ -92,16 +88,13 @@ fn pins_file(root: &Root) -> PathBuf {
     root.path().join(pins::LOCK_FILE_NAME)
 }
 
-/// Adds the tools of `upstreams` to `host`.
-pub(crate) fn offer_tools(
-    upstreams: &Upstreams,
-    cache: &UpstreamCache,
-    host: &Arc<Host>,
-) -> UpstreamCatalog {
+/// Adds the tools of the `opened` upstreams to `host`.
+pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> UpstreamCatalog {
+    let OpenedUpstreams { upstreams, cache } = opened;
     cache.set_host(host);
     host.set_readiness(Arc::new(UpstreamListings(upstreams.clone())));
     upstreams.offer();
-    let catalog = UpstreamCatalog { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
+    let catalog = UpstreamCatalog { upstreams, cache, host: Arc::downgrade(host) };
     catalog.offer_results();
     catalog
 }
@@ -110,20 +103,30 @@ pub(crate) fn offer_tools(
 #[derive(Clone)]
 pub(crate) struct UpstreamCatalog {
     pub(crate) upstreams: Upstreams,
+    cache: Arc<UpstreamCache>,
     host: Weak<Host>,
 }
 
 impl UpstreamCatalog {
-    /// Replaces the upstreams by those of `tables`. Returns each changed upstream's name and its
-    /// change.
+    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool of a removed or
+    /// changed upstream is served, so that no call passes a gate that was not meant for it. Returns
+    /// each changed upstream's name and its change.
     ///
     /// # Errors
     /// Settings are invalid. In that case nothing has changed.
     pub(crate) fn change_upstreams(
         &self,
-        tables: &UpstreamTables,
+        config: &Config,
+        restarts_programs: bool,
+        replace_gate: impl FnOnce(),
     ) -> Result<Vec<(String, &'static str)>, String> {
-        let changes = self.upstreams.change(tables)?;
+        let mut changes = self.upstreams.begin_change(&config.upstream)?;
+        self.cache.set_pin_reaction(config.pins.on_change);
+        replace_gate();
+        let served: Vec<_> = self.upstreams.states().into_iter().map(|(name, _)| name).collect();
+        self.cache.expect_listings(&config.upstream, &served);
+        let restarts = |settings: &UpstreamSettings| restarts_programs && settings.url.is_none();
+        changes.extend(self.upstreams.change(&config.upstream, restarts)?);
         if !changes.is_empty() {
             self.offer_results();
         }
@@ -350,6 +353,16 @@ fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 impl MachineAccess {
+    fn new(root: &Root, processes: &ProcessRunner) -> Self {
+        Self {
+            root: root.clone(),
+            processes: processes.clone(),
+            search_path: processes.search_path(),
+            tls: OnceLock::new(),
+            credentials: CredentialStore::new(),
+        }
+    }
+
     fn missing_program(&self, name: &str, why: ProgramLookupError) -> String {
         if name.contains('/') {
             let at = self.root.path().join(name);
@@ -496,7 +509,7 @@ pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
         let checked = settings.check().and_then(|()| sandbox_profile(&settings.sandbox).map(drop));
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
-    Ok(())
+    toolgate_upstream::check(&config.upstream).map_err(|why| anyhow!(why))
 }
 
 #[cfg(test)]

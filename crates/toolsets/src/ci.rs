@@ -8,7 +8,6 @@ mod lint;
 mod restore;
 mod run;
 mod diagnostics;
-mod settings;
 mod build_tool;
 mod runner;
 mod projects;
@@ -28,8 +27,6 @@ use toolgate_contract::{AnyTool, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
-pub use settings::CiSettings;
-
 /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 /// Policy treats these tools like `exec.run`: a caller can write the command line, or the project's
@@ -40,13 +37,8 @@ const RULED_AS: Option<&'static str> = Some("exec.run");
 /// permissions.
 ///
 /// `version` is the server's version, which `ci.diagnostics` reports.
-pub fn tools(
-    programs: &WorkspacePrograms,
-    settings: &CiSettings,
-    version: &str,
-) -> Vec<Arc<dyn AnyTool>> {
-    let settings = Arc::new(settings.clone());
-    let ci = |tool| CiContext { programs: programs.for_tool(tool), settings: settings.clone() };
+pub fn tools(programs: &WorkspacePrograms, version: &str) -> Vec<Arc<dyn AnyTool>> {
+    let ci = |tool| CiContext { programs: programs.for_tool(tool) };
     vec![
         erase_tool(detect::DetectProjects(ci(detect::DetectProjects::NAME))),
         erase_tool(build::BuildProject(ci(build::BuildProject::NAME))),
@@ -65,5 +57,4 @@ pub fn tools(
 #[derive(Clone)]
 struct CiContext {
     programs: WorkspacePrograms,
-    settings: Arc<CiSettings>,
 }

@@ -5,7 +5,6 @@ mod render;
 mod search;
 mod template;
 mod yaml;
-mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -21,22 +20,15 @@ use toolgate_world::Root;
 pub use load::LoadDocument;
 pub use render::RenderMarkdown;
 pub use search::SearchDocuments;
-pub use settings::Settings;
 
 /// Returns all tools of this toolset for the documents beneath `root`. `docs.search` needs a
 /// `service`.
-pub fn tools(
-    root: &Root,
-    settings: &Settings,
-    service: Option<&Arc<SearchService>>,
-) -> Vec<Arc<dyn AnyTool>> {
-    if !settings.enabled {
-        return Vec::new();
-    }
-    let mut tools =
-        vec![erase_tool(LoadDocument::new(root, settings)), erase_tool(RenderMarkdown::new(root))];
-    tools.extend(service.map(|service| erase_tool(SearchDocuments::new(service))));
-    tools
+pub fn tools(root: &Root, service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
+    vec![
+        erase_tool(LoadDocument::new(root)),
+        erase_tool(RenderMarkdown::new(root)),
+        erase_tool(SearchDocuments::new(service)),
+    ]
 }
 
 /// Returns the SHA-256 of `content` in hex.

@@ -30,9 +30,9 @@ pub(crate) use output_forwarder::strip_escapes;
 pub(crate) use program::InputFields;
 pub(crate) use programs::StartFailureCause;
 pub use programs::WorkspacePrograms;
-pub(crate) use run::{RunProgramInput, TIMEOUT_MS_MAX};
-pub use settings::ExecSettings;
-pub(crate) use start::{PathVariable, bounds, variable_refusal};
+pub(crate) use run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
+pub use settings::{ExecSettings, StoredOutputLimits};
+pub(crate) use start::{bounds, variable_refusal};
 pub(crate) use trace_variables::set_trace_variables;
 
 /// Returns the tools of this toolset, for programs that start in `root`.

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_saphyr::Options;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
+use toolgate_contract::strip_byte_order_mark;
 
 pub(crate) use errors::ValueRequirements;
 
@@ -105,7 +106,7 @@ impl fmt::Display for SkippedFile {
 
 /// Splits `text` into front matter and body: a line `---`, YAML, a line `---`, the body.
 pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
     if first.strip_suffix('\n').map(|line| line.trim_end_matches('\r')) != Some("---") {
         let message = "it does not begin with front matter: a line `---`, YAML, a line `---`";
@@ -127,7 +128,7 @@ pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
 /// Splits `text` like [`split`], but the front matter is optional. Without one, the whole text is
 /// the body.
 pub(crate) fn split_if_any(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
-    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let body = strip_byte_order_mark(text);
     // A `---` after blank lines was probably meant as front matter, so `split` reports it.
     if body.trim_start().lines().next().is_some_and(|line| line.trim_end() == "---") {
         return split(text);
@@ -147,6 +148,53 @@ pub(crate) fn parse<T: DeserializeOwned>(
         let line = line.filter(|&line| line > 0).unwrap_or(1);
         FileProblem::at_line(line + HEAD_LINE - 1, errors::describe_error(&err, head, requirements))
     })
+}
+
+/// Front matter in which broken values were put in quotes.
+pub(crate) struct QuotedHead {
+    /// The repaired YAML, with the lines where they were.
+    pub(crate) head: String,
+    /// The keys of the values that were put in quotes.
+    pub(crate) keys: Vec<String>,
+}
+
+/// Puts the values of `head` in quotes that are not valid YAML on their own, such as
+/// `Fixes bugs: fast`. Each is taken as it stands. `None` if there is no such value.
+pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedHead> {
+    let mut quoted = QuotedHead { head: String::new(), keys: Vec::new() };
+    let mut lines = head.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut entry = vec![line];
+        while let Some(more) = lines.next_if(|line| line.starts_with([' ', '\t'])) {
+            entry.push(more);
+        }
+        match quote_value(&entry) {
+            Some((key, line)) => {
+                quoted.head += &line;
+                // The lines after it keep their numbers.
+                quoted.head += &"\n".repeat(entry.len());
+                quoted.keys.push(key.to_owned());
+            }
+            None => entry.iter().for_each(|line| quoted.head += &format!("{line}\n")),
+        }
+    }
+    (!quoted.keys.is_empty()).then_some(quoted)
+}
+
+/// Returns the key of an entry and its line with a quoted value, if the value is broken.
+fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
+    let (key, value) = entry.first()?.split_once(": ")?;
+    let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let value = value.trim();
+    // `|` and `>` begin a block of text, which may contain anything.
+    let is_block = value.starts_with(['|', '>']);
+    if key.is_empty() || !key.chars().all(is_key) || value.is_empty() || is_block {
+        return None;
+    }
+    parse::<serde_json::Value>(&entry.join("\n"), &[]).err()?;
+    let more = entry.iter().skip(1).map(|line| line.trim());
+    let text = std::iter::once(value).chain(more).collect::<Vec<_>>().join(" ");
+    Some((key, format!("{key}: {}", serde_json::Value::from(text.trim_end()))))
 }
 
 fn options() -> Options {
@@ -238,6 +286,31 @@ mod tests {
         assert!(!problem("a: b: c\n").message.contains("line"));
         assert!(problem("a: b: c\n").message.ends_with("; put the value in quotes"));
         assert_eq!(problem("a: 1\na: 2\n").message, "`a` appears twice");
+    }
+
+    #[test]
+    fn a_value_that_is_not_yaml_is_quoted_as_it_stands() {
+        let head = "name: x\ndescription: Use it: always # never\nhint: [a] [b]\nfor: @ann\n\
+                    code: `run: it`\nfiles: *.md\nlong: one\n  two: three\n  four\nends: \\ \"1\": 2\n\
+                    ok: \"a: b\"\nlist:\n  - a: 1\nblock: |\n  a: b: c\n";
+        assert!(parse::<Value>(head, &[]).is_err());
+        let QuotedHead { head: quoted, keys } = quote_broken_values(head).unwrap();
+        assert_eq!(keys, ["description", "hint", "for", "code", "files", "long", "ends"]);
+        let expected = json!({
+            "name": "x", "description": "Use it: always # never", "hint": "[a] [b]",
+            "for": "@ann", "code": "`run: it`", "files": "*.md", "long": "one two: three four",
+            "ends": "\\ \"1\": 2", "ok": "a: b", "list": [{ "a": 1 }], "block": "a: b: c\n",
+        });
+        assert_eq!(parse::<Value>(&quoted, &[]).unwrap(), expected);
+        assert_eq!(quoted.lines().count(), head.lines().count());
+    }
+
+    #[test]
+    fn yaml_that_is_broken_between_its_values_is_not_quoted() {
+        for head in ["", "a: 1\n", "a: 1\na: 2\n", "- a: b: c\n", "a b: c: d\n", "a:\n  b: c: d\n"]
+        {
+            assert!(quote_broken_values(head).is_none(), "{head:?}");
+        }
     }
 
     #[test]

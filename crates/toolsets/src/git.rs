@@ -40,10 +40,9 @@ use toolgate_contract::{AnyTool, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
-pub use settings::GitSettings;
+pub use settings::{GitProgram, GitSettings};
 
-/// Deadline of a call: longer than the highest `git.timeout_ms`, so that this setting applies
-/// first.
+/// Deadline of a call: longer than git may take, so that git is stopped first.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 
 /// Returns all tools of this toolset, for repositories in the workspace of `programs`.

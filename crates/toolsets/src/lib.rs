@@ -6,6 +6,7 @@ pub mod exec;
 pub mod git;
 pub mod ci;
 pub mod commands;
+mod text_encoding;
 mod grep;
 mod media;
 mod uri_paths;

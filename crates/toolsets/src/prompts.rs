@@ -67,14 +67,8 @@ const SHIPPED: [(&str, &str); 5] = [
 /// Returns the sources of prompts that `settings` enable, for the workspace `root`. If two prompts
 /// have the same name, the first source wins.
 pub fn sources(root: &Root, settings: &PromptSettings) -> Vec<Arc<dyn PromptSource>> {
-    let mut sources: Vec<Arc<dyn PromptSource>> = Vec::new();
-    if settings.enabled {
-        sources.push(Arc::new(PromptFolder::new(root, &settings.folder)));
-    }
-    if settings.enabled && settings.shipped {
-        sources.push(Arc::new(shipped(root)));
-    }
-    sources
+    let Some(folder) = settings.folder() else { return Vec::new() };
+    vec![Arc::new(PromptFolder::new(root, folder)), Arc::new(shipped(root))]
 }
 
 /// Returns the built-in prompts, for the workspace `root`.

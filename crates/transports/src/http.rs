@@ -16,6 +16,7 @@ mod response_body;
 mod unsent;
 mod upgrade;
 mod workers;
+mod refusal_examples;
 pub mod websocket;
 
 use std::convert::Infallible;
@@ -47,6 +48,7 @@ pub(crate) use head_checks::check as check_heads;
 pub use listener::HttpListener;
 use listener::{ClientStream, TlsHandshaker};
 pub use occupancy::OccupancyCounter;
+pub use refusal_examples::{RefusalExample, refusal_examples};
 use request_handler::{ClientConnection, RequestHandler};
 use self_waking::SelfWakingFuture;
 pub use workers::WorkerPool;
@@ -106,21 +108,23 @@ impl UnreadReason {
     /// Returns an explanation for the sender.
     pub fn message(&self) -> String {
         match self {
-            Self::TooLarge { limit } => format!("the body is larger than {limit} bytes"),
-            Self::TimedOut => "the body did not arrive in time".to_owned(),
-            Self::Incomplete => "the body is incomplete".to_owned(),
+            Self::TooLarge { limit } => format!("the request body is larger than {limit} bytes"),
+            Self::TimedOut => "the request body did not arrive in time".to_owned(),
+            Self::Incomplete => "the request body is incomplete".to_owned(),
             Self::Unsupported(why) => why.clone(),
             Self::TooManyStreams => {
-                "too many streams and conversations are open; close one, or try again later"
+                "too many event streams and WebSockets are open; close one, or try again later"
                     .to_owned()
             }
             Self::NoBodyRoom => {
-                "the server has no room for the body now; send it again in a moment".to_owned()
+                "the server has no memory for the request body now; send the request again in a \
+                 moment"
+                    .to_owned()
             }
         }
     }
 
-    fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TimedOut => StatusCode::REQUEST_TIMEOUT,

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use toolgate_contract::strip_byte_order_mark_bytes;
 
 use spinning_reader::SpinningReader;
 pub use spinning_reader::spin_read;
@@ -89,7 +90,7 @@ async fn take_line<Taken: Future<Output = ()>>(
     }
     if line.len() > line_bytes_max {
         take(InputLine::TooLong).await;
-    } else if !line.iter().all(u8::is_ascii_whitespace) {
+    } else if !strip_byte_order_mark_bytes(&line).iter().all(u8::is_ascii_whitespace) {
         take(InputLine::Whole(line)).await;
     }
 }

@@ -1,6 +1,7 @@
 //! A connection to an upstream, with the protocol revision on which both sides agreed.
 
 pub(crate) mod checked_pins;
+mod handshake;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +9,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{LogLevel, QuestionSupport};
-use toolgate_dialects::mcp::upstream::{
-    NEWEST_SESSION, ProtocolEra, RequestMetadata, Revision, discover_params, initialize_params,
-    request_params,
-};
+use toolgate_dialects::mcp::upstream::{ProtocolEra, RequestMetadata, Revision, request_params};
 
-use crate::message::{self, RpcError};
+use crate::message;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use checked_pins::CheckedPins;
+use handshake::{Agreement, Handshake};
 
 /// Time for which a listing is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest wait for an answer to `server/discover` and `logging/setLevel`, which older servers do
-/// not know.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Error code of an unsupported protocol version.
-const UNSUPPORTED_VERSION: i64 = -32022;
+/// Longest wait for an answer to `logging/setLevel`, which some servers do not know.
+const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection to an upstream that uses one protocol revision.
 pub(crate) struct UpstreamConnection {
@@ -111,77 +107,23 @@ impl UpstreamConnection {
             log_level: Mutex::default(),
             checked_pins: CheckedPins::default(),
         };
-        let stateless = Revision::newest(ProtocolEra::Stateless);
-        if wanted.is_none_or(|wanted| wanted.era == ProtocolEra::Stateless) {
-            transport.set_revision(Some(stateless));
-            let probe =
-                || new_message(Some(1), "server/discover", None, &discover_params(stateless));
-            let found = async {
-                match transport.request(probe(), receiver.clone()).await {
-                    // Some servers both refuse and list the revision in one answer. A second try
-                    // decides.
-                    Err(RequestFailure::Refused(error))
-                        if error.code == UNSUPPORTED_VERSION
-                            && lists_revision(&error, stateless) =>
-                    {
-                        transport.request(probe(), receiver.clone()).await
-                    }
-                    found => found,
-                }
-            };
-            match tokio::time::timeout(PROBE_TIMEOUT, found).await {
-                Ok(Ok(found)) => {
-                    let found = serde_json::from_str(found.get()).unwrap_or_default();
-                    if supports_revision(&found, stateless) {
-                        return Ok(new_connection(stateless, found));
-                    }
-                    if wanted.is_some() {
-                        return Err(unsupported_revision(&found));
-                    }
-                }
-                Ok(Err(trouble))
-                    if wanted.is_some()
-                        || transport.closed().is_cancelled()
-                        || matches!(trouble, RequestFailure::Unauthorized(_)) =>
-                {
-                    return Err(trouble);
-                }
-                // Older servers answer an unknown method in many ways.
-                Ok(Err(_)) => {}
-                Err(_) if wanted.is_some() => {
-                    return Err(RequestFailure::Lost(
-                        "it did not answer `server/discover`".to_owned(),
-                    ));
-                }
-                Err(_) => {}
-            }
-            transport.set_revision(None);
-        }
-        let revision = wanted.unwrap_or(&NEWEST_SESSION);
-        let begin =
-            new_message(Some(2), "initialize", None, &initialize_params(capabilities, revision));
-        let answer = match transport.request(begin, receiver.clone()).await {
-            Err(RequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
-                return Err(unsupported_revision(error.data.as_ref().unwrap_or(&Value::Null)));
-            }
-            answer => answer?,
-        };
-        let server_info: Value = serde_json::from_str(answer.get()).unwrap_or_default();
-        let name = server_info["protocolVersion"].as_str().unwrap_or_default();
-        let Some(revision) = Revision::find(name, ProtocolEra::Session) else {
-            return Err(RequestFailure::Refused(RpcError::new(
-                -32603,
-                format!("it uses the protocol revision `{name}`, which is unknown here"),
-            )));
-        };
+        let handshake = Handshake::new(&transport, capabilities, receiver);
+        let Agreement { revision, server_info } = handshake.agree(wanted).await?;
         transport.set_revision(Some(revision));
-        transport
-            .send_notification(new_message(None, "notifications/initialized", None, &Value::Null))
-            .await?;
-        transport.start_listening();
         let connection = new_connection(revision, server_info);
-        connection.set_log_level(Some(LogLevel::Info)).await;
+        if revision.era == ProtocolEra::Session {
+            connection.begin_session().await?;
+        }
         Ok(connection)
+    }
+
+    /// Tells the server that the session has begun.
+    async fn begin_session(&self) -> Result<(), RequestFailure> {
+        let begun = new_message(None, "notifications/initialized", None, &Value::Null);
+        self.transport.send_notification(begun).await?;
+        self.transport.start_listening();
+        self.set_log_level(Some(LogLevel::Info)).await;
+        Ok(())
     }
 
     /// Lowers the upstream's log level to `least` if it is higher. Each caller's own filter decides
@@ -199,7 +141,8 @@ impl UpstreamConnection {
         // A server that refuses keeps its own log level.
         let request = UpstreamRequest::new("logging/setLevel", level);
         let _ =
-            tokio::time::timeout(PROBE_TIMEOUT, self.request(request, self.receiver.clone())).await;
+            tokio::time::timeout(LOG_LEVEL_TIMEOUT, self.request(request, self.receiver.clone()))
+                .await;
     }
 
     /// Returns true if the server declared `capability`.
@@ -290,22 +233,4 @@ fn new_message(
     let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
     let method = method.to_owned();
     OutgoingMessage { id, method, target: name, header_params: Vec::new(), body }
-}
-
-fn supports_revision(found: &Value, revision: &Revision) -> bool {
-    let all = found["supportedVersions"].as_array();
-    all.is_some_and(|all| all.iter().any(|one| one == revision.name))
-}
-
-/// Returns true if a refusal lists `revision` as supported.
-fn lists_revision(error: &RpcError, revision: &Revision) -> bool {
-    let all = error.data.as_ref().and_then(|data| data["supported"].as_array());
-    all.is_some_and(|all| all.iter().any(|one| one == revision.name))
-}
-
-fn unsupported_revision(found: &Value) -> RequestFailure {
-    let all = found.get("supportedVersions").or(found.get("supported"));
-    let supported = all.map_or_else(|| "other ones".to_owned(), Value::to_string);
-    let message = format!("it does not support this protocol revision; it supports {supported}");
-    RequestFailure::Refused(RpcError::new(UNSUPPORTED_VERSION, message))
 }

@@ -11,6 +11,7 @@ mod names;
 mod instructions;
 pub mod pins;
 mod message;
+mod start_report;
 mod transport;
 mod server_requests;
 mod oauth;
@@ -39,9 +40,10 @@ pub use listing::UpstreamListing;
 pub use oauth::{OAuthAccess, PendingSignIn, StepCallback};
 pub use results::ResultStore;
 pub use settings::{
-    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamSettings, UpstreamTables,
-    UpstreamTransport, variable_names,
+    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart, UpstreamSettings,
+    UpstreamTables, UpstreamTransport, variable_names,
 };
+pub use start_report::StartReport;
 pub use upstream::{Upstream, UpstreamHost, UpstreamState};
 pub use world::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld,
@@ -73,11 +75,14 @@ struct ServedUpstream {
 impl ServedUpstream {
     fn new(upstream: Arc<Upstream>) -> Self {
         let settings = &upstream.settings;
-        let source = settings.resources.then(|| resources::UpstreamResources::new(&upstream));
+        let source = settings
+            .serves(UpstreamPart::Resources)
+            .then(|| resources::UpstreamResources::new(&upstream));
         let resources = source.clone().map(|source| source as _);
         let skills = source.map(|source| source as _);
-        let prompts =
-            settings.prompts.then(|| Arc::new(prompts::UpstreamPrompts(upstream.clone())) as _);
+        let prompts = settings
+            .serves(UpstreamPart::Prompts)
+            .then(|| Arc::new(prompts::UpstreamPrompts(upstream.clone())) as _);
         Self { upstream, resources, prompts, skills }
     }
 }
@@ -125,16 +130,46 @@ impl Upstreams {
         std::mem::replace(&mut *now, all.into())
     }
 
-    /// Replaces the upstreams by those of `tables`.
+    /// Removes the upstreams that are not in `tables`, and withdraws the tools of those that `tables`
+    /// change, until [`Upstreams::change`].
     ///
-    /// Upstreams with unchanged settings stay. Removed upstreams are closed once their calls have
-    /// ended. Returns the names of the changed upstreams, each with a short text about the change.
+    /// Between the two steps, the rules about the upstreams' tools can be replaced.
     ///
     /// # Errors
     ///
     /// Returns an error that names an upstream with invalid settings, and the reason. In that case
     /// nothing has changed.
-    pub fn change(&self, tables: &UpstreamTables) -> Result<Vec<(String, &'static str)>, String> {
+    pub fn begin_change(
+        &self,
+        tables: &UpstreamTables,
+    ) -> Result<Vec<(String, &'static str)>, String> {
+        check(tables)?;
+        let removed = self.change(&self.settings_in_use(tables), |_| false)?;
+        for served in self.current().iter() {
+            let name = &served.upstream.name;
+            if tables.get(name).is_some_and(|settings| !served.upstream.has_settings(settings)) {
+                self.0.host.set_tools(name, Vec::new());
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Replaces the upstreams by those of `tables`. Opens new connections to upstreams with
+    /// unchanged settings that `restarts` selects.
+    ///
+    /// Other upstreams with unchanged settings stay. Removed upstreams are closed once their calls
+    /// have ended. Returns the names of the changed upstreams, each with a short text about the
+    /// change.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names an upstream with invalid settings, and the reason. In that case
+    /// nothing has changed.
+    pub fn change(
+        &self,
+        tables: &UpstreamTables,
+        restarts: impl Fn(&UpstreamSettings) -> bool,
+    ) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
         let before = self.current();
         let mut changed = Vec::new();
@@ -142,10 +177,14 @@ impl Upstreams {
         let mut fresh = Vec::new();
         let all = enabled(tables).map(|(name, settings)| {
             let known = find(name);
-            if let Some(same) = known.filter(|one| one.upstream.has_settings(settings)) {
-                return same.clone();
-            }
-            changed.push((name.clone(), known.map_or("is new", |_| "has new settings")));
+            let same = known.filter(|one| one.upstream.has_settings(settings));
+            let change = match (known, same) {
+                (Some(_), Some(same)) if !restarts(settings) => return same.clone(),
+                (Some(_), Some(_)) => "starts again",
+                (Some(_), None) => "has new settings",
+                (None, _) => "is new",
+            };
+            changed.push((name.clone(), change));
             if let Some(known) = known {
                 known.upstream.retire();
             }
@@ -175,7 +214,7 @@ impl Upstreams {
 
     /// Returns `tables` without new upstreams. For changed upstreams, it contains the settings that
     /// are in use.
-    pub fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
+    fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
         let now = self.current();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
         let same = enabled(tables)
@@ -255,6 +294,13 @@ impl Upstreams {
         join_all(listings).await
     }
 
+    /// Returns the report on the last start of the upstream `name`.
+    pub fn start_report(&self, name: &str) -> StartReport {
+        let now = self.current();
+        let named = now.iter().find(|one| one.upstream.name == name);
+        named.map(|one| one.upstream.start_report()).unwrap_or_default()
+    }
+
     /// Waits until each upstream has been listed for the first time. With `name`, waits only for
     /// upstreams that may have a tool of that name.
     ///
@@ -283,7 +329,11 @@ fn enabled(tables: &UpstreamTables) -> impl Iterator<Item = (&String, &UpstreamS
 }
 
 /// Checks the names and settings of `tables`.
-fn check(tables: &UpstreamTables) -> Result<(), String> {
+///
+/// # Errors
+///
+/// Returns an error that names an upstream with invalid settings, and the reason.
+pub fn check(tables: &UpstreamTables) -> Result<(), String> {
     for (name, settings) in enabled(tables) {
         let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         if name.is_empty() || !name.bytes().all(is_allowed) {

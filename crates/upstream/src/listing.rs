@@ -212,27 +212,40 @@ async fn list_pages(
 ) -> Result<Vec<Value>, RequestFailure> {
     let mut all = Vec::new();
     let mut before = None;
+    let mut has_followed_empty = false;
     let mut cursor = None::<Value>;
     for _ in 0..PAGES_MAX {
+        let is_after_empty = cursor.as_ref().is_some_and(is_empty_cursor);
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let request = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
-        let mut page = link.request(request, link.receiver.clone()).await?;
+        let mut page = match link.request(request, link.receiver.clone()).await {
+            // The empty cursor was the end.
+            Err(RequestFailure::Refused(_) | RequestFailure::NotSent(_)) if is_after_empty => {
+                return Ok(all);
+            }
+            page => page?,
+        };
         let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
         budget.ttl_ms = budget.ttl_ms.into_iter().chain(ttl_ms).min();
         let next = page.get_mut("nextCursor").map(Value::take);
-        let next = next.filter(|next| next.as_str().is_some_and(|next| !next.is_empty()));
+        let next = next.filter(Value::is_string);
         let is_repeated = next.is_some() && next == before;
+        // Some servers write an empty cursor for the end, and others for a page. It is followed once.
+        let is_empty = next.as_ref().is_some_and(is_empty_cursor);
+        let mut is_over = next.is_none() || (is_empty && has_followed_empty);
+        has_followed_empty |= is_empty;
         if let Some(Value::Array(mut items)) = page.get_mut(kind).map(Value::take) {
-            if is_repeated {
+            if is_repeated || is_after_empty {
                 // A server that ignores the cursor sends the first page again.
                 let known: HashSet<_> = all.iter().map(Value::to_string).collect();
                 items.retain(|item| !known.contains(&item.to_string()));
             }
+            is_over |= is_after_empty && items.is_empty();
             if !budget.take(&mut all, items, kind) {
                 return Ok(all);
             }
         }
-        if next.is_none() {
+        if is_over {
             return Ok(all);
         }
         if is_repeated {
@@ -243,6 +256,10 @@ async fn list_pages(
     }
     budget.warn_full(&all, kind, &format!("`{method}` has more than {PAGES_MAX} pages"));
     Ok(all)
+}
+
+fn is_empty_cursor(cursor: &Value) -> bool {
+    cursor == ""
 }
 
 #[cfg(test)]

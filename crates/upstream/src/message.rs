@@ -10,6 +10,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use toolgate_contract::strip_byte_order_mark_bytes;
 
 use truncated::MessageKind;
 
@@ -55,6 +56,7 @@ struct RpcMembers {
 ///
 /// Returns the reason if `text` is not JSON-RPC.
 pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String> {
+    let text = strip_byte_order_mark_bytes(text);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         let RawBatch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // An invalid message does not invalidate the rest of its batch.
@@ -239,6 +241,16 @@ mod tests {
         assert!(matches!(read(r#"{"id":"a","method":"m"}"#), Ok(UpstreamMessage::Request { .. })));
         assert!(matches!(read(r#"{"method":"m"}"#), Ok(UpstreamMessage::Notification { .. })));
         assert!(read("Server started").is_err() && read("{}").is_err());
+    }
+
+    #[test]
+    fn a_mark_before_a_message_or_a_batch_is_ignored() {
+        for text in ["\u{feff}{\"id\":7,\"result\":{}}", "\u{feff} [{\"method\":\"a\"}]"] {
+            assert!(parse_messages(text.as_bytes()).is_ok_and(|all| all.len() == 1), "{text}");
+        }
+        // Its request fails even if the answer is broken.
+        let broken = parse_messages("\u{feff}{\"id\":7,\"result\":".as_bytes());
+        assert!(matches!(broken.as_deref(), Ok([UpstreamMessage::Answer(Some(7), Err(_))])));
     }
 
     #[test]

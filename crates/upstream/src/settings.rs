@@ -4,6 +4,7 @@ mod oauth;
 mod variables;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http::HeaderName;
 use schemars::JsonSchema;
@@ -64,13 +65,9 @@ pub struct UpstreamSettings {
     pub tools: Vec<String>,
     /// Tools to leave out, even if `tools` matches them.
     pub without: Vec<String>,
-    /// Serve its resources. `true` by default.
-    pub resources: bool,
-    /// Serve its prompts. `true` by default.
-    pub prompts: bool,
-    /// Pass its `instructions` on to clients, after the server's own, up to 4 KiB. `true` by
-    /// default.
-    pub instructions: bool,
+    /// Parts to serve besides its tools: `resources`, `prompts`, and `instructions`, which clients
+    /// get after the server's own, up to 4 KiB. All by default.
+    pub parts: Vec<UpstreamPart>,
     /// Folders to send as its roots, as absolute paths. By default, an upstream that asks for roots
     /// during a call gets those of the calling client.
     pub roots: Vec<String>,
@@ -79,39 +76,41 @@ pub struct UpstreamSettings {
     /// Callers that share one connection or program: `all` (the default), the calls of one
     /// `caller`, or those of one `session`. Restrict it for a server that keeps state per client. A
     /// client without a session (2026-07-28) counts as its caller. At most 256 connections are
-    /// kept. Each ends with its session, or when idle for `idle_ms`, or for five minutes if that is
-    /// 0.
+    /// kept. Each ends with its session, or when idle for five minutes.
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,
-    /// Idle time after which its program is stopped, in milliseconds. 0, the default, never stops
-    /// it.
-    pub idle_ms: u64,
-    /// Age at which its program is replaced when idle, in milliseconds. 0, the default, never
-    /// replaces it.
-    pub lifetime_ms: u64,
-    /// Most dedicated connections or processes, 8 by default. An upstream that asks its clients
-    /// questions (revisions before 2026-07-28) needs one for each concurrent call, because a pipe
-    /// does not show which call asks.
-    pub processes: usize,
     /// Most concurrent calls, 64 by default, not counted in `limits.calls`. Further calls wait
-    /// within `limits.waiting` and `limits.wait_ms`.
+    /// within `limits.wait_ms`.
     pub at_once: usize,
-    /// Most bytes of text in a result, 262144 by default; 0 for no limit. The rest is stored for
-    /// `results.read`. A structured value counts as its JSON, unless its schema is promised.
-    pub answer_bytes: usize,
-    /// Most bytes of images, audio and files in a result, 4 MiB by default; 0 for no limit. The
-    /// largest are stored and replaced by links.
-    pub media_bytes: usize,
-    /// Publish its tools' output schemas to clients. `true` by default. If `false`, structured
-    /// results above `answer_bytes` are cut like text. Results are validated against the schemas in
-    /// both cases.
-    pub promise_outputs: bool,
-    /// Longest message to accept from it, in bytes. 16 MiB by default.
-    pub message_bytes: usize,
+    /// Limits of its connections and results, which a settings file cannot change.
+    #[serde(skip)]
+    pub limits: UpstreamLimits,
 }
 
-/// Upper limit of `at_once` and `processes`.
+/// Limits of an upstream's connections and results.
+///
+/// They are no settings: a program that nobody calls costs little, and an agent reads long results
+/// in parts, whatever the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamLimits {
+    /// Idle time after which a connection is closed. `None`, the default, never closes it.
+    pub idle: Option<Duration>,
+    /// Most bytes of text in a result; 0 for no limit. The rest is stored for `results.read`. A
+    /// structured value counts as its JSON, unless the tool has an output schema. Default: 256 KiB.
+    pub text_bytes: usize,
+    /// Most bytes of images, audio and files in a result; 0 for no limit. The largest are stored
+    /// and replaced by links. Default: 4 MiB.
+    pub media_bytes: usize,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self { idle: None, text_bytes: 256 << 10, media_bytes: 4 << 20 }
+    }
+}
+
+/// Upper limit of `at_once`.
 const AT_ONCE_MAX: usize = 100_000;
 
 /// Transport of an upstream at a URL.
@@ -138,6 +137,18 @@ pub enum ConnectionSharing {
     Caller,
     /// The calls of one session.
     Session,
+}
+
+/// Part of an upstream that is served besides its tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamPart {
+    /// Resources and skills.
+    Resources,
+    /// Prompts.
+    Prompts,
+    /// Instructions for the model.
+    Instructions,
 }
 
 impl UpstreamTransport {
@@ -182,21 +193,13 @@ impl Default for UpstreamSettings {
             prefix: None,
             tools: vec!["*".to_owned()],
             without: Vec::new(),
-            resources: true,
-            prompts: true,
-            instructions: true,
+            parts: vec![UpstreamPart::Resources, UpstreamPart::Prompts, UpstreamPart::Instructions],
             roots: Vec::new(),
             start_ms: 30_000,
             shared_by: ConnectionSharing::default(),
             deadline_ms: None,
-            idle_ms: 0,
-            lifetime_ms: 0,
-            processes: 8,
             at_once: 64,
-            answer_bytes: 256 << 10,
-            media_bytes: 4 << 20,
-            promise_outputs: true,
-            message_bytes: 16 << 20,
+            limits: UpstreamLimits::default(),
         }
     }
 }
@@ -245,23 +248,20 @@ impl UpstreamSettings {
             }
         }
         let zeros = [
-            (self.at_once == 0, "at_once", "no call would be possible"),
-            (self.processes == 0, "processes", "no call that asks questions would be possible"),
-            (self.start_ms == 0, "start_ms", "it could never start"),
+            (self.at_once == 0, "at_once", "so no call would be possible"),
+            (self.start_ms == 0, "start_ms", "so the upstream could never start"),
             (
                 self.deadline_ms == Some(0),
                 "deadline_ms",
-                "no call could finish; leave it out for the general timeout",
+                "so no call could finish; leave it out for the general timeout",
             ),
-            (self.message_bytes == 0, "message_bytes", "no message could be received"),
         ];
         if let Some((_, setting, why)) = zeros.into_iter().find(|(is, ..)| *is) {
-            return Err(format!("`{setting}` is 0: {why}"));
+            return Err(format!("`{setting}` is 0, {why}"));
         }
-        for (setting, value) in [("at_once", self.at_once), ("processes", self.processes)] {
-            if value > AT_ONCE_MAX {
-                return Err(format!("`{setting}` is {value}; the maximum is {AT_ONCE_MAX}"));
-            }
+        if self.at_once > AT_ONCE_MAX {
+            let value = self.at_once;
+            return Err(format!("`at_once` is {value}; the maximum is {AT_ONCE_MAX}"));
         }
         self.check_fit()
     }
@@ -304,6 +304,11 @@ impl UpstreamSettings {
             return Err(format!("`${{` has no closing brace: `{}`", &text[at..]));
         }
         Ok(())
+    }
+
+    /// Returns true if `part` is served.
+    pub(crate) fn serves(&self, part: UpstreamPart) -> bool {
+        self.parts.contains(&part)
     }
 
     /// Returns the values that only this upstream may see.
@@ -366,9 +371,7 @@ mod tests {
             (UpstreamSettings { revision: Some("2025-11".to_owned()), ..valid() }, "2025-11-25"),
             (UpstreamSettings { start_ms: 0, ..valid() }, "`start_ms` is 0"),
             (UpstreamSettings { deadline_ms: Some(0), ..valid() }, "`deadline_ms` is 0"),
-            (UpstreamSettings { message_bytes: 0, ..valid() }, "`message_bytes` is 0"),
             (UpstreamSettings { at_once: 0, ..valid() }, "`at_once` is 0"),
-            (UpstreamSettings { processes: 0, ..valid() }, "`processes` is 0"),
             (UpstreamSettings { headers: named("X Key"), ..valid() }, "not a header name"),
             (
                 UpstreamSettings { env: named("A=B"), ..valid() },

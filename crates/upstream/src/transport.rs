@@ -56,6 +56,14 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_missed(&self) {}
     /// Records that no notifications will arrive from now on.
     fn record_unheard(&self) {}
+    /// Records a request of the handshake, and its outcome once that is known.
+    fn record_exchange(&self, _asked: &str, _outcome: Option<&str>) {}
+    /// Records output that is not a message.
+    fn record_output(&self, _output: &[u8]) {}
+    /// Records error output of the program.
+    fn record_error_output(&self, _output: &[u8]) {}
+    /// Records that requests are redirected to `location`.
+    fn record_redirect(&self, _location: &str) {}
     /// Handles a notification.
     fn notify(&self, method: &str, params: &Value);
     /// Answers a request of the server.
@@ -72,7 +80,7 @@ pub(crate) enum RequestFailure {
     /// The server answered with an error.
     Refused(RpcError),
     /// The server does not know the session. Nothing was done.
-    SessionGone,
+    SessionGone(String),
     /// The request was not delivered.
     NotSent(String),
     /// The request may have been delivered.
@@ -99,8 +107,10 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn set_revision(&self, _revision: Option<&'static Revision>) {}
     /// Starts receiving notifications, if the transport needs a stream for them.
     fn start_listening(&self) {}
-    /// Returns true if a request of the upstream shows to which request of toolgate it belongs.
-    fn requests_show_call(&self) -> bool;
+    /// Returns true if the server can forget the session, after a restart for example.
+    fn may_lose_session(&self) -> bool;
+    /// Returns true if a closed connection was closed because its session has ended.
+    fn has_lost_session(&self) -> bool;
     /// Returns a token that is cancelled when the connection is closed.
     fn closed(&self) -> &CancellationToken;
     /// Returns the reason why the connection is closed, if it is known.
@@ -111,7 +121,7 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
 pub(crate) fn describe_failure(failure: &RequestFailure) -> String {
     match failure {
         RequestFailure::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
-        RequestFailure::SessionGone => "its session has ended".to_owned(),
+        RequestFailure::SessionGone(why) => format!("its session has ended: {why}"),
         RequestFailure::NotSent(why)
         | RequestFailure::Lost(why)
         | RequestFailure::Unauthorized(why) => why.clone(),

@@ -2,6 +2,7 @@
 
 mod adaptive_spin;
 pub(crate) mod events;
+mod refusals;
 pub(crate) mod site;
 pub(crate) mod http;
 mod in_flight;

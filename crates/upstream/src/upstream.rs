@@ -1,5 +1,6 @@
 //! One upstream. It is connected when needed and watched for changes. Its last listing is stored.
 
+mod schema_repair;
 mod tool;
 mod dedicated;
 mod call_driver;
@@ -35,6 +36,7 @@ use crate::oauth::UpstreamCredentials;
 use crate::pins::PinPolicy;
 use crate::results::ResultStore;
 use crate::settings::UpstreamSettings;
+use crate::start_report::StartReport;
 use crate::world::UpstreamWorld;
 
 pub(crate) use calls::{CallRequest, RoundCall};
@@ -50,6 +52,10 @@ use tool::UpstreamTool;
 
 /// Age after which a stored listing is refreshed in the background.
 const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
+/// Most dedicated connections or processes. An upstream that asks its clients questions (revisions
+/// before 2026-07-28) needs one for each concurrent call, because a pipe does not show which call
+/// asks; few calls ask at the same time.
+const DEDICATED_MAX: usize = 8;
 
 /// The storage and the catalog of the server, for upstreams.
 pub trait UpstreamHost: Send + Sync + 'static {
@@ -156,6 +162,8 @@ pub struct Upstream {
     watches: Arc<WatchCounts>,
     /// Current listening request.
     listening: Mutex<Option<ListenRequest>>,
+    /// Report on the last start.
+    start_report: Mutex<StartReport>,
     /// OAuth credentials, once they were needed.
     credentials: OnceLock<Arc<UpstreamCredentials>>,
     /// Owner of this instance.
@@ -183,7 +191,7 @@ impl Upstream {
         let known_before = known.is_some();
         let (known, since) = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
-        let dedicated = DedicatedPool::new(settings.processes);
+        let dedicated = DedicatedPool::new(DEDICATED_MAX);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
         // A caller's own instance has its own watches.
         let same = before.filter(|_| owner == InstanceOwner::Shared);
@@ -227,6 +235,7 @@ impl Upstream {
             is_unheard: AtomicBool::new(false),
             watches,
             listening: Mutex::default(),
+            start_report: Mutex::default(),
             credentials: OnceLock::new(),
             owner,
             callers: CallerInstances::default(),
@@ -252,6 +261,11 @@ impl Upstream {
     /// Returns the last listing.
     pub(crate) fn listing(&self) -> Arc<UpstreamListing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the report on the last start.
+    pub(crate) fn start_report(&self) -> StartReport {
+        self.start_report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the index of the listed skills.
@@ -300,11 +314,9 @@ impl Upstream {
     }
 }
 
-/// Returns the key of a stored listing. It depends on all settings except the sizes of results.
+/// Returns the key of a stored listing. It depends on all settings.
 fn listing_key(name: &str, settings: &UpstreamSettings) -> String {
-    let UpstreamSettings { answer_bytes, media_bytes, .. } = UpstreamSettings::default();
-    let bytes = settings_bytes(&UpstreamSettings { answer_bytes, media_bytes, ..settings.clone() });
-    format!("{name}-{}", &blake3::hash(&bytes).to_hex()[..16])
+    format!("{name}-{}", &blake3::hash(&settings_bytes(settings)).to_hex()[..16])
 }
 
 fn settings_bytes(settings: &UpstreamSettings) -> Vec<u8> {

@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ struct RunnerState {
     /// The server's own environment at its start.
     environment: BTreeMap<OsString, OsString>,
     spawner: ProgramSpawner,
-    sandbox: Sandbox,
+    sandbox: RwLock<Sandbox>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -153,7 +153,7 @@ impl ProcessRunner {
         Ok(Self(Arc::new(RunnerState {
             environment: environment.into_iter().collect(),
             spawner: ProgramSpawner::start(ServerMark::random()?, leftovers)?,
-            sandbox,
+            sandbox: RwLock::new(sandbox),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })))
@@ -170,8 +170,19 @@ impl ProcessRunner {
     }
 
     /// Returns the sandbox that confines programs.
-    pub fn sandbox(&self) -> &Sandbox {
-        &self.0.sandbox
+    pub fn sandbox(&self) -> Sandbox {
+        self.0.sandbox.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets `next` confine the programs that start from now on. Running ones stay as they are.
+    pub fn replace_sandbox(&self, next: Sandbox) {
+        let mut sandbox = self.0.sandbox.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *sandbox, next).close();
+    }
+
+    /// Returns the folders outside the workspace that the sandbox lets programs write.
+    pub fn writable_folders(&self) -> Vec<PathBuf> {
+        self.sandbox().writable_folders(&self.0.environment)
     }
 
     /// Returns `true` if a program confined by `inside` sees the file at `named`.
@@ -179,7 +190,7 @@ impl ProcessRunner {
     /// # Errors
     /// This system cannot confine programs.
     pub fn shows_file(&self, inside: &Confinement, named: &Path) -> io::Result<bool> {
-        self.0.sandbox.shows_file(inside, named, &self.0.environment)
+        self.sandbox().shows_file(inside, named, &self.0.environment)
     }
 
     /// Returns the kernel's name and release, for example `Linux 6.8.0`.
@@ -237,6 +248,6 @@ impl ProcessRunner {
         self.0.shutdown.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
-        self.0.sandbox.close();
+        self.sandbox().close();
     }
 }

@@ -41,6 +41,7 @@ use tokio::sync::Semaphore;
 use toolgate_contract::ToolError;
 
 use beneath::SymlinkPolicy;
+use ignore_rules::IgnoreRules;
 use lock::DirectoryLocks;
 #[cfg(any(fuzzing, test))]
 pub(crate) use path::check as fuzz_paths;
@@ -74,6 +75,8 @@ pub use work::WorkMonitor;
 pub struct Root {
     handle: Arc<RootHandle>,
     rules: Arc<CompiledRules>,
+    /// The ignore rules of the repository above the root.
+    ignored_above: Option<Arc<IgnoreRules>>,
 }
 
 /// Settings of a workspace that its owner chooses.
@@ -125,6 +128,7 @@ impl Root {
         Ok(Self {
             handle: Arc::new(held),
             rules: Arc::new(CompiledRules::new(&RootRules::default())),
+            ignored_above: None,
         })
     }
 
@@ -139,7 +143,7 @@ impl Root {
         let locks = DirectoryLocks::default();
         let room = self.handle.work_slots.clone();
         let held = RootHandle { dir, path, locks, work_slots: room };
-        Ok(Self { handle: Arc::new(held), rules: self.rules.clone() })
+        Ok(Self { handle: Arc::new(held), rules: self.rules.clone(), ignored_above: None })
     }
 
     /// Returns this root with other `rules`.
@@ -147,8 +151,15 @@ impl Root {
         Self { rules: Arc::new(CompiledRules::new(rules)), ..self }
     }
 
-    /// Returns the path of the root at the time of opening, with symlinks resolved. Use it for
-    /// display only, never to open files.
+    /// Returns this root with the ignore rules above it, if it is a folder of a larger repository.
+    /// They are read once, here.
+    pub fn with_ignore_rules_above(self) -> Self {
+        let ignored_above = IgnoreRules::above_root(self.path());
+        Self { ignored_above, ..self }
+    }
+
+    /// Returns the path at the time of opening, with symlinks resolved. Only for display, never to
+    /// open it.
     pub fn path(&self) -> &Path {
         &self.handle.path
     }

@@ -32,7 +32,7 @@ mod unconfined_thread;
 mod server_confinement;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -71,9 +71,9 @@ struct SandboxState {
     rules: Vec<(GlobMatcher, SandboxProfile)>,
     reserved: ReservedNames,
     idle: IdleHelpers,
-    /// A thread that tests the sandbox on this system. `None` if no program is confined.
-    unconfined_thread: Option<UnconfinedThread>,
-    /// The sandbox capabilities of this system, tested before the first confined program.
+    /// A thread that tests this system. `None` if no program is confined.
+    unconfined_thread: Option<Arc<UnconfinedThread>>,
+    /// The capabilities of this system, tested before the first confined program.
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
 
@@ -94,8 +94,15 @@ pub struct Confinement {
     pub executables: Option<Vec<PathBuf>>,
 }
 
-/// Paths that the server passes to the sandbox in addition to the [`SandboxSettings`].
-#[derive(Debug, Clone, Default)]
+impl Confinement {
+    /// Returns `true` if the program may write the workspace and the folders of `sandbox.write`.
+    pub fn may_write(&self) -> bool {
+        !self.read_only && self.profile != SandboxProfile::ReadOnly
+    }
+}
+
+/// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPaths {
     /// The values of `PATH` in which programs are looked up.
     pub search_paths: Vec<String>,
@@ -110,7 +117,8 @@ impl Sandbox {
     pub fn disabled() -> Self {
         let settings =
             SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
-        Self::from_parts(settings, SandboxPaths::default(), Vec::new(), None)
+        let paths = SandboxPaths::default();
+        Self::from_parts(settings, paths, Vec::new(), None, ReservedNames::default())
     }
 
     /// Creates the sandbox that `settings` describe. The `main` function of the executable must
@@ -119,20 +127,29 @@ impl Sandbox {
     /// # Errors
     /// The settings are invalid, or no thread can be started.
     pub fn new(settings: &SandboxSettings, paths: SandboxPaths) -> Result<Self, String> {
-        settings.check()?;
-        let rules = settings.rules.iter().map(|rule| {
-            let odd = |why: String| {
-                format!("`{}` in sandbox.for is not a valid tool pattern: {why}", rule.tools)
-            };
-            if let Some(why) = glob_problem(&rule.tools) {
-                return Err(odd(why));
-            }
-            let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
-            Ok((pattern.compile_matcher(), rule.profile))
-        });
-        let rules = rules.collect::<Result<_, String>>()?;
+        let rules = compile_rules(settings)?;
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
-        Ok(Self::from_parts(settings.clone(), paths, rules, Some(outside)))
+        let outside = Some(Arc::new(outside));
+        Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedNames::default()))
+    }
+
+    /// Returns this sandbox with other `settings` and `paths`. Nothing else of it changes.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn with_settings(
+        &self,
+        settings: &SandboxSettings,
+        paths: SandboxPaths,
+    ) -> Result<Self, String> {
+        let rules = compile_rules(settings)?;
+        let outside = self.0.unconfined_thread.clone();
+        Ok(Self::from_parts(settings.clone(), paths, rules, outside, self.0.reserved.clone()))
+    }
+
+    /// Returns true if it was created with `settings` and `paths`.
+    pub fn has_settings(&self, settings: &SandboxSettings, paths: &SandboxPaths) -> bool {
+        self.0.settings == *settings && self.0.paths == *paths
     }
 
     /// Returns the confinement of a program that `tool` starts in `workspace`. `None` if the
@@ -181,6 +198,16 @@ impl Sandbox {
         (profile != SandboxProfile::Off).then_some(inside)
     }
 
+    /// Returns the folders outside the workspace that the settings let programs write. `variables`
+    /// is the server's environment.
+    pub(super) fn writable_folders(
+        &self,
+        variables: &BTreeMap<OsString, OsString>,
+    ) -> Vec<PathBuf> {
+        let variable = |name: &str| variables.get(OsStr::new(name)).map(PathBuf::from);
+        view::writable_folders(&self.0.settings, &variable)
+    }
+
     /// Returns the layers of `profile` that are in force for programs in `workspace`. `variables`
     /// is the server's environment.
     ///
@@ -217,9 +244,9 @@ impl Sandbox {
         settings: SandboxSettings,
         paths: SandboxPaths,
         rules: Vec<(GlobMatcher, SandboxProfile)>,
-        outside: Option<UnconfinedThread>,
+        outside: Option<Arc<UnconfinedThread>>,
+        reserved: ReservedNames,
     ) -> Self {
-        let reserved = ReservedNames::default();
         let idle = IdleHelpers::default();
         let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
@@ -234,8 +261,24 @@ impl Sandbox {
     }
 }
 
-/// Runs the sandbox helper if this process was started as a helper, and never returns in that case.
-/// Call this first in `main`.
+/// Checks `settings` and returns their rules.
+fn compile_rules(settings: &SandboxSettings) -> Result<Vec<(GlobMatcher, SandboxProfile)>, String> {
+    settings.check()?;
+    let rules = settings.rules.iter().map(|rule| {
+        let odd = |why: String| {
+            format!("`{}` in sandbox.for is not a valid tool pattern: {why}", rule.tools)
+        };
+        if let Some(why) = glob_problem(&rule.tools) {
+            return Err(odd(why));
+        }
+        let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
+        Ok((pattern.compile_matcher(), rule.profile))
+    });
+    rules.collect()
+}
+
+/// Runs the sandbox helper if this process was started as one, and never returns in that case. Call
+/// it first in `main`.
 pub fn run_helper_if_asked() {
     if std::env::args_os().next().is_some_and(|name| name == HELPER_NAME) {
         helper::run_helper();

@@ -108,7 +108,8 @@ impl FileWatcher {
         changes: &ChangeFeed,
     ) -> Result<WatchGuard, ToolError> {
         let live = self.active_watch().map_err(|err| {
-            let message = "files cannot be watched now: the system has no free watches";
+            let message = "files cannot be watched now: the system has no free inotify watches; \
+                           raise fs.inotify.max_user_watches";
             ToolError {
                 cause: Some(err.to_string()),
                 ..ToolError::new(ToolFault::Unavailable, message)
@@ -126,7 +127,7 @@ impl FileWatcher {
         });
         match watched.await {
             Ok(watched) => watched.map(|()| WatchGuard::new(subscription)),
-            Err(_) => Err(ToolError::failed("the watch ended; subscribe again")),
+            Err(_) => Err(ToolError::failed("the subscription ended; subscribe again")),
         }
     }
 

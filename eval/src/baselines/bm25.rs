@@ -47,8 +47,8 @@ impl Bm25 {
             occurrences: HashMap::new(),
             lengths: Vec::new(),
         };
-        for (unit, index) in package.units.iter().zip(0..) {
-            index.add(unit, index);
+        for (unit, number) in package.units.iter().zip(0..) {
+            index.add(unit, number);
         }
         index
     }

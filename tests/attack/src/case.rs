@@ -1,4 +1,4 @@
-//! A line of `tests/attack/*.jsonl`: what is tried, and what must be so afterwards.
+//! One line of `attacks.jsonl` or `extra.jsonl`: the attack, and what must hold afterwards.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use serde_json::Value;
 pub(super) struct Case {
     pub(super) id: String,
     pub(super) title: String,
-    /// Lines for `sh`, with `{WS}` and `{EVIL}` in them; some are prose, and are code in `setups`.
+    /// Lines for a shell, with placeholders. If they are prose, `setup.rs` has code instead.
     pub(super) setup: Vec<String>,
     pub(super) input: Value,
-    pub(super) asserts: Vec<Assert>,
-    /// Whether it is one of ours, beside the shared ones.
-    pub(super) more: bool,
+    pub(super) assertions: Vec<Assertion>,
+    /// True if the case is in `extra.jsonl`.
+    pub(super) is_extra: bool,
 }
 
-/// One thing that must be so.
+/// One condition that must hold after the attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Assert {
-    /// It is refused, for one of these reasons; any, where there are none.
-    Error(Vec<Code>),
+pub(super) enum Assertion {
+    /// The call fails for one of these reasons, or for any reason if the list is empty.
+    Error(Vec<Reason>),
     Ok,
-    /// Either it is done, or refused for one of these.
-    OkOrError(Vec<Code>),
-    /// It is refused, or every byte is as it was.
+    /// The call succeeds, or fails for one of these reasons.
+    OkOrError(Vec<Reason>),
+    /// The call fails, or it keeps every byte that it does not edit.
     ErrorOrBytesPreserved,
-    /// A refusal of JSON-RPC itself, by one of these codes.
+    /// JSON-RPC refuses the message with one of these codes.
     RpcError(Vec<i64>),
     /// The HTTP status is one of these.
     Status(Vec<u16>),
@@ -45,15 +45,15 @@ pub(super) enum Assert {
     ExitNonzero,
     RpcStreamValid,
     WorkspaceUnchanged,
-    /// What a seal looks at after every case anyway.
-    Sealed,
-    /// What whoever plays the case must have looked at, by this word.
-    Shown(String),
+    /// One of the invariants, which are checked after every case.
+    Invariant,
+    /// The code of the case recorded a finding of this name, and it is good.
+    Finding(String),
 }
 
-/// A reason in the words of the cases.
+/// The reason of a refusal, as the cases spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum Reason {
     PathEscape,
     PolicyDenied,
     InvalidArg,
@@ -65,8 +65,8 @@ pub(super) enum Code {
     TooLarge,
 }
 
-/// What only the one who plays a case can look at.
-const SHOWN: [&str; 17] = [
+/// Names of findings that only the code of a case can record.
+const FINDINGS: [&str; 17] = [
     "linearizable",
     "etag_changed",
     "atomic",
@@ -86,55 +86,66 @@ const SHOWN: [&str; 17] = [
     "race:outside_unchanged",
 ];
 
-/// All cases of a file, or what is wrong with it.
-pub(super) fn load(file: &Path, more: bool) -> anyhow::Result<Vec<Case>> {
+/// Reads all cases of a file. An error names the line.
+pub(super) fn load(file: &Path, is_extra: bool) -> anyhow::Result<Vec<Case>> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {
-            read(line, more).with_context(|| format!("{}:{}", file.display(), at + 1))
+            parse_line(line, is_extra).with_context(|| format!("{}:{}", file.display(), at + 1))
         })
         .collect()
 }
 
-fn read(line: &str, more: bool) -> anyhow::Result<Case> {
+fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<Case> {
     let line: Value = serde_json::from_str(line)?;
     let text = |name: &str| line[name].as_str().map(str::to_owned).context(name.to_owned());
     let texts = |name: &str| -> anyhow::Result<Vec<String>> {
         let all = line[name].as_array().with_context(|| name.to_owned())?;
         all.iter().map(|one| one.as_str().map(str::to_owned).context("no text")).collect()
     };
-    let asserts = texts("asserts")?.iter().map(|word| Assert::read(word)).collect::<Result<_, _>>();
+    let assertions =
+        texts("asserts")?.iter().map(|word| Assertion::parse(word)).collect::<Result<_, _>>();
     Ok(Case {
         id: text("id")?,
         title: text("title")?,
         setup: texts("setup")?,
         input: line["input"].clone(),
-        asserts: asserts?,
-        more,
+        assertions: assertions?,
+        is_extra,
     })
 }
 
-impl Assert {
-    /// What a word means; a word that means nothing is an error.
-    pub(super) fn read(word: &str) -> anyhow::Result<Self> {
+impl Case {
+    /// Returns the name of the case's test: the id and the title, as words in lower case.
+    pub(super) fn test_name(&self) -> String {
+        let text = format!("{} {}", self.id, self.title).to_ascii_lowercase();
+        let words =
+            text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join("_")
+    }
+}
+
+impl Assertion {
+    /// Parses an entry of `asserts`. An unknown one is an error.
+    pub(super) fn parse(word: &str) -> anyhow::Result<Self> {
         let (name, value) = word.split_once(':').unwrap_or((word, ""));
         Ok(match name {
             "error" if value == "*" => Self::Error(Vec::new()),
             "error" if value == "*|bytes_preserved" => Self::ErrorOrBytesPreserved,
             "error" => match value.strip_suffix("|ok") {
-                Some(codes) => Self::OkOrError(codes_of(codes)?),
-                None => Self::Error(codes_of(value)?),
+                Some(reasons) => Self::OkOrError(parse_reasons(reasons)?),
+                None => Self::Error(parse_reasons(value)?),
             },
             "ok" if value.is_empty() => Self::Ok,
-            "ok_or_error" => Self::OkOrError(codes_of(value)?),
-            "rpc_error" => Self::RpcError(numbers(value)?),
-            "status" => Self::Status(numbers(value)?),
+            "ok_or_error" => Self::OkOrError(parse_reasons(value)?),
+            "rpc_error" => Self::RpcError(parse_numbers(value)?),
+            "status" => Self::Status(parse_numbers(value)?),
             "exists" => Self::Exists(value.to_owned()),
             "not_exists" => Self::NotExists(value.to_owned()),
             "unchanged" => Self::Unchanged(value.to_owned()),
             "content" => Self::Content(value.to_owned()),
-            "bytes" => Self::Bytes(pythons(value)?),
+            "bytes" => Self::Bytes(parse_python_bytes(value)?),
             "mode" => Self::Mode(u32::from_str_radix(value, 8)?),
             "max_ms" => Self::MaxMs(value.parse()?),
             "max_rss_mb" => Self::MaxRssMb(value.parse()?),
@@ -144,19 +155,19 @@ impl Assert {
             "rpc_stream_valid" => Self::RpcStreamValid,
             "ws_unchanged" => Self::WorkspaceUnchanged,
             "no_canary" | "no_env_canary" | "outside_unchanged" | "alive" | "no_survivors" => {
-                Self::Sealed
+                Self::Invariant
             }
-            _ if SHOWN.contains(&word) => Self::Shown(word.to_owned()),
-            _ => bail!("no assert is called `{word}`"),
+            _ if FINDINGS.contains(&word) => Self::Finding(word.to_owned()),
+            _ => bail!("unknown assertion `{word}`"),
         })
     }
 }
 
-fn codes_of(text: &str) -> anyhow::Result<Vec<Code>> {
-    text.split('|').map(Code::read).collect()
+fn parse_reasons(text: &str) -> anyhow::Result<Vec<Reason>> {
+    text.split('|').map(Reason::parse).collect()
 }
 
-fn numbers<N>(text: &str) -> anyhow::Result<Vec<N>>
+fn parse_numbers<N>(text: &str) -> anyhow::Result<Vec<N>>
 where
     N: std::str::FromStr,
     N::Err: std::error::Error + Send + Sync + 'static,
@@ -164,8 +175,8 @@ where
     text.split('|').map(|number| number.parse().with_context(|| format!("`{number}`"))).collect()
 }
 
-impl Code {
-    fn read(word: &str) -> anyhow::Result<Self> {
+impl Reason {
+    fn parse(word: &str) -> anyhow::Result<Self> {
         Ok(match word {
             "PATH_ESCAPE" => Self::PathEscape,
             "POLICY_DENIED" => Self::PolicyDenied,
@@ -176,13 +187,13 @@ impl Code {
             "LIMIT" => Self::Limit,
             "TIMEOUT" => Self::Timeout,
             "TOO_LARGE" => Self::TooLarge,
-            _ => bail!("no reason is called `{word}`"),
+            _ => bail!("unknown reason `{word}`"),
         })
     }
 }
 
-/// The bytes of a literal of Python's, `b'…'`.
-fn pythons(literal: &str) -> anyhow::Result<Vec<u8>> {
+/// Parses a bytes literal of Python, `b'…'`.
+fn parse_python_bytes(literal: &str) -> anyhow::Result<Vec<u8>> {
     let inner = literal.strip_prefix("b'").and_then(|rest| rest.strip_suffix('\''));
     let mut rest = inner.context("not b'…'")?.bytes();
     let mut bytes = Vec::new();
@@ -210,15 +221,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_assert_is_refused_when_parsed() {
+    fn an_unknown_assertion_is_refused_when_parsed() {
         for word in ["", "eror:*", "error:NO_SUCH", "ok:1", "mode:9", "bytes:x", "race:", "status:"]
         {
-            assert!(Assert::read(word).is_err(), "{word}");
+            assert!(Assertion::parse(word).is_err(), "{word}");
         }
     }
 
     #[test]
     fn python_literals_are_parsed_byte_for_byte() {
-        assert_eq!(pythons(r"b'a\r\n\xef\\'").expect("sound"), b"a\r\n\xef\\");
+        assert_eq!(parse_python_bytes(r"b'a\r\n\xef\\'").expect("sound"), b"a\r\n\xef\\");
+    }
+
+    #[test]
+    fn a_test_name_has_the_id_and_the_words_of_the_title() {
+        let line = r#"{"id":"F04","title":"An absolute path (to /etc) is refused.","setup":[],"input":{},"asserts":[]}"#;
+        let case = parse_line(line, false).expect("a case");
+        assert_eq!(case.test_name(), "f04_an_absolute_path_to_etc_is_refused");
     }
 }

@@ -1,4 +1,4 @@
-//! One client of the server, by one dialect over one transport; it keeps every byte it hears.
+//! A client of the server in one dialect over one transport. It keeps every byte that it receives.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,36 +10,32 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::http::{Answer, Request, Socket, frame};
-use super::server::{Launch, Server, put};
-use super::spoken::{Asked, Over, Said, Spoken, Way};
-use super::stage::Stage;
+use super::dialects::{DialectCodec, Response, Route, Transport, WireRequest};
+use super::folders::AttackFolders;
+use super::http::{HttpRequest, HttpResponse, WebSocket, client_frame};
+use super::server::{Server, ServerLaunch, write_all};
 
-/// How long an answer may take that has no bound of its own.
-pub(super) const PATIENCE: Duration = Duration::from_secs(40);
+/// The time limit of an answer, unless a case sets its own.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A client, connected.
+/// A connected client.
 pub(super) struct Client {
-    pub(super) way: Way,
-    pub(super) spoken: Box<dyn Spoken>,
-    line: Line,
-    /// Every byte that came.
-    pub(super) heard: Vec<u8>,
-    /// What came on a line and was no message.
-    pub(super) impure: Vec<String>,
-    /// Answers to others than who waited.
-    early: BTreeMap<u64, Value>,
-    /// What the server asked, or told unasked.
-    pub(super) unasked: Vec<Value>,
-    /// Which tools were called, in order.
-    pub(super) called: Vec<String>,
-    pub(super) patience: Duration,
-    /// Headers that go with every request over HTTP.
+    pub(super) route: Route,
+    pub(super) codec: Box<dyn DialectCodec>,
+    connection: Connection,
+    /// Every byte that the server sent.
+    pub(super) received: Vec<u8>,
+    /// The start of each line that is no message.
+    pub(super) non_messages: Vec<String>,
+    /// Answers that arrived while the client waited for another one, by id.
+    early_answers: BTreeMap<u64, Value>,
+    pub(super) timeout: Duration,
+    /// Headers of every HTTP request.
     pub(super) headers: Vec<(String, String)>,
 }
 
-enum Line {
-    /// Over standard streams, or in frames on a WebSocket.
+enum Connection {
+    /// Standard streams, or the frames of a WebSocket.
     Stream {
         writer: Option<Box<dyn Write + Send>>,
         lines: Receiver<Vec<u8>>,
@@ -48,69 +44,73 @@ enum Line {
 }
 
 /// Starts a server and connects to it.
-pub(super) fn open(launch: &Launch, stage: &Stage, way: Way) -> anyhow::Result<(Server, Client)> {
-    if way.over != Over::Stdio {
-        let server = launch.serve(stage)?;
-        let client = join(server.addr.context("no address")?, way)?;
+pub(super) fn start_and_connect(
+    launch: &ServerLaunch,
+    folders: &AttackFolders,
+    route: Route,
+) -> anyhow::Result<(Server, Client)> {
+    if route.transport != Transport::Stdio {
+        let server = launch.serve(folders)?;
+        let client = connect(server.addr.context("no address")?, route)?;
         return Ok((server, client));
     }
-    let (server, input, output) = launch.stdio(stage, way.dialect.flag())?;
-    let (say, lines) = channel();
+    let (server, input, output) = launch.stdio(folders, route.dialect.flag())?;
+    let (sender, lines) = channel();
     spawn(move || {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
         while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-            if say.send(std::mem::take(&mut line)).is_err() {
+            if sender.send(std::mem::take(&mut line)).is_err() {
                 return;
             }
         }
     });
-    let line = Line::Stream { writer: Some(Box::new(input)), lines };
-    let mut client = Client::new(way, line);
-    client.begin()?;
+    let connection = Connection::Stream { writer: Some(Box::new(input)), lines };
+    let mut client = Client::new(route, connection);
+    client.shake_hands()?;
     Ok((server, client))
 }
 
-/// Connects to a server that listens.
-pub(super) fn join(addr: SocketAddr, way: Way) -> anyhow::Result<Client> {
-    join_with(addr, way, Vec::new())
+/// Connects to a listening server.
+pub(super) fn connect(addr: SocketAddr, route: Route) -> anyhow::Result<Client> {
+    connect_with(addr, route, Vec::new())
 }
 
-/// The same with headers beside every request.
-pub(super) fn join_with(
+/// Connects to a listening server, and adds `headers` to every HTTP request.
+pub(super) fn connect_with(
     addr: SocketAddr,
-    way: Way,
+    route: Route,
     headers: Vec<(String, String)>,
 ) -> anyhow::Result<Client> {
-    let line = match way.over {
-        Over::Http | Over::Stdio => Line::Http(addr),
-        Over::Socket => {
-            let mut socket = Socket::open(addr, way.dialect.socket(), PATIENCE)?;
-            let writer = Framed(socket.writer()?);
-            let (say, lines) = channel();
+    let connection = match route.transport {
+        Transport::Http | Transport::Stdio => Connection::Http(addr),
+        Transport::WebSocket => {
+            let mut socket = WebSocket::open(addr, route.dialect.websocket_path(), TIMEOUT)?;
+            let writer = FrameWriter(socket.writer()?);
+            let (sender, lines) = channel();
             spawn(move || {
-                while let Ok(Some(mut message)) = socket.next() {
+                while let Ok(Some(mut message)) = socket.next_message() {
                     message.push(b'\n');
-                    if say.send(message).is_err() {
+                    if sender.send(message).is_err() {
                         return;
                     }
                 }
             });
-            Line::Stream { writer: Some(Box::new(writer)), lines }
+            Connection::Stream { writer: Some(Box::new(writer)), lines }
         }
     };
-    let mut client = Client::new(way, line);
+    let mut client = Client::new(route, connection);
     client.headers = headers;
-    client.begin()?;
+    client.shake_hands()?;
     Ok(client)
 }
 
 /// Writes each line as a frame.
-struct Framed(std::net::TcpStream);
+struct FrameWriter(std::net::TcpStream);
 
-impl Write for Framed {
+impl Write for FrameWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.write_all(&frame(1, bytes.strip_suffix(b"\n").unwrap_or(bytes)))?;
+        self.0.write_all(&client_frame(1, bytes.strip_suffix(b"\n").unwrap_or(bytes)))?;
         Ok(bytes.len())
     }
 
@@ -119,210 +119,218 @@ impl Write for Framed {
     }
 }
 
-impl Drop for Framed {
+impl Drop for FrameWriter {
     fn drop(&mut self) {
         _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
 impl Client {
-    fn new(way: Way, line: Line) -> Self {
+    fn new(route: Route, connection: Connection) -> Self {
         Self {
-            way,
-            spoken: way.spoken(),
-            line,
-            heard: Vec::new(),
-            impure: Vec::new(),
-            early: BTreeMap::new(),
-            unasked: Vec::new(),
-            called: Vec::new(),
-            patience: PATIENCE,
+            route,
+            codec: route.codec(),
+            connection,
+            received: Vec::new(),
+            non_messages: Vec::new(),
+            early_answers: BTreeMap::new(),
+            timeout: TIMEOUT,
             headers: Vec::new(),
         }
     }
 
-    fn begin(&mut self) -> anyhow::Result<()> {
-        for (asked, answered) in self.spoken.opening() {
-            if answered {
-                self.ask(&asked)?;
-            } else if let Line::Http(_) = self.line {
-                // The session's id was not known when this was made.
-                let body = asked.request.body.clone();
-                let mut again = self.spoken.rpc("notifications/initialized", &Value::Null);
-                again.request.body = body;
-                self.post(&again.request)?;
+    fn shake_hands(&mut self) -> anyhow::Result<()> {
+        for (request, has_answer) in self.codec.handshake() {
+            if has_answer {
+                self.send_and_wait(&request)?;
+            } else if let Connection::Http(_) = self.connection {
+                // The id of the session was unknown when this request was made.
+                let body = request.http.body.clone();
+                let method = "notifications/initialized";
+                let mut in_session = self.codec.method_request(method, &Value::Null);
+                in_session.http.body = body;
+                self.post(&in_session.http)?;
             } else {
-                self.send(&asked)?;
+                self.send(&request)?;
             }
         }
         Ok(())
     }
 
-    /// Whether the wire can say this.
-    pub(super) fn can_say(&self, tool: &str, input: &Value) -> bool {
-        self.spoken.spell(tool, input).is_some()
+    /// Returns whether the dialect can express this call.
+    pub(super) fn can_send(&self, tool: &str, input: &Value) -> bool {
+        self.codec.to_wire(tool, input).is_some()
     }
 
-    /// Calls a tool of the catalog.
-    pub(super) fn call(&mut self, tool: &str, input: &Value) -> anyhow::Result<Said> {
-        let asked = self.calling(tool, input)?;
-        self.ask(&asked)
+    /// Calls a tool by its name in the catalog.
+    pub(super) fn call(&mut self, tool: &str, input: &Value) -> anyhow::Result<Response> {
+        let request = self.call_request(tool, input)?;
+        self.send_and_wait(&request)
     }
 
-    /// The call of a tool of the catalog, to be sent.
-    pub(super) fn calling(&mut self, tool: &str, input: &Value) -> anyhow::Result<Asked> {
-        let spelled = self.spoken.spell(tool, input);
-        let (name, input) =
-            spelled.with_context(|| format!("{} cannot say {tool} {input}", self.way.name()))?;
-        self.called.push(tool.to_owned());
-        Ok(self.spoken.call(&name, &input))
+    /// Returns the request that calls a tool by its name in the catalog.
+    pub(super) fn call_request(
+        &mut self,
+        tool: &str,
+        input: &Value,
+    ) -> anyhow::Result<WireRequest> {
+        let wire_call = self.codec.to_wire(tool, input);
+        let (name, input) = wire_call
+            .with_context(|| format!("{} cannot express {tool} {input}", self.route.name()))?;
+        Ok(self.codec.call_request(&name, &input))
     }
 
-    /// Says something and waits for its answer.
-    pub(super) fn ask(&mut self, asked: &Asked) -> anyhow::Result<Said> {
-        if let Line::Http(_) = self.line {
-            let answer = self.post(&asked.request)?;
-            return Ok(self.said(&answer));
+    /// Sends a request and waits for its answer.
+    pub(super) fn send_and_wait(&mut self, request: &WireRequest) -> anyhow::Result<Response> {
+        if let Connection::Http(_) = self.connection {
+            let answer = self.post(&request.http)?;
+            return Ok(self.decode_http(&answer));
         }
-        self.send(asked)?;
-        let patience = self.patience;
-        let said = self.answer(asked.id, patience)?;
-        said.with_context(|| format!("no answer within {} s", patience.as_secs()))
+        self.send(request)?;
+        let timeout = self.timeout;
+        let response = self.wait_for_answer(request.id, timeout)?;
+        response.with_context(|| format!("no answer within {} s", timeout.as_secs()))
     }
 
-    /// What an answer over HTTP says.
-    pub(super) fn said(&self, answer: &Answer) -> Said {
+    /// Decodes an HTTP response. The last message of a stream of events counts.
+    pub(super) fn decode_http(&self, answer: &HttpResponse) -> Response {
         let messages = answer.messages();
         let mut messages = messages.iter().filter_map(|one| serde_json::from_slice(one).ok());
         let last: Value = messages.next_back().unwrap_or_default();
-        let mut said = self.spoken.decode(&last);
+        let mut response = self.codec.decode(&last);
         if last.is_null() {
-            said.error = true;
-            said.text = String::from_utf8_lossy(&answer.body).into_owned();
+            response.is_error = true;
+            response.text = String::from_utf8_lossy(&answer.body).into_owned();
         }
-        Said { status: answer.status, raw: answer.body.clone(), ..said }
+        Response { status: answer.status, raw: answer.body.clone(), ..response }
     }
 
-    /// Sends a request over HTTP, whatever the way is.
-    pub(super) fn post(&mut self, request: &Request) -> anyhow::Result<Answer> {
-        let Line::Http(addr) = self.line else { bail!("not over HTTP") };
+    /// Sends a request over HTTP. It is an error if the client uses another transport.
+    pub(super) fn post(&mut self, request: &HttpRequest) -> anyhow::Result<HttpResponse> {
+        let Connection::Http(addr) = self.connection else { bail!("not over HTTP") };
         let mut request = request.clone();
         request.headers.extend(self.headers.iter().cloned());
-        let answer = request.send(addr, self.patience)?;
-        self.heard.extend(&answer.raw);
+        let answer = request.send(addr, self.timeout)?;
+        self.received.extend(&answer.raw);
         if let Some(session) = answer.header("mcp-session-id") {
-            self.spoken.in_session(session);
+            self.codec.set_session(session);
         }
         Ok(answer)
     }
 
-    /// Says something on a line without waiting.
-    pub(super) fn send(&mut self, asked: &Asked) -> anyhow::Result<()> {
-        let mut line = asked.request.body.clone();
+    /// Sends a request on the stream, without waiting for its answer.
+    pub(super) fn send(&mut self, request: &WireRequest) -> anyhow::Result<()> {
+        let mut line = request.http.body.clone();
         line.push(b'\n');
         self.write(&line)
     }
 
-    /// Writes bytes on the line.
+    /// Writes bytes to the stream.
     pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let Line::Stream { writer, .. } = &mut self.line else { bail!("not a line") };
-        let writer = writer.as_mut().context("our end is closed")?;
-        put(writer, bytes).context("it does not read any more")
+        let Connection::Stream { writer, .. } = &mut self.connection else { bail!("not a stream") };
+        let writer = writer.as_mut().context("the client closed the stream")?;
+        write_all(writer, bytes).context("the server no longer reads")
     }
 
-    /// The answer to `id` on the line; none if it does not come in time.
-    pub(super) fn answer(&mut self, id: u64, patience: Duration) -> anyhow::Result<Option<Said>> {
-        let begun = Instant::now();
+    /// Waits on the stream for the answer to `id`. Returns `None` after `timeout`.
+    pub(super) fn wait_for_answer(
+        &mut self,
+        id: u64,
+        timeout: Duration,
+    ) -> anyhow::Result<Option<Response>> {
+        let started = Instant::now();
         loop {
-            if let Some(message) = self.early.remove(&id) {
-                let said = self.spoken.decode(&message);
-                return Ok(Some(Said { raw: message.to_string().into_bytes(), ..said }));
+            if let Some(message) = self.early_answers.remove(&id) {
+                let response = self.codec.decode(&message);
+                return Ok(Some(Response { raw: message.to_string().into_bytes(), ..response }));
             }
-            let left = patience.saturating_sub(begun.elapsed());
-            let Some(message) = self.next(left)? else { return Ok(None) };
+            let left = timeout.saturating_sub(started.elapsed());
+            let Some(message) = self.next_message(left)? else { return Ok(None) };
             let is_answer = message.get("method").is_none();
-            match message["id"].as_u64().filter(|_| is_answer) {
-                Some(id) => _ = self.early.insert(id, message),
-                None => self.unasked.push(message),
+            if let Some(id) = message["id"].as_u64().filter(|_| is_answer) {
+                self.early_answers.insert(id, message);
             }
         }
     }
 
-    /// The next message on the line; none if it does not come in time.
-    pub(super) fn next(&mut self, patience: Duration) -> anyhow::Result<Option<Value>> {
+    /// Waits for the next message on the stream. Returns `None` after `timeout`.
+    pub(super) fn next_message(&mut self, timeout: Duration) -> anyhow::Result<Option<Value>> {
         loop {
-            let Line::Stream { lines, .. } = &mut self.line else { bail!("not a line") };
-            let line = match lines.recv_timeout(patience) {
+            let Connection::Stream { lines, .. } = &mut self.connection else {
+                bail!("not a stream")
+            };
+            let line = match lines.recv_timeout(timeout) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => bail!("the server closed its end"),
+                Err(RecvTimeoutError::Disconnected) => bail!("the server closed the stream"),
             };
-            if let Some(message) = self.heard_line(&line) {
+            if let Some(message) = self.parse_line(&line) {
                 return Ok(Some(message));
             }
         }
     }
 
-    fn heard_line(&mut self, line: &[u8]) -> Option<Value> {
-        self.heard.extend(line);
+    fn parse_line(&mut self, line: &[u8]) -> Option<Value> {
+        self.received.extend(line);
         match serde_json::from_slice::<Value>(line) {
             Ok(message) if message.is_object() || message.is_array() => Some(message),
             Ok(_) | Err(_) => {
                 let shown = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
-                self.impure.push(shown);
+                self.non_messages.push(shown);
                 None
             }
         }
     }
 
-    /// Closes our end, if it is a line.
+    /// Closes the client's side of the stream, if there is one.
     pub(super) fn close(&mut self) {
-        if let Line::Stream { writer, .. } = &mut self.line {
+        if let Connection::Stream { writer, .. } = &mut self.connection {
             *writer = None;
         }
     }
 
-    /// Hears all that still comes, until the other end is closed.
-    pub(super) fn rest(&mut self) {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) {
-            match self.next(Duration::from_secs(1)) {
-                Ok(Some(message)) => self.unasked.push(message),
-                Ok(None) => {}
-                Err(_) => return,
+    /// Receives messages until the server closes the stream, for at most 10 s.
+    pub(super) fn drain(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(10) {
+            if self.next_message(Duration::from_secs(1)).is_err() {
+                return;
             }
         }
     }
 
-    pub(super) fn is_line(&self) -> bool {
-        matches!(self.line, Line::Stream { .. })
+    /// Returns whether messages travel on a stream, not in HTTP requests.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.connection, Connection::Stream { .. })
     }
 
-    /// How long the cheapest call takes, or how it failed.
+    /// Makes the cheapest call and returns how long it took.
     pub(super) fn ping(&mut self) -> anyhow::Result<Duration> {
-        let asked = self.spoken.ping();
-        let patience = std::mem::replace(&mut self.patience, Duration::from_secs(10));
-        let begun = Instant::now();
-        let said = self.ask(&asked);
-        let took = begun.elapsed();
-        self.patience = patience;
-        said?;
-        Ok(took)
+        let request = self.codec.ping_request();
+        let timeout = std::mem::replace(&mut self.timeout, Duration::from_secs(10));
+        let started = Instant::now();
+        let response = self.send_and_wait(&request);
+        let elapsed = started.elapsed();
+        self.timeout = timeout;
+        response?;
+        Ok(elapsed)
     }
 
-    /// The names of all tools on the wire.
+    /// Returns all tools as the server lists them. A dialect without a list has none.
     pub(super) fn tools(&mut self) -> anyhow::Result<Vec<Value>> {
         let mut tools = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let Some(asked) = self.spoken.list(cursor.as_deref()) else { return Ok(tools) };
-            let said = self.ask(&asked)?;
-            if said.error {
-                bail!("its tools are not listed: {}", said.text);
+            let Some(request) = self.codec.list_request(cursor.as_deref()) else {
+                return Ok(tools);
+            };
+            let response = self.send_and_wait(&request)?;
+            if response.is_error {
+                bail!("the server does not list its tools: {}", response.text);
             }
-            let page = said.data["tools"].as_array().context("no list of tools")?;
+            let page = response.data["tools"].as_array().context("no list of tools")?;
             tools.extend(page.iter().cloned());
-            let next = [&said.data["nextCursor"], &said.data["next_cursor"]];
+            let next = [&response.data["nextCursor"], &response.data["next_cursor"]];
             cursor = next.iter().find_map(|next| next.as_str().map(str::to_owned));
             if cursor.is_none() {
                 return Ok(tools);

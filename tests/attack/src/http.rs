@@ -1,4 +1,5 @@
-//! HTTP/1.1 and WebSockets, as plain as bytes: a request a connection, and frames by hand.
+//! HTTP/1.1 and WebSockets byte by byte, because attacks send malformed requests. Each request has
+//! its own connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,26 +7,32 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// All of it, as it came.
+    /// The whole response as it arrived.
     pub(super) raw: Vec<u8>,
 }
 
-/// A request to be written out.
+/// A request, with any header that an attack needs.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
-impl Request {
+impl HttpRequest {
+    /// Returns a GET request without headers.
+    pub(super) fn get(path: &str) -> Self {
+        Self { method: "GET".into(), path: path.into(), headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// Returns a POST request with a JSON body.
     pub(super) fn post(path: &str, body: Vec<u8>) -> Self {
         let headers = [
             ("Content-Type", "application/json"),
@@ -35,14 +42,14 @@ impl Request {
         Self { method: "POST".into(), path: path.into(), headers: headers.into(), body }
     }
 
-    /// With this header, instead of any of the same name.
-    pub(super) fn with(mut self, name: &str, value: &str) -> Self {
+    /// Sets a header, instead of any other of the same name.
+    pub(super) fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Its bytes. `Host`, `Content-Length` and `Connection: close` are added where they are missing.
+    /// Encodes the request. Adds `Host`, `Content-Length` and `Connection: close` if they are missing.
     pub(super) fn bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let mut add = |name: &str, value: &str| head += &format!("{name}: {value}\r\n");
@@ -62,43 +69,44 @@ impl Request {
         [head.as_bytes(), b"\r\n", &self.body].concat()
     }
 
-    pub(super) fn send(&self, addr: SocketAddr, patience: Duration) -> anyhow::Result<Answer> {
-        exchange(addr, &self.bytes(addr), patience)
+    pub(super) fn send(&self, addr: SocketAddr, timeout: Duration) -> anyhow::Result<HttpResponse> {
+        exchange(addr, &self.bytes(addr), timeout)
     }
 }
 
-/// Sends `bytes` and reads until the other end closes.
+/// Sends `bytes` and reads until the server closes the connection.
 pub(super) fn exchange(
     addr: SocketAddr,
     bytes: &[u8],
-    patience: Duration,
-) -> anyhow::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&addr, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    timeout: Duration,
+) -> anyhow::Result<HttpResponse> {
+    let mut stream = TcpStream::connect_timeout(&addr, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     stream.set_nodelay(true)?;
-    // It may be refused before all of it is written.
+    // The server may refuse a request before all of it is sent.
     _ = stream.write_all(bytes);
-    finish(&mut stream)
+    read_response(&mut stream)
 }
 
-/// Reads what is left to come.
-pub(super) fn finish(stream: &mut TcpStream) -> anyhow::Result<Answer> {
+/// Reads a response until the server closes the connection.
+fn read_response(stream: &mut TcpStream) -> anyhow::Result<HttpResponse> {
     let mut raw = Vec::new();
     match stream.read_to_end(&mut raw) {
         Ok(_) => {}
-        // An answer that came before the rest of the request was thrown away is an answer.
+        // The server may reset the connection after its response, if it did not read the request.
         Err(_) if raw.windows(4).any(|four| four == b"\r\n\r\n") => {}
         Err(err) => return Err(err).context("no answer"),
     }
-    parse(raw)
+    parse_response(raw)
 }
 
-pub(super) fn parse(raw: Vec<u8>) -> anyhow::Result<Answer> {
+/// Parses a response. It is an error if the head is incomplete.
+fn parse_response(raw: Vec<u8>) -> anyhow::Result<HttpResponse> {
     if raw.is_empty() {
         bail!("the connection was closed without an answer");
     }
-    let end = raw.windows(4).position(|four| four == b"\r\n\r\n").context("half a head")?;
+    let end = raw.windows(4).position(|four| four == b"\r\n\r\n").context("incomplete head")?;
     let head = String::from_utf8_lossy(&raw[..end]).into_owned();
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|s| s.parse().ok());
@@ -107,11 +115,11 @@ pub(super) fn parse(raw: Vec<u8>) -> anyhow::Result<Answer> {
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
     let chunked = headers.iter().any(|(n, v)| n == "transfer-encoding" && v == "chunked");
-    let body = if chunked { unchunked(&raw[end + 4..]) } else { raw[end + 4..].to_vec() };
-    Ok(Answer { status: status.context("no status")?, headers, body, raw })
+    let body = if chunked { decode_chunks(&raw[end + 4..]) } else { raw[end + 4..].to_vec() };
+    Ok(HttpResponse { status: status.context("no status")?, headers, body, raw })
 }
 
-fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+fn decode_chunks(mut rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(line) = rest.windows(2).position(|two| two == b"\r\n") {
         let size = String::from_utf8_lossy(&rest[..line]).into_owned();
@@ -127,13 +135,13 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     body
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(own, _)| own == name);
-        found.map(|(_, value)| value.as_str())
+        let finding = self.headers.iter().find(|(own, _)| own == name);
+        finding.map(|(_, value)| value.as_str())
     }
 
-    /// The messages in it: of a stream of events the data of each, else the body.
+    /// Returns the data of each event if the body is a stream of events, and the whole body otherwise.
     pub(super) fn messages(&self) -> Vec<Vec<u8>> {
         if self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
             let lines = self.body.split(|byte| *byte == b'\n');
@@ -145,16 +153,16 @@ impl Answer {
     }
 }
 
-/// A WebSocket, open.
-pub(super) struct Socket {
+/// An open WebSocket.
+pub(super) struct WebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Socket {
-    pub(super) fn open(addr: SocketAddr, path: &str, patience: Duration) -> anyhow::Result<Self> {
-        let mut stream = TcpStream::connect_timeout(&addr, patience)?;
-        stream.set_read_timeout(Some(patience))?;
+impl WebSocket {
+    pub(super) fn open(addr: SocketAddr, path: &str, timeout: Duration) -> anyhow::Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&addr, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
         stream.set_nodelay(true)?;
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         write!(
@@ -170,7 +178,7 @@ impl Socket {
                 socket.buffer.drain(..end + 4);
                 return Ok(socket);
             }
-            socket.more()?;
+            socket.read_more()?;
         }
     }
 
@@ -178,14 +186,14 @@ impl Socket {
         Ok(self.stream.try_clone()?)
     }
 
-    /// The next message; none once the other end has closed.
-    pub(super) fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+    /// Returns the next message, or `None` after the server closed the connection.
+    pub(super) fn next_message(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         let mut message = Vec::new();
         loop {
-            let Some((last, kind, payload)) = self.frame()? else { return Ok(None) };
+            let Some((last, kind, payload)) = self.next_frame()? else { return Ok(None) };
             match kind {
                 8 => return Ok(None),
-                9 => _ = self.stream.write_all(&frame(10, &payload)),
+                9 => _ = self.stream.write_all(&client_frame(10, &payload)),
                 10 => {}
                 _ => {
                     message.extend(payload);
@@ -197,9 +205,10 @@ impl Socket {
         }
     }
 
-    fn frame(&mut self) -> anyhow::Result<Option<(bool, u8, Vec<u8>)>> {
+    /// Returns the next frame: whether it ends a message, its kind and its payload.
+    fn next_frame(&mut self) -> anyhow::Result<Option<(bool, u8, Vec<u8>)>> {
         loop {
-            if let Some((from, length)) = span(&self.buffer)
+            if let Some((from, length)) = payload_span(&self.buffer)
                 && self.buffer.len() >= from + length
             {
                 let first = self.buffer[0];
@@ -207,13 +216,14 @@ impl Socket {
                 self.buffer.drain(..from + length);
                 return Ok(Some((first & 0x80 != 0, first & 0x0f, payload)));
             }
-            if !self.more()? {
+            if !self.read_more()? {
                 return Ok(None);
             }
         }
     }
 
-    fn more(&mut self) -> anyhow::Result<bool> {
+    /// Reads into the buffer. Returns whether the connection is still open.
+    fn read_more(&mut self) -> anyhow::Result<bool> {
         let mut piece = [0; 65536];
         let length = self.stream.read(&mut piece)?;
         self.buffer.extend(&piece[..length]);
@@ -221,8 +231,8 @@ impl Socket {
     }
 }
 
-/// Where the payload of the frame begins, and how long it is.
-fn span(buffer: &[u8]) -> Option<(usize, usize)> {
+/// Returns the offset and the length of the payload of the first frame, if its head is complete.
+fn payload_span(buffer: &[u8]) -> Option<(usize, usize)> {
     let bytes = |from: usize, to: usize| {
         let bytes = buffer.get(from..to)?;
         let number = bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
@@ -235,8 +245,8 @@ fn span(buffer: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// A client's frame, masked as it must be.
-pub(super) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+/// Returns a frame of a client, which must be masked.
+pub(super) fn client_frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x80 | kind];
     match payload.len() {
         short @ 0..126 => bytes.push(0x80 | u8::try_from(short).unwrap_or(0)),
@@ -249,7 +259,7 @@ pub(super) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
             bytes.extend((long as u64).to_be_bytes());
         }
     }
-    // A mask of zeros leaves the payload as it is.
+    // A mask of zeros does not change the payload.
     bytes.extend([0; 4]);
     bytes.extend(payload);
     bytes

@@ -1,12 +1,12 @@
 //! `toolgate-attack [--case ID].. [--dialect NAME] [--bin FILE] [--keep] [--verbose]` attacks a
 //! server and prints a line for each case. `cargo xtask attack` builds it and starts it.
-#![allow(clippy::print_stderr, reason = "a test program, which talks to a person")]
+#![allow(clippy::print_stderr, reason = "a test program, which prints for a person")]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match toolgate_attack::from_words(&words) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match toolgate_attack::run_program(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("toolgate-attack: {err:#}");

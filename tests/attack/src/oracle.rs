@@ -1,40 +1,46 @@
-//! What came of a case: the wire's word, the audit record's, and what the asserts make of both.
+//! Judges the results of a case by its assertions: by the response, the audit record and the files.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::case::{Assert, Code};
-use super::play::{Came, Play};
-use super::server::audit;
-use super::spoken::{Dialect, Said};
+use super::absent_tools::is_absent_tool_case;
+use super::attempt::{Attempt, CallResult};
+use super::case::{Assertion, Reason};
+use super::dialects::{Dialect, Response};
+use super::folders::FolderSnapshot;
+use super::server::audit_log;
 
-/// How much of what a call may be answered with: four times the most that a tool gives at once,
-/// since a wire may say it twice and escape it.
+/// The longest answer to a call: four times the most that a tool returns at once, because a dialect
+/// may send it twice and escape it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// What is said first of an answer that took too long.
+/// The number of listed failures of one assertion.
+const FAILURES_MAX: usize = 20;
+/// The start of the failure of a call that took too long.
 pub(super) const LATE: &str = "it took";
 
-/// Gives each of `came` the outcome of its record.
-pub(super) fn with_records(play: &Play, came: &mut [Came]) {
-    let text = fs::read_to_string(audit(&play.stage)).unwrap_or_default();
+/// Adds the outcome in the audit log to each result.
+pub(super) fn add_recorded_outcomes(attempt: &Attempt, results: &mut [CallResult]) {
+    let text = fs::read_to_string(audit_log(&attempt.folders)).unwrap_or_default();
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut records: Vec<(String, String)> = records
         .filter_map(|record| {
-            let tool = plain(record["tool"].as_str()?);
+            let tool = normalized_tool(record["tool"].as_str()?);
             Some((tool, record["outcome"].as_str()?.to_owned()))
         })
         .collect();
-    for one in came {
-        let tool = plain(&one.tool);
+    for result in results {
+        let tool = normalized_tool(&result.tool);
         if let Some(at) = records.iter().position(|(recorded, _)| *recorded == tool) {
-            one.outcome = Some(records.remove(at).1);
+            result.recorded_outcome = Some(records.remove(at).1);
         }
     }
 }
 
-/// A tool's name without what dialects put between its words.
-fn plain(name: &str) -> String {
+/// Returns the name of a tool without the separators and the words that dialects change.
+fn normalized_tool(name: &str) -> String {
     let name = name.strip_prefix("mcp.tool:").unwrap_or(name);
     let name = match name {
         "exports.render.markdown" => "docs.render",
@@ -46,23 +52,23 @@ fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
-/// The words of the audit log that a reason may have.
-fn outcomes(code: Code, said: &Said, of_resource: bool) -> Vec<&'static str> {
-    match code {
-        Code::PathEscape if of_resource => vec!["not_allowed", "not_found"],
-        Code::PathEscape | Code::PolicyDenied => vec!["not_allowed"],
-        Code::InvalidArg | Code::NotRegular => vec!["invalid_input"],
-        Code::NotFound => vec!["not_found", "unknown_tool"],
-        Code::PreconditionFailed => vec!["conflict"],
-        Code::Limit => vec!["limited", "too_large"],
-        Code::Timeout if told(said, "timed_out") => vec!["timed_out", "program_failed"],
-        Code::Timeout => vec!["timed_out"],
-        Code::TooLarge => vec!["too_large"],
+/// Returns the outcomes in the audit log that fit a reason.
+fn outcomes(reason: Reason, response: &Response, is_resource: bool) -> Vec<&'static str> {
+    match reason {
+        Reason::PathEscape if is_resource => vec!["not_allowed", "not_found"],
+        Reason::PathEscape | Reason::PolicyDenied => vec!["not_allowed"],
+        Reason::InvalidArg | Reason::NotRegular => vec!["invalid_input"],
+        Reason::NotFound => vec!["not_found", "unknown_tool"],
+        Reason::PreconditionFailed => vec!["conflict"],
+        Reason::Limit => vec!["limited", "too_large"],
+        Reason::Timeout if has_timed_out(response) => vec!["timed_out", "program_failed"],
+        Reason::Timeout => vec!["timed_out"],
+        Reason::TooLarge => vec!["too_large"],
     }
 }
 
-/// The words that some dialects have for a reason, as the record has them.
-const REASONS: [&str; 9] = [
+/// Outcomes of the audit log that some dialects send in their errors.
+const SENT_OUTCOMES: [&str; 9] = [
     "invalid_input",
     "not_allowed",
     "not_found",
@@ -74,13 +80,13 @@ const REASONS: [&str; 9] = [
     "unavailable",
 ];
 
-/// What the wire alone says of a call that left no record: it was never one.
-fn by_the_wire(said: &Said) -> &str {
-    // Some say the very word.
-    if let Some(word) = said.data["reason"].as_str().filter(|word| REASONS.contains(word)) {
-        return word;
+/// Returns the outcome that the response alone shows. A message that is no call has no record.
+fn outcome_on_wire(response: &Response) -> &str {
+    let sent = response.data["reason"].as_str();
+    if let Some(outcome) = sent.filter(|outcome| SENT_OUTCOMES.contains(outcome)) {
+        return outcome;
     }
-    match said.code.as_str() {
+    match response.code.as_str() {
         "-32602" | "1003" | "INVALID_INPUT" | "-32600" | "-32700" | "validation_failed" => {
             "invalid_input"
         }
@@ -94,239 +100,266 @@ fn by_the_wire(said: &Said) -> &str {
     }
 }
 
-/// Whether a result says that something is so, structured or in words.
-fn told(said: &Said, key: &str) -> bool {
-    said.data[key] == true
-        || said.data["structuredContent"][key] == true
-        // Zyra has no word for it and this code for nothing else.
-        || (key == "timed_out" && said.data["exit_code"] == -1)
-        || (key == "timed_out" && (says(said, "time was over") || says(said, "timed out")))
-        || (key == "truncated"
-            && (["go on with", "continue with", " more", "cut", "left out", "…", "\\u2026"]
-                .iter()
-                .any(|word| says(said, word))))
+/// Returns whether the response reports a timeout, in its data or in words.
+fn has_timed_out(response: &Response) -> bool {
+    has_flag(response, "timed_out")
+        // Zyra has no word for a timeout, and this code for nothing else.
+        || response.data["exit_code"] == -1
+        || contains(response, "time was over")
+        || contains(response, "timed out")
 }
 
-fn says(said: &Said, words: &str) -> bool {
-    String::from_utf8_lossy(&said.raw).contains(words)
+/// Returns whether the response reports that the result was shortened, in its data or in words.
+fn is_truncated(response: &Response) -> bool {
+    let words = ["go on with", "continue with", " more", "cut", "left out", "…", "\\u2026"];
+    has_flag(response, "truncated") || words.iter().any(|word| contains(response, word))
 }
 
-/// Holds every assert of the case against what came.
-pub(super) fn judge(play: &mut Play, came: &[Came]) {
-    let judged: Vec<&Came> = came.iter().filter(|one| one.judged).collect();
-    for assert in play.case.asserts.clone() {
-        let wrong = match &assert {
-            Assert::Sealed => None,
-            Assert::Shown(word) => shown(play, word),
-            _ if of_the_stage(&assert) => stage(play, &assert),
-            _ if judged.is_empty() => Some("the harness called nothing to judge by".to_owned()),
+fn has_flag(response: &Response, key: &str) -> bool {
+    response.data[key] == true || response.data["structuredContent"][key] == true
+}
+
+fn contains(response: &Response, words: &str) -> bool {
+    String::from_utf8_lossy(&response.raw).contains(words)
+}
+
+/// Checks every assertion of the case.
+pub(super) fn judge(attempt: &mut Attempt, results: &[CallResult]) {
+    let judged: Vec<&CallResult> = results.iter().filter(|result| result.is_judged).collect();
+    for assertion in attempt.case.assertions.clone() {
+        let failure = match &assertion {
+            Assertion::Invariant => None,
+            Assertion::Finding(name) => check_finding(attempt, name),
+            _ if is_about_state(&assertion) => check_state(attempt, &assertion),
+            _ if judged.is_empty() => Some("the harness has no result to judge".to_owned()),
             _ => {
-                let wrong = judged.iter().filter_map(|one| answer(play, &assert, one));
-                let wrong: Vec<String> = wrong.take(20).collect();
-                (!wrong.is_empty()).then(|| wrong.join("; "))
+                let failures =
+                    judged.iter().filter_map(|result| check_result(attempt, &assertion, result));
+                let failures: Vec<String> = failures.take(FAILURES_MAX).collect();
+                (!failures.is_empty()).then(|| failures.join("; "))
             }
         };
-        if let Some(wrong) = wrong {
-            play.wrong.push(wrong);
-        }
+        attempt.failures.extend(failure);
     }
 }
 
-fn shown(play: &Play, word: &str) -> Option<String> {
-    if word == "listener_silent" && !play.shown.contains_key(word) {
-        return Some("the harness asked no listener".to_owned());
-    }
-    match play.shown.get(word) {
-        None => Some(format!("the harness did not look at `{word}`")),
+fn check_finding(attempt: &Attempt, name: &str) -> Option<String> {
+    match attempt.findings.get(name) {
+        None => Some(format!("the harness did not check `{name}`")),
         Some(Ok(())) => None,
-        Some(Err(why)) => Some(format!("{word}: {why}")),
+        Some(Err(why)) => Some(format!("{name}: {why}")),
     }
 }
 
-fn of_the_stage(assert: &Assert) -> bool {
+/// Returns whether an assertion is about the files or the server, not about one result.
+fn is_about_state(assertion: &Assertion) -> bool {
     matches!(
-        assert,
-        Assert::Exists(_)
-            | Assert::NotExists(_)
-            | Assert::Unchanged(_)
-            | Assert::Content(_)
-            | Assert::Bytes(_)
-            | Assert::Mode(_)
-            | Assert::MaxRssMb(_)
-            | Assert::RpcStreamValid
-            | Assert::WorkspaceUnchanged
+        assertion,
+        Assertion::Exists(_)
+            | Assertion::NotExists(_)
+            | Assertion::Unchanged(_)
+            | Assertion::Content(_)
+            | Assertion::Bytes(_)
+            | Assertion::Mode(_)
+            | Assertion::MaxRssMb(_)
+            | Assertion::RpcStreamValid
+            | Assertion::WorkspaceUnchanged
     )
 }
 
-/// What must be so of the folders and of the server.
-fn stage(play: &Play, assert: &Assert) -> Option<String> {
-    let path = |name: &str| std::path::PathBuf::from(play.stage.fill(name));
+/// Checks an assertion about the files or the server. Returns why it does not hold.
+fn check_state(attempt: &Attempt, assertion: &Assertion) -> Option<String> {
+    let path = |name: &str| PathBuf::from(attempt.folders.fill(name));
     let subject = || {
-        let name = play.case.input["arguments"]["path"].as_str().unwrap_or("f");
-        play.stage.ws.join(name)
+        let name = attempt.case.input["arguments"]["path"].as_str().unwrap_or("f");
+        attempt.folders.ws.join(name)
     };
-    let wrong = |why: String| Some(why);
-    match assert {
-        Assert::Exists(name) if fs::symlink_metadata(path(name)).is_err() => {
-            wrong(format!("{name} is gone"))
+    match assertion {
+        Assertion::Exists(name) if fs::symlink_metadata(path(name)).is_err() => {
+            Some(format!("{name} is missing"))
         }
-        Assert::NotExists(name) if fs::symlink_metadata(path(name)).is_ok() => {
-            wrong(format!("{name} was made"))
+        Assertion::NotExists(name) if fs::symlink_metadata(path(name)).is_ok() => {
+            Some(format!("{name} was created"))
         }
-        Assert::Unchanged(name) => {
+        Assertion::Unchanged(name) => {
             let now = fs::read(path(name)).unwrap_or_default();
             (now != b"as it was\n")
-                .then(|| format!("{name} holds {:?}", String::from_utf8_lossy(&now)))
+                .then(|| format!("{name} contains {:?}", String::from_utf8_lossy(&now)))
         }
-        Assert::Content(text) => {
+        Assertion::Content(text) => {
             let now = fs::read(subject()).unwrap_or_default();
             (now != text.replace("\\n", "\n").as_bytes())
-                .then(|| format!("it holds {:?}", String::from_utf8_lossy(&now)))
+                .then(|| format!("the file contains {:?}", String::from_utf8_lossy(&now)))
         }
-        Assert::Bytes(bytes) => {
+        Assertion::Bytes(bytes) => {
             let now = fs::read(subject()).unwrap_or_default();
-            (now != *bytes).then(|| format!("it holds {now:02x?}"))
+            (now != *bytes).then(|| format!("the file contains {now:02x?}"))
         }
-        Assert::Mode(mode) => {
-            use std::os::unix::fs::PermissionsExt;
+        Assertion::Mode(mode) => {
             let now = fs::metadata(subject()).map_or(0, |meta| meta.permissions().mode() & 0o7777);
-            (now != *mode).then(|| format!("its mode is {now:04o}"))
+            (now != *mode).then(|| format!("the mode is {now:04o}"))
         }
-        Assert::MaxRssMb(most) => (play.grown_mb > *most)
-            .then(|| format!("the server grew by {} MiB, more than {most}", play.grown_mb)),
-        Assert::WorkspaceUnchanged => match &play.inside {
-            None => Some("the harness did not look at the workspace before".to_owned()),
-            Some(before) => match super::stage::Tree::of(&play.stage.ws) {
-                Ok(now) => before.changed(&now).map(|what| format!("the workspace: {what}")),
+        Assertion::MaxRssMb(most) => {
+            let growth = attempt.memory_growth_mib;
+            (growth > *most).then(|| format!("the server grew by {growth} MiB, more than {most}"))
+        }
+        Assertion::WorkspaceUnchanged => match &attempt.workspace_before {
+            None => Some("the harness has no snapshot of the workspace".to_owned()),
+            Some(before) => match FolderSnapshot::take(&attempt.folders.ws) {
+                Ok(now) => before.difference(&now).map(|changes| format!("workspace: {changes}")),
                 Err(err) => Some(err.to_string()),
             },
         },
-        // The seal looks at all that is outside; what is impure on the stream is told as it comes.
+        // Lines that are no messages are failures as they arrive.
         _ => None,
     }
 }
 
-/// What must be so of one answer.
-fn answer(play: &Play, assert: &Assert, came: &Came) -> Option<String> {
-    let said = &came.said;
-    let shown = brief(said);
-    let of_resource = play.case.input["kind"] == "rpc";
-    let outcome = came.outcome.clone();
-    let refused = |codes: &[Code]| -> Option<String> {
-        if !said.error {
-            return Some(format!("it was done: {shown}"));
-        }
-        // What a dialect refuses of a tool's answer is recorded as done.
-        let done = outcome.as_deref() == Some("ok");
-        let recorded = outcome.clone().filter(|_| !done);
-        let word = recorded.unwrap_or_else(|| by_the_wire(said).to_owned());
-        if word == "unknown" && done {
-            return Some(format!("the record says ok, the wire {shown}"));
-        }
-        if word == "failed" || word == "dropped" || word == "panicked" {
-            return Some(format!("the record says {word}, the wire {shown}"));
-        }
-        let fits = codes.is_empty()
-            || codes.iter().any(|code| outcomes(*code, said, of_resource).contains(&word.as_str()));
-        (!fits).then(|| format!("refused as {word}, not {codes:?}: {shown}"))
-    };
-    match assert {
-        // What is invalid has a result here; that its schema was not fetched is in it.
-        Assert::Error(codes)
-            if codes.is_empty()
-                && play.form.tool == "assets.validate_asset"
-                && says(said, "schema_load_failed") =>
+/// Checks an assertion about one result. Returns why it does not hold.
+fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -> Option<String> {
+    let response = &result.response;
+    let shown = summary(response);
+    let recorded = result.recorded_outcome.as_deref();
+    match assertion {
+        // This tool returns a failure as a result. It has to be that the schema was not fetched.
+        Assertion::Error(reasons)
+            if reasons.is_empty()
+                && attempt.variant.tool == "assets.validate_asset"
+                && contains(response, "schema_load_failed") =>
         {
             None
         }
-        // What there must be none of is refused for any reason.
-        Assert::Error(_) if super::absent::is(&play.case.id) => refused(&[]),
-        // Only a reader could give too much; the others must be quick and small.
-        Assert::Error(codes) if codes.contains(&Code::TooLarge) && !play.form.label.is_empty() => {
+        // A tool that must not exist may be refused for any reason.
+        Assertion::Error(_) if is_absent_tool_case(&attempt.case.id) => {
+            check_refusal(attempt, &[], result)
+        }
+        // Only a read can return too much. Other variants must be quick and small.
+        Assertion::Error(reasons)
+            if reasons.contains(&Reason::TooLarge) && !attempt.variant.label.is_empty() =>
+        {
             None
         }
-        Assert::Error(codes) if codes.contains(&Code::TooLarge) && !said.error => {
-            let bounded = told(said, "truncated") && said.raw.len() < ANSWER_BYTES_MAX;
-            (!bounded).then(|| format!("neither refused nor cut: {shown}"))
+        Assertion::Error(reasons) if reasons.contains(&Reason::TooLarge) && !response.is_error => {
+            let is_bounded = is_truncated(response) && response.raw.len() < ANSWER_BYTES_MAX;
+            (!is_bounded).then(|| format!("neither refused nor truncated: {shown}"))
         }
-        // A search that fails in time, or a program that was stopped, has a result.
-        Assert::Error(codes) if codes.contains(&Code::Timeout) && told(said, "timed_out") => None,
-        Assert::Error(codes) => refused(codes),
-        Assert::OkOrError(codes) => said.error.then(|| refused(codes)).flatten(),
-        Assert::Ok => match outcome.as_deref() {
-            _ if said.error => Some(format!("it was refused: {shown}")),
+        // A search or a program that is stopped in time has a result.
+        Assertion::Error(reasons)
+            if reasons.contains(&Reason::Timeout) && has_timed_out(response) =>
+        {
+            None
+        }
+        Assertion::Error(reasons) => check_refusal(attempt, reasons, result),
+        Assertion::OkOrError(reasons) => {
+            response.is_error.then(|| check_refusal(attempt, reasons, result)).flatten()
+        }
+        Assertion::Ok => match recorded {
+            _ if response.is_error => Some(format!("refused: {shown}")),
             None | Some("ok") => None,
-            Some(word) => Some(format!("the record says {word}")),
+            Some(outcome) => Some(format!("the record has {outcome}")),
         },
-        Assert::ErrorOrBytesPreserved => {
-            let path = play.stage.ws.join(play.form.input["path"].as_str().unwrap_or("f"));
-            let now = fs::read(path).unwrap_or_default();
-            let exact = now == b"\xff\xfe\x00y" || (said.error && now == b"\xff\xfe\x00x");
-            (!exact).then(|| format!("it holds {now:02x?}"))
+        Assertion::ErrorOrBytesPreserved => {
+            let name = attempt.variant.input["path"].as_str().unwrap_or("f");
+            let now = fs::read(attempt.folders.ws.join(name)).unwrap_or_default();
+            let is_exact =
+                now == b"\xff\xfe\x00y" || (response.is_error && now == b"\xff\xfe\x00x");
+            (!is_exact).then(|| format!("the file contains {now:02x?}"))
         }
-        Assert::RpcError(codes) => {
-            let code = said.code.parse::<i64>().ok();
+        Assertion::RpcError(codes) => {
+            let code = response.code.parse::<i64>().ok();
             let fits = code.is_some_and(|code| codes.contains(&code))
-                || (said.code == "INVALID_INPUT" && said.status == 400);
+                || (response.code == "INVALID_INPUT" && response.status == 400);
             (!fits).then(|| format!("answered with {shown}"))
         }
-        // Mira's client loses the code of whatever is not 200, so an error there is in the body;
-        // the envelope has one word, and status, for all that cannot be read.
-        Assert::Status(statuses)
-            if play.way.dialect == Dialect::Mira
-                && said.status == 200
+        // Mira's client ignores the body unless the status is 200, so its errors have that status.
+        Assertion::Status(statuses)
+            if attempt.route.dialect == Dialect::Mira
+                && response.status == 200
                 && !statuses.contains(&403)
-                && said.text.contains("\"error\":{\"code\"") =>
+                && response.text.contains("\"error\":{\"code\"") =>
         {
             None
         }
-        Assert::Status(_)
-            if play.way.dialect == Dialect::Envelope
-                && play.case.id == "H15"
-                && said.status == 400
-                && said.text.contains("content encoding") =>
+        // The envelope has one status for every body that it cannot read.
+        Assertion::Status(_)
+            if attempt.route.dialect == Dialect::Envelope
+                && attempt.case.id == "H15"
+                && response.status == 400
+                && response.text.contains("content encoding") =>
         {
             None
         }
-        Assert::Status(statuses) => {
-            (!statuses.contains(&said.status)).then(|| format!("status {}: {}", said.status, shown))
+        Assertion::Status(statuses) => {
+            let status = response.status;
+            (!statuses.contains(&status)).then(|| format!("status {status}: {shown}"))
         }
-        Assert::MaxMs(most) => (came.took.as_millis() > *most)
-            .then(|| format!("{LATE} {} ms, more than {most}", came.took.as_millis())),
-        Assert::MaxBytes => (said.raw.len() > ANSWER_BYTES_MAX)
-            .then(|| format!("{} bytes were answered", said.raw.len())),
-        Assert::Truncated => {
-            let cut = told(said, "truncated") || said.data["diff_truncated"] == true;
-            (!cut && !said.error).then(|| format!("nothing says that it was cut: {shown}"))
+        Assertion::MaxMs(most) => {
+            let ms = result.elapsed.as_millis();
+            (ms > *most).then(|| format!("{LATE} {ms} ms, more than {most}"))
         }
-        Assert::ExitNonzero => {
-            let code = said.data["exit_code"].as_i64();
-            let failed = said.error || code.is_some_and(|code| code != 0);
-            let failed = failed || outcome.as_deref() == Some("program_failed");
-            (!failed).then(|| format!("it exited with 0: {shown}"))
+        Assertion::MaxBytes => {
+            let bytes = response.raw.len();
+            (bytes > ANSWER_BYTES_MAX).then(|| format!("the answer has {bytes} bytes"))
         }
-        Assert::Sealed | Assert::Shown(_) => None,
-        Assert::Exists(_)
-        | Assert::NotExists(_)
-        | Assert::Unchanged(_)
-        | Assert::Content(_)
-        | Assert::Bytes(_)
-        | Assert::Mode(_)
-        | Assert::MaxRssMb(_)
-        | Assert::RpcStreamValid
-        | Assert::WorkspaceUnchanged => None,
+        Assertion::Truncated => {
+            let is_truncated = is_truncated(response) || response.data["diff_truncated"] == true;
+            (!is_truncated && !response.is_error)
+                .then(|| format!("the result is not marked as truncated: {shown}"))
+        }
+        Assertion::ExitNonzero => {
+            let code = response.data["exit_code"].as_i64();
+            let has_failed = response.is_error
+                || code.is_some_and(|code| code != 0)
+                || recorded == Some("program_failed");
+            (!has_failed).then(|| format!("the program exited with 0: {shown}"))
+        }
+        Assertion::Invariant
+        | Assertion::Finding(_)
+        | Assertion::Exists(_)
+        | Assertion::NotExists(_)
+        | Assertion::Unchanged(_)
+        | Assertion::Content(_)
+        | Assertion::Bytes(_)
+        | Assertion::Mode(_)
+        | Assertion::MaxRssMb(_)
+        | Assertion::RpcStreamValid
+        | Assertion::WorkspaceUnchanged => None,
     }
 }
 
-/// What was said, in a line.
-pub(super) fn brief(said: &Said) -> String {
-    let text = if said.text.trim().is_empty() {
-        String::from_utf8_lossy(&said.raw).into_owned()
+/// Checks that a call was refused for one of `reasons`, or for any if there are none. The record
+/// has the reason, and the response must be an error.
+fn check_refusal(attempt: &Attempt, reasons: &[Reason], result: &CallResult) -> Option<String> {
+    let response = &result.response;
+    let shown = summary(response);
+    if !response.is_error {
+        return Some(format!("it succeeded: {shown}"));
+    }
+    let recorded = result.recorded_outcome.as_deref();
+    // If a dialect refuses the result of a tool, the record has the tool's success.
+    let has_succeeded = recorded == Some("ok");
+    let outcome = recorded.filter(|_| !has_succeeded).unwrap_or_else(|| outcome_on_wire(response));
+    if outcome == "unknown" && has_succeeded {
+        return Some(format!("the record has ok, the response {shown}"));
+    }
+    if outcome == "failed" || outcome == "dropped" || outcome == "panicked" {
+        return Some(format!("the record has {outcome}, the response {shown}"));
+    }
+    let is_resource = attempt.case.input["kind"] == "rpc";
+    let fits = reasons.is_empty()
+        || reasons.iter().any(|reason| outcomes(*reason, response, is_resource).contains(&outcome));
+    (!fits).then(|| format!("refused as {outcome}, not {reasons:?}: {shown}"))
+}
+
+/// Returns the start of a response in one line.
+pub(super) fn summary(response: &Response) -> String {
+    let text = if response.text.trim().is_empty() {
+        String::from_utf8_lossy(&response.raw).into_owned()
     } else {
-        said.text.clone()
+        response.text.clone()
     };
     let text: String = text.replace('\n', " ").chars().take(160).collect();
-    match (said.error, said.code.as_str()) {
+    match (response.is_error, response.code.as_str()) {
         (true, code) if !code.is_empty() => format!("error {code} {text:?}"),
         (true, _) => format!("error {text:?}"),
         (false, _) => format!("{text:?}"),

@@ -1,4 +1,4 @@
-//! The real binary over a stage, with a home and an environment of its own.
+//! The real binary as a server, with a home and an environment of its own.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,110 +13,115 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use toolgate_test_support::tools;
 
-use super::stage::Stage;
+use super::folders::AttackFolders;
 
-/// How long a server may take to listen, on a machine that does much else.
-const START: Duration = Duration::from_secs(20);
-/// How long it may take to end once it is told to.
-const STOP: Duration = Duration::from_secs(15);
+/// The time that a server may take to listen on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time that a server may take to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How to start it.
+/// The command line, environment and settings of a server.
 #[derive(Debug, Clone)]
-pub(super) struct Launch {
+pub(super) struct ServerLaunch {
     pub(super) binary: PathBuf,
-    /// What is served: the workspace unless said otherwise.
-    pub(super) served: PathBuf,
-    /// Started by this, which becomes it.
+    /// The folder to serve. By default, the workspace.
+    pub(super) served_folder: PathBuf,
+    /// A command that starts the server and becomes it. Empty by default.
     pub(super) wrapper: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    pub(super) args: Vec<String>,
-    /// Settings, in a file outside the workspace.
+    /// Settings in TOML. They are written to a file outside the workspace.
     pub(super) config: String,
 }
 
-/// The binary, running. Killed when dropped.
+/// A running server. Dropping it kills it.
 pub(super) struct Server {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,
-    /// Where it listens, if it does.
+    /// The address of a server that listens.
     pub(super) addr: Option<SocketAddr>,
 }
 
-impl Launch {
-    pub(super) fn of(binary: &Path, stage: &Stage) -> Self {
+impl ServerLaunch {
+    pub(super) fn new(binary: &Path, folders: &AttackFolders) -> Self {
         Self {
             binary: binary.to_owned(),
-            served: stage.ws.clone(),
+            served_folder: folders.ws.clone(),
             wrapper: Vec::new(),
             env: Vec::new(),
-            args: Vec::new(),
             config: String::new(),
         }
     }
 
-    /// With a setting by its variable, e.g. `EXEC_ALLOW`.
+    /// Changes a setting through its variable without the prefix, for example `EXEC_ALLOW`.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         self.env.push((format!("TOOLGATE_{name}"), value.to_string()));
     }
 
+    /// Adds a variable to the environment.
     pub(super) fn env(&mut self, name: &str, value: impl Into<String>) {
         self.env.push((name.to_owned(), value.into()));
     }
 
-    /// `toolgate stdio`.
+    /// Starts `toolgate stdio`.
     pub(super) fn stdio(
         &self,
-        stage: &Stage,
+        folders: &AttackFolders,
         dialect: &str,
     ) -> anyhow::Result<(Server, ChildStdin, ChildStdout)> {
-        let mut command = self.command(stage, &["stdio", "--dialect", dialect])?;
-        command.env("MCP_READY_FILE", stage.home.join("ready"));
+        let mut command = self.command(folders, &["stdio", "--dialect", dialect])?;
+        command.env("MCP_READY_FILE", folders.home.join("ready"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut server = Server::started(command)?;
+        let mut server = Server::spawn(command)?;
         let input = server.child.stdin.take().context("no input")?;
         let output = server.child.stdout.take().context("no output")?;
         Ok((server, input, output))
     }
 
-    /// `toolgate serve` at a free port.
-    pub(super) fn serve(&self, stage: &Stage) -> anyhow::Result<Server> {
-        let mut command = self.command(stage, &["serve", "--listen", "127.0.0.1:0"])?;
+    /// Starts `toolgate serve` on a free port, and waits until it listens.
+    pub(super) fn serve(&self, folders: &AttackFolders) -> anyhow::Result<Server> {
+        let mut command = self.command(folders, &["serve", "--listen", "127.0.0.1:0"])?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut server = Server::started(command)?;
-        let begun = Instant::now();
+        let mut server = Server::spawn(command)?;
+        let started = Instant::now();
         loop {
             let log = server.log();
-            if let Some(addr) = address(&String::from_utf8_lossy(&log)) {
+            if let Some(addr) = address_in(&String::from_utf8_lossy(&log)) {
                 server.addr = Some(addr);
                 return Ok(server);
             }
-            if server.child.try_wait()?.is_some() || begun.elapsed() > START {
-                bail!("it does not listen: {}", String::from_utf8_lossy(&log).trim());
+            if server.child.try_wait()?.is_some() || started.elapsed() > START_TIMEOUT {
+                bail!("the server does not listen: {}", String::from_utf8_lossy(&log).trim());
             }
             sleep(Duration::from_millis(2));
         }
     }
 
-    /// The command line, ready to be started.
-    pub(super) fn command(&self, stage: &Stage, words: &[&str]) -> anyhow::Result<Command> {
+    /// Returns a command that starts the server with `words` as its command line.
+    pub(super) fn command(
+        &self,
+        folders: &AttackFolders,
+        words: &[&str],
+    ) -> anyhow::Result<Command> {
         let mut all: Vec<String> = self.wrapper.clone();
         all.push(self.binary.display().to_string());
         all.push(words[0].to_owned());
-        all.push(self.served.display().to_string());
+        all.push(self.served_folder.display().to_string());
         all.extend(words[1..].iter().map(|word| (*word).to_owned()));
         if !self.config.is_empty() {
-            let file = stage.base.join("toolgate.toml");
+            let file = folders.base.join("toolgate.toml");
             fs::write(&file, &self.config)?;
             all.extend(["--config".to_owned(), file.display().to_string()]);
         }
-        all.extend(self.args.iter().cloned());
+        if ["serve", "stdio"].contains(&words[0]) {
+            let envelopes = folders.home.join("envelopes");
+            all.extend(["--log-dir".to_owned(), envelopes.display().to_string()]);
+        }
         let mut command = Command::new(&all[0]);
-        command.args(&all[1..]).env_clear().env("PATH", path()).env("HOME", &stage.home);
-        command.env("TOOLGATE_AUDIT_TO", audit(stage));
-        command.env("TOOLGATE_ENVELOPE_LOG_DIR", stage.home.join("envelopes"));
-        command.env("MCP_CANARY_SECRET", &stage.env_canary);
-        command.env("AWS_SECRET_ACCESS_KEY", &stage.env_canary);
-        // Build tools are found where this user has them; their homes are settings of `ci`.
+        command.args(&all[1..]).env_clear().env("PATH", search_path()).env("HOME", &folders.home);
+        command.env("TOOLGATE_AUDIT_TO", audit_log(folders));
+        command.env("MCP_CANARY_SECRET", &folders.env_canary);
+        command.env("AWS_SECRET_ACCESS_KEY", &folders.env_canary);
+        // Builds need this user's toolchains.
         for name in ["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -134,35 +139,35 @@ impl Launch {
     }
 }
 
-/// Where the audit log of a stage is.
-pub(super) fn audit(stage: &Stage) -> PathBuf {
-    stage.home.join("audit.jsonl")
+/// Returns the path of the audit log.
+pub(super) fn audit_log(folders: &AttackFolders) -> PathBuf {
+    folders.home.join("audit.jsonl")
 }
 
-/// Where programs are sought, the server's and ours: ours have ripgrep, too.
-pub(super) fn path() -> String {
+/// Returns the `PATH` of the server and of setup lines: this process's, and the installed ripgrep.
+pub(super) fn search_path() -> String {
     let own = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
     format!("{own}:{}", tools().join("ripgrep/bin").display())
 }
 
-fn address(log: &str) -> Option<SocketAddr> {
+fn address_in(log: &str) -> Option<SocketAddr> {
     let (_, rest) = log.split_once(" at http://")?;
     rest.split_once("/mcp\n")?.0.parse().ok()
 }
 
 impl Server {
-    fn started(mut command: Command) -> anyhow::Result<Self> {
+    fn spawn(mut command: Command) -> anyhow::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = command.spawn().with_context(|| format!("`{program}` does not start"))?;
         let mut errors = child.stderr.take().context("no log")?;
         let log = Arc::new(Mutex::new(Vec::new()));
-        let tail = log.clone();
+        let shared_log = log.clone();
         spawn(move || {
             let mut piece = [0; 8192];
             while let Ok(length) = errors.read(&mut piece)
                 && length > 0
             {
-                tail.lock().unwrap_or_else(PoisonError::into_inner).extend(&piece[..length]);
+                shared_log.lock().unwrap_or_else(PoisonError::into_inner).extend(&piece[..length]);
             }
         });
         Ok(Self { child, log, addr: None })
@@ -172,7 +177,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it wrote to standard error so far.
+    /// Returns all that the server has written to standard error.
     pub(super) fn log(&self) -> Vec<u8> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -186,7 +191,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Tells it to stop, and waits until it has; how it ended, or that it did not.
+    /// Sends SIGTERM and waits for the exit. Fails if the server exits with an error or not in time.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid
@@ -194,35 +199,38 @@ impl Server {
         {
             _ = kill_process(pid, Signal::TERM);
         }
-        self.ended()
+        self.wait_for_exit()
     }
 
-    /// Waits until it has ended by itself.
-    pub(super) fn ended(&mut self) -> Result<(), String> {
-        let begun = Instant::now();
+    /// Waits for the exit. Fails if the server exits with an error or not in time.
+    pub(super) fn wait_for_exit(&mut self) -> Result<(), String> {
+        let started = Instant::now();
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(format!("the server ended with {status}")),
-                Ok(None) if begun.elapsed() < STOP => sleep(Duration::from_millis(2)),
+                Ok(Some(status)) => return Err(format!("the server exited with {status}")),
+                Ok(None) if started.elapsed() < EXIT_TIMEOUT => sleep(Duration::from_millis(2)),
                 Ok(None) => {
                     self.kill();
-                    return Err(format!("the server did not end within {} s", STOP.as_secs()));
+                    return Err(format!(
+                        "the server did not exit within {} s",
+                        EXIT_TIMEOUT.as_secs()
+                    ));
                 }
                 Err(err) => return Err(err.to_string()),
             }
         }
     }
 
-    /// How much memory it holds, and the most it ever held, in KiB: without its own code, which it
-    /// lets go of when nobody asks and has again when somebody does.
-    pub(super) fn memory(&self) -> (u64, u64) {
+    /// Returns the present and the peak memory in KiB, without the program's code: the server
+    /// releases pages of code when it is idle and loads them again when it is not.
+    pub(super) fn memory_kib(&self) -> (u64, u64) {
         let file = |name: &str| format!("/proc/{}/{name}", self.pid());
         let status = fs::read_to_string(file("status")).unwrap_or_default();
         let kib = |line: &str, name: &str| -> Option<u64> {
             line.strip_prefix(name)?.trim().trim_end_matches(" kB").parse().ok()
         };
-        let of = |name: &str| status.lines().find_map(|line| kib(line, name)).unwrap_or(0);
+        let field = |name: &str| status.lines().find_map(|line| kib(line, name)).unwrap_or(0);
         let program = fs::read_link(file("exe")).unwrap_or_default();
         let program = program.to_string_lossy();
         let mut code = 0;
@@ -234,7 +242,7 @@ impl Server {
                 _ => {}
             }
         }
-        (of("VmRSS:").saturating_sub(code), of("VmHWM:").saturating_sub(code))
+        (field("VmRSS:").saturating_sub(code), field("VmHWM:").saturating_sub(code))
     }
 }
 
@@ -244,13 +252,13 @@ impl Drop for Server {
     }
 }
 
-/// Runs `line` by `sh` in `folder`; what it printed, or how it failed.
+/// Runs a shell line in `folder` and returns its output. Fails if the line fails.
 pub(super) fn sh(folder: &Path, line: &str) -> anyhow::Result<String> {
-    // Not `sh`, whose printf knows no \x.
+    // The printf of `sh` may not know \x.
     let output = Command::new("bash")
         .args(["-c", line])
         .current_dir(folder)
-        .env("PATH", path())
+        .env("PATH", search_path())
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .stdin(Stdio::null())
@@ -261,8 +269,8 @@ pub(super) fn sh(folder: &Path, line: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Writes all of `bytes`, which may be more than a pipe holds.
-pub(super) fn put(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
+/// Writes and flushes all of `bytes`.
+pub(super) fn write_all(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     to.write_all(bytes)?;
     to.flush()
 }

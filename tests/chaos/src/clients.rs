@@ -1,4 +1,4 @@
-//! Clients that go on asking for jobs whatever becomes of the server, and remember what they were told.
+//! Clients that submit jobs whether the server runs or not, and remember every answer.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -8,223 +8,228 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::chance::Chance;
-use super::server::Stage;
-use super::wire::{Told, cancel, submit};
-use super::work::{Kind, Plan};
+use super::job_program::{JobKind, JobPlan};
+use super::requests::{RequestOutcome, cancel_job, submit_job};
+use super::rng::SeededRng;
+use super::server::RunFolder;
 
-/// How many clients there are.
+/// The number of clients.
 pub(super) const CLIENTS: u64 = 6;
-/// How many jobs may be waiting for their turn, about; then nobody asks for more.
-const WAITING_MAX: u64 = 300;
-/// How many of the long ones may be there that have not ended.
-const LONG_MAX: usize = 6;
-/// How many of a hundred jobs are cancelled as soon as they are accepted.
+/// About how many jobs may wait for their turn. Then clients pause.
+const WAITING_JOBS_MAX: u64 = 300;
+/// The highest number of long jobs that have not ended.
+const LONG_JOBS_MAX: usize = 6;
+/// The percentage of accepted jobs that a client cancels.
 const CANCEL_PERCENT: u64 = 4;
-/// How long a client waits between jobs, at most, in milliseconds.
-const PAUSE_MS: u64 = 60;
-const LOOK: Duration = Duration::from_millis(5);
+/// The longest pause of a client between two jobs.
+const PAUSE_MS_MAX: u64 = 60;
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A job that was asked for, and what came of asking.
+/// A job that a client submitted.
 pub(super) struct Submission {
-    pub(super) n: u64,
-    pub(super) kind: Kind,
-    pub(super) fate: Fate,
-    pub(super) cancel: Cancel,
+    pub(super) number: u64,
+    pub(super) kind: JobKind,
+    pub(super) outcome: SubmissionOutcome,
+    pub(super) cancellation: Cancellation,
 }
 
-pub(super) enum Fate {
-    /// It has this id.
+/// The server's answer to a submission.
+pub(super) enum SubmissionOutcome {
+    /// The server accepted the job and returned its id.
     Accepted(String),
-    /// It was refused: why.
+    /// The server refused the job with this message.
     Refused(String),
-    /// Nobody said: it may be there or not.
+    /// There was no answer, so the job may exist or not.
     Unknown,
 }
 
-/// Whether the job was cancelled.
+/// The cancellation of a job by a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cancel {
-    /// Nobody asked for it.
-    No,
-    /// It was asked for, and nobody said that it was done.
-    Perhaps,
-    /// The answer says so.
-    Yes,
+pub(super) enum Cancellation {
+    /// The client did not cancel it.
+    None,
+    /// The client cancelled it, and the server did not confirm that.
+    Unconfirmed,
+    /// The server confirmed the cancellation.
+    Confirmed,
 }
 
-/// All that was asked for.
+/// All submissions of a run.
 #[derive(Default)]
-pub(super) struct Ledger(pub(super) Vec<Submission>);
+pub(super) struct SubmissionLog(pub(super) Vec<Submission>);
 
-impl Ledger {
-    /// Each job that a client knows of, with its id.
+impl SubmissionLog {
+    /// Returns each accepted job with its id.
     pub(super) fn accepted(&self) -> impl Iterator<Item = (&str, &Submission)> {
-        self.0.iter().filter_map(|submission| match &submission.fate {
-            Fate::Accepted(id) => Some((id.as_str(), submission)),
-            Fate::Refused(_) | Fate::Unknown => None,
+        self.0.iter().filter_map(|submission| match &submission.outcome {
+            SubmissionOutcome::Accepted(id) => Some((id.as_str(), submission)),
+            SubmissionOutcome::Refused(_) | SubmissionOutcome::Unknown => None,
         })
     }
 }
 
-/// What clients and whoever starts servers share.
+/// The state that clients share with the thread that starts servers.
 #[derive(Default)]
-pub(super) struct Shared {
-    /// Where the server listens now.
+pub(super) struct SharedState {
+    /// The address of the present server, if it listens.
     address: Mutex<Option<SocketAddr>>,
-    ledger: Mutex<Ledger>,
-    next: AtomicU64,
+    submissions: Mutex<SubmissionLog>,
+    next_number: AtomicU64,
     accepted: AtomicUsize,
-    long: AtomicUsize,
-    seen: Mutex<Seen>,
-    over: AtomicBool,
+    long_jobs: AtomicUsize,
+    progress: Mutex<LogProgress>,
+    is_over: AtomicBool,
 }
 
-/// What the jobs' programs wrote down.
+/// The progress of all jobs in the logs of their programs.
 #[derive(Default)]
-struct Seen {
-    read_to: [u64; Kind::ALL.len()],
-    /// The highest number that was started; jobs start about in the order of their numbers.
-    newest: u64,
+struct LogProgress {
+    read_bytes: [u64; JobKind::ALL.len()],
+    /// The highest number of a started job. Jobs start roughly in the order of their numbers.
+    newest_started: u64,
     long_ended: usize,
     ended: usize,
 }
 
-impl Shared {
-    /// Says where the server listens, if it does.
-    pub(super) fn listens(&self, at: Option<SocketAddr>) {
-        *locked(&self.address) = at;
+impl SharedState {
+    /// Sets the address of the present server.
+    pub(super) fn set_address(&self, addr: Option<SocketAddr>) {
+        *lock(&self.address) = addr;
     }
 
-    /// How many jobs clients know of.
+    /// Returns how many jobs servers have accepted.
     pub(super) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many programs have come to their end.
+    /// Returns how many programs have ended.
     pub(super) fn ended(&self) -> usize {
-        locked(&self.seen).ended
+        lock(&self.progress).ended
     }
 
-    /// Tells the clients to ask for nothing more.
-    pub(super) fn end(&self) {
-        self.over.store(true, Ordering::Relaxed);
+    /// Stops the clients.
+    pub(super) fn stop(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn into_ledger(self) -> Ledger {
-        self.ledger.into_inner().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn into_submissions(self) -> SubmissionLog {
+        self.submissions.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::Relaxed)
     }
 
     fn is_full(&self) -> bool {
-        self.next.load(Ordering::Relaxed) > locked(&self.seen).newest + WAITING_MAX
+        let newest = lock(&self.progress).newest_started;
+        self.next_number.load(Ordering::Relaxed) > newest + WAITING_JOBS_MAX
     }
 
-    fn take(&self, seed: u64) -> Plan {
+    fn next_plan(&self, seed: u64) -> JobPlan {
         loop {
-            let plan = Plan::of(seed, self.next.fetch_add(1, Ordering::Relaxed));
-            if plan.kind != Kind::Long {
+            let plan = JobPlan::new(seed, self.next_number.fetch_add(1, Ordering::Relaxed));
+            if plan.kind != JobKind::Long {
                 return plan;
             }
-            let there = self.long.fetch_add(1, Ordering::Relaxed);
-            if there < locked(&self.seen).long_ended + LONG_MAX {
+            let long_jobs = self.long_jobs.fetch_add(1, Ordering::Relaxed);
+            if long_jobs < lock(&self.progress).long_ended + LONG_JOBS_MAX {
                 return plan;
             }
-            self.long.fetch_sub(1, Ordering::Relaxed);
+            self.long_jobs.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn note(&self, plan: &Plan, fate: Fate, cancel: Cancel) {
-        if matches!(fate, Fate::Accepted(_)) {
+    fn record(&self, plan: &JobPlan, outcome: SubmissionOutcome, cancellation: Cancellation) {
+        if matches!(outcome, SubmissionOutcome::Accepted(_)) {
             self.accepted.fetch_add(1, Ordering::Relaxed);
         }
-        let Plan { n, kind, .. } = *plan;
-        locked(&self.ledger).0.push(Submission { n, kind, fate, cancel });
+        let JobPlan { number, kind, .. } = *plan;
+        let submission = Submission { number, kind, outcome, cancellation };
+        lock(&self.submissions).0.push(submission);
     }
 }
 
-/// What one client does until all is over.
-pub(super) fn ask_on(stage: &Stage, shared: &Shared, client: u64) {
-    let mut chance = Chance::of(stage.seed.rotate_left(17) ^ client);
-    let mut plan = shared.take(stage.seed);
+/// Submits jobs until the run is over.
+pub(super) fn submit_jobs(folder: &RunFolder, shared: &SharedState, client: u64) {
+    let mut rng = SeededRng::from_seed(folder.seed.rotate_left(17) ^ client);
+    let mut plan = shared.next_plan(folder.seed);
     while !shared.is_over() {
-        let at = *locked(&shared.address);
-        let Some(at) = at.filter(|_| !shared.is_full()) else {
-            sleep(LOOK);
+        let addr = *lock(&shared.address);
+        let Some(addr) = addr.filter(|_| !shared.is_full()) else {
+            sleep(POLL_INTERVAL);
             continue;
         };
-        let fate = match submit(at, &plan.kind.tool(), plan.n) {
-            Told::NotSent => {
-                sleep(LOOK);
+        let outcome = match submit_job(addr, &plan.kind.tool(), plan.number) {
+            RequestOutcome::NotSent => {
+                sleep(POLL_INTERVAL);
                 continue;
             }
-            Told::Unknown(_) => Fate::Unknown,
-            Told::Answer(answer) => match answer.json() {
-                Ok(said) => match said["result"]["job_id"].as_str() {
-                    Some(id) => Fate::Accepted(id.to_owned()),
-                    None => Fate::Refused(said.to_string()),
+            RequestOutcome::Unknown(_) => SubmissionOutcome::Unknown,
+            RequestOutcome::Answered(answer) => match answer.json() {
+                Ok(message) => match message["result"]["job_id"].as_str() {
+                    Some(id) => SubmissionOutcome::Accepted(id.to_owned()),
+                    None => SubmissionOutcome::Refused(message.to_string()),
                 },
-                Err(err) => Fate::Refused(format!("{} {err:#}", answer.status)),
+                Err(err) => SubmissionOutcome::Refused(format!("{} {err:#}", answer.status)),
             },
         };
-        let canceled = match &fate {
-            Fate::Accepted(id) if chance.is(CANCEL_PERCENT) => call_off(at, id),
-            Fate::Accepted(_) | Fate::Refused(_) | Fate::Unknown => Cancel::No,
+        let cancellation = match &outcome {
+            SubmissionOutcome::Accepted(id) if rng.chance(CANCEL_PERCENT) => cancel(addr, id),
+            SubmissionOutcome::Accepted(_)
+            | SubmissionOutcome::Refused(_)
+            | SubmissionOutcome::Unknown => Cancellation::None,
         };
-        shared.note(&plan, fate, canceled);
-        plan = shared.take(stage.seed);
-        sleep(chance.millis(0, PAUSE_MS));
+        shared.record(&plan, outcome, cancellation);
+        plan = shared.next_plan(folder.seed);
+        sleep(rng.duration_between(0, PAUSE_MS_MAX));
     }
 }
 
-/// Cancels the job `id`; whether that is known to be done.
-fn call_off(at: SocketAddr, id: &str) -> Cancel {
-    let said = match cancel(at, id) {
-        Told::Answer(answer) => answer.json(),
-        Told::NotSent => return Cancel::No,
-        Told::Unknown(_) => return Cancel::Perhaps,
+/// Cancels the job `id`.
+fn cancel(addr: SocketAddr, id: &str) -> Cancellation {
+    let job = match cancel_job(addr, id) {
+        RequestOutcome::Answered(answer) => answer.json(),
+        RequestOutcome::NotSent => return Cancellation::None,
+        RequestOutcome::Unknown(_) => return Cancellation::Unconfirmed,
     };
-    match said {
-        Ok(said) if said["status"] == "canceled" => Cancel::Yes,
-        Ok(_) | Err(_) => Cancel::Perhaps,
+    match job {
+        Ok(job) if job["status"] == "canceled" => Cancellation::Confirmed,
+        Ok(_) | Err(_) => Cancellation::Unconfirmed,
     }
 }
 
-/// Reads what the jobs' programs write down, until all is over.
-pub(super) fn read_on(stage: &Stage, shared: &Shared) {
+/// Follows the logs of the jobs' programs until the run is over.
+pub(super) fn follow_logs(folder: &RunFolder, shared: &SharedState) {
     while !shared.is_over() {
-        for (at, kind) in Kind::ALL.into_iter().enumerate() {
-            let mut seen = locked(&shared.seen);
-            // What cannot be read now is read later.
-            let _ = seen.read(stage, at, kind);
+        for (at, kind) in JobKind::ALL.into_iter().enumerate() {
+            let mut progress = lock(&shared.progress);
+            // The next turn reads what this one cannot.
+            let _ = progress.read_log(folder, at, kind);
         }
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
 }
 
-impl Seen {
-    fn read(&mut self, stage: &Stage, at: usize, kind: Kind) -> std::io::Result<()> {
-        let mut log = File::open(stage.log(kind))?;
-        log.seek(SeekFrom::Start(self.read_to[at]))?;
+impl LogProgress {
+    fn read_log(&mut self, folder: &RunFolder, at: usize, kind: JobKind) -> std::io::Result<()> {
+        let mut log = File::open(folder.log(kind))?;
+        log.seek(SeekFrom::Start(self.read_bytes[at]))?;
         let mut text = String::new();
         log.read_to_string(&mut text)?;
-        let whole = text.rfind('\n').map_or(0, |last| last + 1);
-        self.read_to[at] += whole as u64;
-        for line in text[..whole].lines() {
-            let n = line.split(' ').next().and_then(|n| n.parse().ok());
-            self.newest = self.newest.max(n.unwrap_or_default());
+        let complete = text.rfind('\n').map_or(0, |last| last + 1);
+        self.read_bytes[at] += complete as u64;
+        for line in text[..complete].lines() {
+            let number = line.split(' ').next().and_then(|number| number.parse().ok());
+            self.newest_started = self.newest_started.max(number.unwrap_or_default());
             if line.ends_with(" end") {
                 self.ended += 1;
-                self.long_ended += usize::from(kind == Kind::Long);
+                self.long_ended += usize::from(kind == JobKind::Long);
             }
         }
         Ok(())
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

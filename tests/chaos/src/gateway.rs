@@ -1,14 +1,14 @@
-//! Kills clients and upstreams of the gateway at random, and sees whether anybody else notices.
+//! Kills clients and upstreams of a gateway at random, and checks that no other caller notices.
 //!
-//! One gateway stays. Before it are clients that call upstreams nobody kills, each of whose calls
-//! must be answered; clients that go away in the midst of a call; programs with gateways of their
-//! own that are killed. Behind it are upstreams that are killed, or stopped and killed, and one
-//! over HTTP that goes and comes back.
+//! The gateway itself stays. Some of its clients call upstreams that nobody kills, and each of
+//! those calls must succeed. Other clients disconnect during a call, or are killed together with a
+//! gateway of their own. Some upstreams are killed, or stopped and then killed, and one over HTTP
+//! exits and starts again.
 
-mod stage;
+mod gateway_folder;
 mod callers;
 mod killers;
-mod load;
+mod resource_use;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,125 +17,135 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::chance::Chance;
-use super::{ChaosOptions, kept, left};
-use load::Load;
-use stage::Stage;
+use super::rng::SeededRng;
+use super::{ChaosOptions, kept_in, leftovers};
+use gateway_folder::GatewayFolder;
+use resource_use::ResourceUse;
 
-/// How often it is looked what the gateway takes.
-const SAMPLE: Duration = Duration::from_secs(1);
-/// How much more memory the gateway may have in the last fifth than in the second.
-const GROWTH_MIB: f64 = 4.0;
-/// How many more files it may have open, which come and go.
-const GROWTH_FILES: usize = 40;
+/// The pause between two measurements of the gateway.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The highest growth of memory from the second to the last fifth of the run.
+const GROWTH_MIB_MAX: f64 = 4.0;
+/// The highest growth of the number of open files, which varies.
+const GROWTH_FILES_MAX: usize = 40;
 
-/// What has happened so far.
+/// The counts and failures of a run.
 #[derive(Default)]
 struct Tally {
-    over: AtomicBool,
+    is_over: AtomicBool,
     /// Calls of upstreams that nobody kills.
-    healthy: AtomicUsize,
-    /// Calls of those that are killed.
-    fragile: AtomicUsize,
+    healthy_calls: AtomicUsize,
+    /// Calls of upstreams that are killed.
+    fragile_calls: AtomicUsize,
     upstreams_killed: AtomicUsize,
     clients_killed: AtomicUsize,
-    wrong: Mutex<Vec<String>>,
+    failures: Mutex<Vec<String>>,
 }
 
 impl Tally {
-    fn goes_on(&self) -> bool {
-        !self.over.load(Ordering::Acquire)
+    fn is_running(&self) -> bool {
+        !self.is_over.load(Ordering::Acquire)
     }
 
-    fn wrong(&self, what: String) {
-        eprintln!("wrong: {what}");
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    /// Prints and records a failure.
+    fn fail(&self, failure: String) {
+        eprintln!("failure: {failure}");
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 }
 
-fn count(of: &AtomicUsize) {
-    of.fetch_add(1, Ordering::Relaxed);
+fn increment(count: &AtomicUsize) {
+    count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Does so for `lasting`, says what came of it in a line, and fails if that is bad.
-pub(super) fn soak(wanted: &ChaosOptions, lasting: Duration) -> anyhow::Result<()> {
-    let toolgate = wanted.server()?;
-    let stage = Stage::set(&toolgate, wanted.seed)?;
-    eprintln!("{} s with --seed {}, in {}", lasting.as_secs(), wanted.seed, stage.folder.display());
+/// Runs a gateway for `duration`, prints the outcome in one line, and fails if a caller noticed
+/// something.
+pub(super) fn run(options: &ChaosOptions, duration: Duration) -> anyhow::Result<()> {
+    let toolgate = options.server()?;
+    let seed = options.seed;
+    let folder = GatewayFolder::create(&toolgate, seed)?;
+    let seconds = duration.as_secs();
+    eprintln!("{seconds} s with --seed {seed}, in {}", folder.folder.display());
     let tally = Tally::default();
-    let outcome = rage(&stage, wanted.seed, lasting, &tally);
-    let left = left::waited_for(&stage.marker);
-    left::end(&left);
-    let (first, last) = outcome.with_context(|| kept(&stage.folder))?;
+    let outcome = run_threads(&folder, seed, duration, &tally);
+    let leftovers = leftovers::wait_for_end(&folder.marker);
+    leftovers::kill_all(&leftovers);
+    let (first, last) = outcome.with_context(|| kept_in(&folder.folder))?;
 
-    left.iter().for_each(|left| eprintln!("left running: {left}"));
-    let wrong = tally.wrong.into_inner().unwrap_or_else(PoisonError::into_inner);
+    leftovers.iter().for_each(|process| eprintln!("left running: {process}"));
+    let failures = tally.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "{} s: {} calls of healthy upstreams and {} of others, {} wrong; {} upstreams and {} \
-         clients killed, {} left running; memory {:.1} MiB, then {:.1}; files {}, then {}",
-        lasting.as_secs(),
-        tally.healthy.into_inner(),
-        tally.fragile.into_inner(),
-        wrong.len(),
+        "{seconds} s: {} calls of healthy upstreams and {} of others, {} failures; {} upstreams \
+         and {} clients killed, {} left running; memory {:.1} MiB, then {:.1}; files {}, then {}",
+        tally.healthy_calls.into_inner(),
+        tally.fragile_calls.into_inner(),
+        failures.len(),
         tally.upstreams_killed.into_inner(),
         tally.clients_killed.into_inner(),
-        left.len(),
-        first.mib,
-        last.mib,
-        first.files,
-        last.files,
+        leftovers.len(),
+        first.memory_mib,
+        last.memory_mib,
+        first.open_files,
+        last.open_files,
     );
     ensure!(
-        wrong.is_empty() && left.is_empty(),
-        "the gateway was noticed; {}",
-        kept(&stage.folder)
+        failures.is_empty() && leftovers.is_empty(),
+        "calls failed or processes were left running; {}",
+        kept_in(&folder.folder)
     );
-    ensure!(last.mib <= first.mib + GROWTH_MIB, "it takes more and more memory");
-    ensure!(last.files <= first.files + GROWTH_FILES, "it has more and more files open");
-    std::fs::remove_dir_all(&stage.folder).context("what was made cannot be removed")
+    ensure!(
+        last.memory_mib <= first.memory_mib + GROWTH_MIB_MAX,
+        "the memory of the gateway keeps growing"
+    );
+    ensure!(
+        last.open_files <= first.open_files + GROWTH_FILES_MAX,
+        "the gateway opens more and more files"
+    );
+    std::fs::remove_dir_all(&folder.folder).context("cannot remove the folder of the run")
 }
 
-/// All of it at once; what the gateway took early on, and in the end.
-fn rage(
-    stage: &Stage,
+/// Runs the gateway, its callers and the killers. Returns the peak use of resources in the second
+/// and in the last fifth of the run.
+fn run_threads(
+    folder: &GatewayFolder,
     seed: u64,
-    lasting: Duration,
+    duration: Duration,
     tally: &Tally,
-) -> anyhow::Result<(Load, Load)> {
-    let web = stage.web()?;
-    let mut gateway = stage.gateway(web.at)?;
-    let at = gateway.address()?;
-    callers::warm(at)?;
-    let taken = scope(|threads| {
-        let chance = |of: u64| Chance::of(seed ^ of);
+) -> anyhow::Result<(ResourceUse, ResourceUse)> {
+    let web_upstream = folder.start_web_upstream()?;
+    let mut gateway = folder.start_gateway(web_upstream.addr)?;
+    let addr = gateway.address()?;
+    callers::wait_for_upstreams(addr)?;
+    let samples = scope(|threads| {
+        let rng = |thread: u64| SeededRng::from_seed(seed ^ thread);
         for number in 0..3 {
-            threads.spawn(move || callers::healthy(at, chance(number), tally));
-            threads.spawn(move || callers::fragile(at, chance(16 + number), tally));
-            threads.spawn(move || callers::reckless(at, chance(32 + number), tally));
+            threads.spawn(move || callers::call_healthy(addr, rng(number), tally));
+            threads.spawn(move || callers::call_fragile(addr, rng(16 + number), tally));
+            threads.spawn(move || callers::disconnect_early(addr, rng(32 + number), tally));
         }
-        threads.spawn(move || callers::programs(stage, chance(64), tally));
-        threads.spawn(move || killers::upstreams(stage, chance(128), tally));
-        threads.spawn(move || killers::web(web, chance(256), tally));
-        let begun = Instant::now();
-        let mut taken = Vec::new();
-        while begun.elapsed() < lasting {
-            sleep(SAMPLE);
-            match Load::of(gateway.pid()) {
-                Ok(load) => taken.push(load),
+        threads.spawn(move || callers::run_own_gateways(folder, rng(64), tally));
+        threads.spawn(move || killers::kill_programs(folder, rng(128), tally));
+        threads.spawn(move || killers::kill_web_upstream(web_upstream, rng(256), tally));
+        let started = Instant::now();
+        let mut samples = Vec::new();
+        while started.elapsed() < duration {
+            sleep(SAMPLE_INTERVAL);
+            match ResourceUse::measure(gateway.pid()) {
+                Ok(sample) => samples.push(sample),
                 Err(_) => {
-                    tally.wrong("the gateway is gone".to_owned());
+                    tally.fail("the gateway has exited".to_owned());
                     break;
                 }
             }
         }
-        tally.over.store(true, Ordering::Release);
-        taken
+        tally.is_over.store(true, Ordering::Release);
+        samples
     });
     gateway.stop()?;
-    stage.complaints()?.into_iter().for_each(|line| tally.wrong(format!("it said: {line}")));
-    let fifth = taken.len() / 5;
-    let most = |part: &[Load]| part.iter().copied().reduce(Load::most);
-    let first = most(&taken[fifth..2 * fifth]);
-    let last = most(&taken[4 * fifth..]);
-    first.zip(last).context("that was too short to tell anything")
+    folder.logged_errors()?.into_iter().for_each(|line| tally.fail(format!("logged: {line}")));
+    let fifth = samples.len() / 5;
+    let peak = |part: &[ResourceUse]| part.iter().copied().reduce(ResourceUse::max);
+    let first = peak(&samples[fifth..2 * fifth]);
+    let last = peak(&samples[4 * fifth..]);
+    first.zip(last).context("the run was too short to compare the use of resources")
 }

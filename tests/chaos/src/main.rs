@@ -1,26 +1,25 @@
-//! Kills the server at every bad moment while jobs come in, and sees whether it keeps its word.
+//! Kills the server at random moments while jobs arrive, and checks that it keeps its promises.
 //!
-//! The server is the real one, in a folder of its own, over HTTP. What it must keep is looked at
-//! from outside: what its clients were told, what the jobs' own programs wrote down, and what
-//! still runs on this machine.
+//! The server is the real binary, over HTTP. The checks use only its answers to clients, the logs
+//! of the jobs' own programs, and the processes of this machine.
 //!
 //! `toolgate-chaos [--kills N | --gateway [--minutes N]] [--seed S] [--server FILE]`;
-//! `cargo xtask chaos` builds it and starts it. Without `--server`, it kills the `toolgate` beside it.
+//! `cargo xtask chaos` builds it and starts it. By default, it kills the `toolgate` beside it.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a test program, which owns the folders it runs in and talks to a person"
+    reason = "a test program, which owns the folders it runs in and prints for a person"
 )]
 
-mod chance;
-mod work;
-mod wire;
+mod rng;
+mod job_program;
+mod requests;
 mod server;
 mod clients;
-mod storm;
-mod check;
-mod left;
+mod kill_loop;
+mod job_check;
+mod leftovers;
 mod gateway;
 
 use std::path::{Path, PathBuf};
@@ -28,48 +27,71 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use toolgate_test_support::toolgate_beside;
+use toolgate_test_support::sibling_toolgate;
 
-use chance::Chance;
-use server::Stage;
+use rng::SeededRng;
+use server::RunFolder;
 
-/// How many jobs there are at least, however few kills.
+/// The least number of jobs, however few kills there are.
 const JOBS_MIN: usize = 200;
-/// How often the server is killed where nobody says.
+/// The default number of kills.
 const KILLS: usize = 200;
-/// For how long the gateway is tried where nobody says.
-const MINUTES: f64 = 10.0;
+/// The default time of a gateway run.
+const GATEWAY_MINUTES: f64 = 10.0;
 
-/// What `cargo xtask chaos` is asked for.
+/// The options of the program.
 struct ChaosOptions {
     kills: usize,
     seed: u64,
-    /// The program that is killed; by default the one beside this.
+    /// The server to kill, if it is not the one beside this program.
     server: Option<PathBuf>,
-    /// For how long clients and upstreams of the gateway are killed, instead of the server.
+    /// The time of a gateway run, if clients and upstreams are killed instead of servers.
     gateway: Option<Duration>,
 }
 
-/// What went wrong, a line each.
+/// Broken promises, one line each.
 #[derive(Default)]
-struct Wrong {
-    /// Accepted jobs that are not there, do not end, or end otherwise than they must.
+struct Violations {
+    /// Accepted jobs that do not exist, do not end, or end with a wrong result.
     lost: Vec<String>,
-    /// Programs that ran twice and must not, and jobs that are there twice.
-    doubled: Vec<String>,
+    /// Programs that ran more often than they may, and jobs that exist twice.
+    duplicated: Vec<String>,
     /// Processes that outlived the last server.
-    left: Vec<String>,
+    left_running: Vec<String>,
 }
 
 impl ChaosOptions {
+    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
+        let mut options =
+            Self { kills: KILLS, seed: rng::random_seed(), server: None, gateway: None };
+        let mut is_gateway = false;
+        let mut minutes = GATEWAY_MINUTES;
+        let mut arguments = arguments.iter();
+        while let Some(name) = arguments.next() {
+            let mut value = || arguments.next().with_context(|| format!("`{name}` needs a value"));
+            match name.as_str() {
+                "--kills" => options.kills = value()?.parse().context("--kills")?,
+                "--seed" => options.seed = value()?.parse().context("--seed")?,
+                "--gateway" => is_gateway = true,
+                "--minutes" => minutes = value()?.parse().context("--minutes")?,
+                "--server" => options.server = Some(value()?.into()),
+                other => bail!(
+                    "unknown option `{other}`; the options are --kills N, --gateway, --minutes N, --seed S, --server FILE"
+                ),
+            }
+        }
+        options.gateway = is_gateway.then(|| Duration::from_secs_f64(minutes * 60.0));
+        Ok(options)
+    }
+
     fn server(&self) -> anyhow::Result<PathBuf> {
-        self.server.clone().map_or_else(|| toolgate_beside(&std::env::current_exe()?), Ok)
+        self.server.clone().map_or_else(|| sibling_toolgate(&std::env::current_exe()?), Ok)
     }
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match from_words(&words) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("toolgate-chaos: {err:#}");
@@ -78,74 +100,58 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what `words` say: `--kills N` or `--gateway` and `--minutes N`, `--seed S`,
-/// `--server FILE`; or is the program of a job.
-fn from_words(words: &[String]) -> anyhow::Result<()> {
-    if let [first, rest @ ..] = words
-        && first == work::WORD
+fn run(arguments: &[String]) -> anyhow::Result<()> {
+    if let [first, rest @ ..] = arguments
+        && first == job_program::JOB_COMMAND
     {
-        return work::run(rest);
+        return job_program::run(rest);
     }
-    let mut wanted =
-        ChaosOptions { kills: KILLS, seed: chance::seed(), server: None, gateway: None };
-    let mut minutes = MINUTES;
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
-        match word.as_str() {
-            "--kills" => wanted.kills = value()?.parse().context("--kills")?,
-            "--seed" => wanted.seed = value()?.parse().context("--seed")?,
-            "--gateway" => wanted.gateway = Some(Duration::ZERO),
-            "--minutes" => minutes = value()?.parse().context("--minutes")?,
-            "--server" => wanted.server = Some(value()?.into()),
-            other => bail!(
-                "unknown option `{other}`; the options are --kills N, --gateway, --minutes N, --seed S, --server FILE"
-            ),
-        }
+    let options = ChaosOptions::parse(arguments)?;
+    match options.gateway {
+        Some(duration) => gateway::run(&options, duration),
+        None => kill_servers(&options),
     }
-    wanted.gateway = wanted.gateway.map(|_| Duration::from_secs_f64(minutes * 60.0));
-    wreak(&wanted)
 }
 
-/// Kills the server as often as wanted, says what came of it in a line, and fails if that is bad.
-fn wreak(wanted: &ChaosOptions) -> anyhow::Result<()> {
-    if let Some(lasting) = wanted.gateway {
-        return gateway::soak(wanted, lasting);
-    }
-    let ChaosOptions { kills, seed, .. } = *wanted;
-    let toolgate = wanted.server()?;
-    let begun = Instant::now();
-    let stage = Stage::set(&toolgate, seed)?;
-    eprintln!("{kills} kills with --seed {seed}, in {}", stage.folder.display());
+/// Kills servers, prints the outcome in one line, and fails if a promise was broken.
+fn kill_servers(options: &ChaosOptions) -> anyhow::Result<()> {
+    let ChaosOptions { kills, seed, .. } = *options;
+    let toolgate = options.server()?;
+    let started = Instant::now();
+    let folder = RunFolder::create(&toolgate, seed)?;
+    eprintln!("{kills} kills with --seed {seed}, in {}", folder.folder.display());
 
-    let outcome = storm::rage(&stage, kills, &mut Chance::of(seed))
-        .and_then(|ledger| Ok((check::settled(&stage, &ledger)?, ledger)));
-    // Whatever went wrong, nothing is left behind.
-    let left = left::waited_for(&stage.marker);
-    left::end(&left);
-    let (mut wrong, ledger) = outcome.with_context(|| kept(&stage.folder))?;
-    wrong.left = left.iter().map(ToString::to_string).collect();
+    let outcome = kill_loop::run(&folder, kills, &mut SeededRng::from_seed(seed))
+        .and_then(|log| Ok((job_check::find_violations(&folder, &log)?, log)));
+    // An error must not leave processes, either.
+    let leftovers = leftovers::wait_for_end(&folder.marker);
+    leftovers::kill_all(&leftovers);
+    let (mut violations, submissions) = outcome.with_context(|| kept_in(&folder.folder))?;
+    violations.left_running = leftovers.iter().map(ToString::to_string).collect();
 
-    let jobs = ledger.accepted().count();
-    for (what, lines) in
-        [("lost", &wrong.lost), ("doubled", &wrong.doubled), ("left running", &wrong.left)]
+    let jobs = submissions.accepted().count();
+    let Violations { lost, duplicated, left_running } = &violations;
+    for (kind, lines) in
+        [("lost", lost), ("duplicated", duplicated), ("left running", left_running)]
     {
-        lines.iter().for_each(|line| eprintln!("{what}: {line}"));
+        lines.iter().for_each(|line| eprintln!("{kind}: {line}"));
     }
-    let Wrong { lost, doubled, left } = &wrong;
     let lost = lost.len();
-    let doubled = doubled.len();
-    let left = left.len();
-    eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
-    println!("{kills} kills, {jobs} jobs, {lost} lost, {doubled} doubled, {left} left running");
-    ensure!(
-        lost + doubled + left == 0,
-        "jobs were lost, doubled or left running; {}",
-        kept(&stage.folder)
+    let duplicated = duplicated.len();
+    let left_running = left_running.len();
+    eprintln!("{:.1} s", started.elapsed().as_secs_f64());
+    println!(
+        "{kills} kills, {jobs} jobs, {lost} lost, {duplicated} duplicated, {left_running} left \
+         running"
     );
-    std::fs::remove_dir_all(&stage.folder).context("cannot remove the folder of the run")
+    ensure!(
+        lost + duplicated + left_running == 0,
+        "jobs were lost, duplicated or left running; {}",
+        kept_in(&folder.folder)
+    );
+    std::fs::remove_dir_all(&folder.folder).context("cannot remove the folder of the run")
 }
 
-fn kept(folder: &Path) -> String {
-    format!("everything is kept in {}", folder.display())
+fn kept_in(folder: &Path) -> String {
+    format!("everything is in {}", folder.display())
 }

@@ -1,4 +1,4 @@
-//! The folder in which it happens, and one life of the server there.
+//! The folder of a run, and the servers in it.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -9,103 +9,100 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use toolgate_test_support::copy_of_this;
+use toolgate_test_support::copy_current_exe;
 
-use super::work::{self, Kind};
+use super::job_program::{JOB_COMMAND, JobKind, SEED_VARIABLE};
 
-/// The variable by which all that is ours is known.
-pub(super) const MARKER: &str = "CHAOS_MARKER";
-/// How often it is looked whether something has happened.
-const LOOK: Duration = Duration::from_millis(1);
-/// How long a server may take to listen.
-const START: Duration = Duration::from_secs(30);
-/// How long a server may take to end once it is told to.
-const STOP: Duration = Duration::from_secs(30);
+/// The variable with the marker of a run, in every process of it.
+pub(super) const MARKER_VARIABLE: &str = "CHAOS_MARKER";
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The time that a server may take to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time that a server may take to exit after SIGTERM.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where it happens: a folder that is served, and one for the server's state.
-pub(super) struct Stage {
+/// The folder of a run, with the served folder and the server's state.
+pub(super) struct RunFolder {
     pub(super) folder: PathBuf,
-    /// What stands in the environment of all that is ours.
+    /// A text in the environment of every process of the run.
     pub(super) marker: String,
     pub(super) seed: u64,
     toolgate: PathBuf,
 }
 
-/// One life of the server.
+/// A running server. Dropping it kills it.
 pub(super) struct Server {
     process: Child,
-    begun: Instant,
+    started: Instant,
     log: PathBuf,
 }
 
-impl Stage {
-    /// Makes the folders, with copies of the programs: others build while this runs.
-    pub(super) fn set(toolgate: &Path, seed: u64) -> anyhow::Result<Self> {
+impl RunFolder {
+    /// Creates the folder, with copies of the programs: a build may replace them during the run.
+    pub(super) fn create(toolgate: &Path, seed: u64) -> anyhow::Result<Self> {
         let marker = format!("chaos-{seed:x}-{:x}", std::process::id());
         let folder = std::env::temp_dir().join(format!("toolgate-{marker}"));
-        let stage = Self { toolgate: folder.join("toolgate"), folder, marker, seed };
-        let served = stage.served();
+        let run = Self { toolgate: folder.join("toolgate"), folder, marker, seed };
+        let served = run.served();
         fs::create_dir_all(served.join("out")).with_context(|| served.display().to_string())?;
-        fs::create_dir_all(stage.folder.join("servers"))?;
-        fs::copy(toolgate, &stage.toolgate).with_context(|| toolgate.display().to_string())?;
-        let program = stage.folder.join("job");
-        copy_of_this(&program)?;
-        for kind in Kind::ALL {
-            File::create(stage.log(kind))?;
+        fs::create_dir_all(run.folder.join("servers"))?;
+        fs::copy(toolgate, &run.toolgate).with_context(|| toolgate.display().to_string())?;
+        let program = run.folder.join("job");
+        copy_current_exe(&program)?;
+        for kind in JobKind::ALL {
+            File::create(run.log(kind))?;
         }
-        fs::write(served.join("toolgate.toml"), stage.settings(&program)?)?;
-        Ok(stage)
+        fs::write(served.join("toolgate.toml"), run.settings(&program)?)?;
+        Ok(run)
     }
 
-    /// The folder that is served.
     fn served(&self) -> PathBuf {
         self.folder.join("served")
     }
 
-    /// Where the programs of jobs write down that they ran.
-    pub(super) fn log(&self, kind: Kind) -> PathBuf {
-        self.served().join(kind.log())
+    /// Returns the file where the programs of jobs log their start and end.
+    pub(super) fn log(&self, kind: JobKind) -> PathBuf {
+        self.served().join(kind.log_name())
     }
 
     fn settings(&self, program: &Path) -> anyhow::Result<String> {
         let mut command = toml::Table::new();
-        for kind in Kind::ALL {
+        for kind in JobKind::ALL {
             let mut table = toml::toml! {
-                about = "Does what the number says."
+                about = "Follows the plan of a number."
                 args = { n = "integer!" }
                 artefacts = ["out/{n}.txt"]
             };
-            let argv = [work::WORD, "{n}"].map(toml::Value::from);
+            let argv = [JOB_COMMAND, "{n}"].map(toml::Value::from);
             table.insert("argv".to_owned(), toml::Value::Array(argv.into()));
             table.insert("program".to_owned(), program.display().to_string().into());
             table.insert("idempotent".to_owned(), kind.is_idempotent().into());
-            if kind == Kind::Long {
-                // Else they take all places, and none ever ends.
+            if kind == JobKind::Long {
+                // Otherwise, they occupy all slots, and no kill lets one of them end.
                 table.insert("at_once".to_owned(), 2.into());
             }
             let mut env = toml::Table::new();
-            env.insert(work::SEED.to_owned(), self.seed.to_string().into());
-            env.insert(MARKER.to_owned(), self.marker.clone().into());
+            env.insert(SEED_VARIABLE.to_owned(), self.seed.to_string().into());
+            env.insert(MARKER_VARIABLE.to_owned(), self.marker.clone().into());
             table.insert("env".to_owned(), env.into());
             command.insert(format!("chaos.{}", kind.name()), table.into());
         }
         let mut settings = toml::toml! {
             server = { drain_ms = 500 }
-            exec = { output_bytes = 1048576 }
             jobs = { running = 16 }
         };
         settings.insert("command".to_owned(), command.into());
         Ok(toml::to_string(&settings)?)
     }
 
-    /// What servers said that no server should ever have to say.
-    pub(super) fn complaints(&self) -> anyhow::Result<Vec<String>> {
-        complaints(&self.folder.join("servers"))
+    /// Returns the errors and panics in the logs of all servers.
+    pub(super) fn logged_errors(&self) -> anyhow::Result<Vec<String>> {
+        logged_errors(&self.folder.join("servers"))
     }
 
-    /// Starts the server for the `life`th time.
-    pub(super) fn start(&self, life: usize) -> anyhow::Result<Server> {
-        let log = self.folder.join(format!("servers/{life}.log"));
+    /// Starts a server. Its log has the number `number`.
+    pub(super) fn start_server(&self, number: usize) -> anyhow::Result<Server> {
+        let log = self.folder.join(format!("servers/{number}.log"));
         let mut command = Command::new(&self.toolgate);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TOOLGATE_") {
@@ -114,99 +111,100 @@ impl Stage {
         }
         command.arg("serve").arg(self.served()).args(["--listen", "127.0.0.1:0"]);
         command.arg("--config").arg(self.served().join("toolgate.toml"));
-        command.env("XDG_STATE_HOME", self.folder.join("state")).env(MARKER, &self.marker);
+        command.env("XDG_STATE_HOME", self.folder.join("state"));
+        command.env(MARKER_VARIABLE, &self.marker);
         Server::start(&mut command, log)
     }
 }
 
-/// What is in the logs in `folder` that no server should ever have to say.
-pub(super) fn complaints(folder: &Path) -> anyhow::Result<Vec<String>> {
-    let mut complaints = Vec::new();
+/// Returns the errors and panics in the logs in `folder`, each with its file.
+pub(super) fn logged_errors(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut errors = Vec::new();
     for log in fs::read_dir(folder)? {
         let path = log?.path();
-        let said = fs::read_to_string(&path)?;
-        let bad = said.lines().filter(|it| it.contains("panicked") || it.contains(" ERROR "));
-        complaints.extend(bad.map(|line| format!("{}: {line}", path.display())));
+        let text = fs::read_to_string(&path)?;
+        let lines = text.lines().filter(|it| it.contains("panicked") || it.contains(" ERROR "));
+        errors.extend(lines.map(|line| format!("{}: {line}", path.display())));
     }
-    Ok(complaints)
+    Ok(errors)
 }
 
 impl Server {
-    /// Starts one that says in `log` what it has to say.
+    /// Starts a server that writes to `log`.
     pub(super) fn start(command: &mut Command, log: PathBuf) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let process = command.spawn().context("the server cannot be started")?;
-        Ok(Self { process, begun: Instant::now(), log })
+        Ok(Self { process, started: Instant::now(), log })
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Where it listens, as soon as it does.
+    /// Waits until the server listens, and returns its address.
     pub(super) fn address(&mut self) -> anyhow::Result<SocketAddr> {
-        while self.begun.elapsed() < START {
+        while self.started.elapsed() < START_TIMEOUT {
             let log = fs::read_to_string(&self.log)?;
-            let url = log.lines().find(|line| line.starts_with("toolgate: serving"));
-            // The line may be there in part.
-            let url = url.filter(|line| line.ends_with("/mcp"));
-            if let Some(rest) = url.and_then(|line| line.rsplit_once("http://")) {
-                let address = rest.1.trim_end_matches("/mcp");
+            let line = log.lines().find(|line| line.starts_with("toolgate: serving"));
+            // The line may be incomplete.
+            let line = line.filter(|line| line.ends_with("/mcp"));
+            if let Some((_, url)) = line.and_then(|line| line.rsplit_once("http://")) {
+                let address = url.trim_end_matches("/mcp");
                 return address.parse().with_context(|| address.to_owned());
             }
             if let Some(status) = self.process.try_wait()? {
-                bail!("the server ended by itself, {status}: {log}");
+                bail!("the server exited with {status}: {log}");
             }
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
         bail!("the server does not listen; see {}", self.log.display())
     }
 
-    /// Since when it runs.
+    /// Returns how long ago the server was started.
     pub(super) fn age(&self) -> Duration {
-        self.begun.elapsed()
+        self.started.elapsed()
     }
 
-    /// Kills it; whether it had not ended before.
+    /// Kills the server. Returns false if it had exited before.
     pub(super) fn kill(mut self) -> anyhow::Result<bool> {
-        let ended = self.process.try_wait()?;
+        let exit = self.process.try_wait()?;
         self.process.kill()?;
         let status = self.process.wait()?;
-        match (ended, status.signal()) {
+        match (exit, status.signal()) {
             (None, Some(_)) => Ok(true),
             _ if status.success() => Ok(false),
-            _ => bail!("the server ended by itself, {status}; see {}", self.log.display()),
+            _ => bail!("{}", self.describe_exit(status)),
         }
     }
 
-    /// Asks it to stop.
-    pub(super) fn ask_to_stop(&self) -> anyhow::Result<()> {
+    /// Sends SIGTERM.
+    pub(super) fn terminate(&self) -> anyhow::Result<()> {
         let pid = self.process.id().to_string();
-        // The shell's own `kill`: there need not be another.
+        // `kill` is built into the shell, and may not be a program.
         let mut kill = Command::new("sh");
         let status = kill.args(["-c", "kill -TERM \"$0\"", &pid]).status()?;
         if !status.success() {
-            bail!("the server cannot be asked to stop; see {}", self.log.display());
+            bail!("the server cannot be terminated; see {}", self.log.display());
         }
         Ok(())
     }
 
-    /// Asks it to stop and waits for that.
+    /// Sends SIGTERM and waits for the exit.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
-        self.ask_to_stop()?;
-        let start = Instant::now();
-        while start.elapsed() < STOP {
+        self.terminate()?;
+        let started = Instant::now();
+        while started.elapsed() < EXIT_TIMEOUT {
             match self.process.try_wait()? {
                 Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("asked to stop, {}", self.ended(status)),
-                None => sleep(LOOK),
+                Some(status) => bail!("after SIGTERM, {}", self.describe_exit(status)),
+                None => sleep(POLL_INTERVAL),
             }
         }
-        bail!("the server does not stop; see {}", self.log.display())
+        bail!("the server does not exit after SIGTERM; see {}", self.log.display())
     }
 
-    fn ended(&self, status: ExitStatus) -> String {
-        format!("the server ended with {status}; see {}", self.log.display())
+    fn describe_exit(&self, status: ExitStatus) -> String {
+        format!("the server exited with {status}; see {}", self.log.display())
     }
 }
 

@@ -16,12 +16,12 @@ pub fn tools() -> PathBuf {
     checkout().join(".tools")
 }
 
-/// Returns the `toolgate` in the folder of `program`, which is where cargo puts both.
+/// Returns the `toolgate` in the folder of `program`. Cargo builds both into one folder.
 ///
 /// # Errors
 ///
-/// If there is none.
-pub fn toolgate_beside(program: &Path) -> anyhow::Result<PathBuf> {
+/// If the file does not exist.
+pub fn sibling_toolgate(program: &Path) -> anyhow::Result<PathBuf> {
     let toolgate = program.with_file_name("toolgate");
     ensure!(
         toolgate.is_file(),
@@ -36,7 +36,7 @@ pub fn toolgate_beside(program: &Path) -> anyhow::Result<PathBuf> {
 /// # Errors
 ///
 /// If `to` cannot be written.
-pub fn copy_of_this(to: &Path) -> anyhow::Result<()> {
+pub fn copy_current_exe(to: &Path) -> anyhow::Result<()> {
     std::fs::copy("/proc/self/exe", to).with_context(|| to.display().to_string())?;
     Ok(())
 }

@@ -237,8 +237,8 @@ impl Settings {
         let settings = format!(
             "[server]\nkeys_file = \"off\"\nhttp_sse = true\n\
              [tools]\ndeny = [\"files.*\", \"exec.*\", \"git.*\", \"ci.*\", \"search.*\"]\n\
-             [search]\nenabled = false\n[resources]\nfiles = false\naudit = false\n\
-             [prompts]\nenabled = false\n[skills]\nenabled = false\n\
+             [resources]\nkinds = [\"jobs\"]\n\
+             [prompts]\nfolder = \"off\"\n[skills]\nfolders = []\n\
              [upstream.everything]\n{address}\nprefix = \"\"\nrevision = \"{revision}\"\n"
         );
         let file = folder.join(format!("{name}.toml"));

@@ -1,17 +1,22 @@
 //! Answers of the envelope dialect: the data of an envelope, and its form on each transport.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, CallEvent, ContentBlock, ContentBody,
-    Effects, HostAnswer, MessageRole, PromptText, Reply, ResourceData, ToolOutput,
+    Effects, HostAnswer, MessageRole, PromptText, Reply, ResourceData, ToolId, ToolOutput,
 };
 
-use super::names::{PROMPT_MAJOR, canonical_tool_id, prompt_id, prompt_name};
+use super::names::{PROMPT_MAJOR, canonical_tool_id, catalog_name, prompt_id, prompt_name};
 use crate::AnswerEncoder;
 use crate::rpc::{INTERNAL_ERROR, RequestId, RpcFailure, success, to_json};
+use crate::tool_mentions::rename_tools_in_error;
 
 /// The version of every tool. No tool has had a breaking change yet.
 const TOOL_VERSION: &str = "1.0.0";
+/// Results may change at any time, so no tool is deterministic.
+const IS_DETERMINISTIC: bool = false;
 
 /// The transport of an answer.
 #[derive(Debug, Clone)]
@@ -42,7 +47,7 @@ impl AnswerEncoder for EnvelopeEncoder {
     /// has an envelope.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let why = match outcome {
-            Ok(_) => "the answer has no envelope".to_owned(),
+            Ok(_) => "the answer has no envelope; this is a bug in toolgate".to_owned(),
             Err(why) => why.to_string(),
         };
         let id = match &self.transport {
@@ -52,16 +57,29 @@ impl AnswerEncoder for EnvelopeEncoder {
         Some(Reply::json(RpcFailure::new(INTERNAL_ERROR, why).to_json(id)))
     }
 
-    fn envelope_data(&self, answer: &HostAnswer) -> Value {
+    fn envelope_data(&self, answer: &HostAnswer, time_limit: Duration) -> Value {
         match answer {
             HostAnswer::Everything { tools, prompts } => json!({
-                "tools": tools.iter().map(|one| tool(one.as_ref())).collect::<Vec<_>>(),
+                "tools": tools.iter().map(|one| tool(one.as_ref(), time_limit)).collect::<Vec<_>>(),
                 "prompts": prompts.iter().map(|one| prompt(one.as_ref())).collect::<Vec<_>>(),
             }),
-            HostAnswer::Output(output) => self.output(output),
+            HostAnswer::Output(output) => self.output(output, time_limit),
             HostAnswer::Prompt(made) => self.prompt(made),
             other => crate::envelope_data::answer_data(other),
         }
+    }
+
+    fn envelope_error(&self, error: CallError) -> CallError {
+        let called = self.tool.as_deref().map(catalog_name);
+        let error = match (error, &self.tool) {
+            // The client's own spelling is shown.
+            (CallError::UnknownTool { nearest, unavailable, .. }, Some(tool)) => {
+                CallError::UnknownTool { name: tool.clone(), nearest, unavailable }
+            }
+            (error, _) => error,
+        };
+        let name_of = |id: &str| ToolId::foreign(id).map(|id| canonical_tool_id(&id));
+        rename_tools_in_error(&error, called, name_of)
     }
 
     fn encode_envelope(&self, envelope: &CallEnvelope) -> Option<Reply> {
@@ -81,7 +99,7 @@ impl AnswerEncoder for EnvelopeEncoder {
 }
 
 impl EnvelopeEncoder {
-    fn output(&self, output: &ToolOutput) -> Value {
+    fn output(&self, output: &ToolOutput, time_limit: Duration) -> Value {
         let result = match &output.value {
             value @ Value::Object(_) => value.clone(),
             Value::Null => content_value(output),
@@ -94,7 +112,16 @@ impl EnvelopeEncoder {
             CallEnding::ProgramFailed => "program_failed",
             CallEnding::ToolFailed => "tool_failed",
         };
-        let mut metadata = json!({ "version": TOOL_VERSION, "ending": ending });
+        let mut metadata = json!({
+            "toolpack": {
+                "id": self.tool,
+                "version": TOOL_VERSION,
+                "deterministic": IS_DETERMINISTIC,
+                "timeoutMs": milliseconds(time_limit),
+            },
+            "version": TOOL_VERSION,
+            "ending": ending,
+        });
         if let Some(note) = &output.text.note {
             metadata["note"] = note.as_str().into();
         }
@@ -121,7 +148,7 @@ impl EnvelopeEncoder {
 }
 
 /// Converts a tool to its entry in discovery.
-fn tool(tool: &dyn AnyTool) -> Value {
+fn tool(tool: &dyn AnyTool, time_limit: Duration) -> Value {
     let spec = tool.spec();
     let effects = match spec.effects {
         Effects::Reads => "reads",
@@ -129,16 +156,13 @@ fn tool(tool: &dyn AnyTool) -> Value {
         Effects::Changes => "changes",
         Effects::Runs => "runs",
     };
-    let timeout =
-        spec.deadline.map(|deadline| u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
     let fields = [
         ("id", Some(canonical_tool_id(&spec.id).into())),
         ("version", Some(TOOL_VERSION.into())),
         ("title", Some(spec.title.as_str().into())),
         ("description", Some(spec.description.as_str().into())),
-        // Results may change at any time, so no tool is deterministic.
-        ("deterministic", Some(false.into())),
-        ("timeoutMs", timeout.map(Value::from)),
+        ("deterministic", Some(IS_DETERMINISTIC.into())),
+        ("timeoutMs", Some(milliseconds(spec.deadline.unwrap_or(time_limit)).into())),
         ("limits", Some(json!({}))),
         ("caps", Some(json!({ "effects": effects }))),
         ("inputSchema", Some(Value::clone(&spec.input_schema))),
@@ -165,6 +189,10 @@ fn prompt(prompt: &dyn AnyPrompt) -> Value {
         "tags": [],
         "arguments": arguments.collect::<Vec<_>>(),
     })
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
@@ -235,7 +263,7 @@ pub(super) fn line_reply(
         }
         (None, Some(id)) => success(id, envelope),
         (None, None) => {
-            let why = "the answer belongs to no request";
+            let why = "the answer belongs to no request; this is a bug in toolgate";
             RpcFailure::new(INTERNAL_ERROR, why).to_json(None)
         }
     };

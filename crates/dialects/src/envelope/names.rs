@@ -21,6 +21,29 @@ pub fn canonical_tool_id(id: &ToolId) -> String {
     format!("{TOOL}{}", alias.map_or(id.as_str(), |(theirs, _)| theirs))
 }
 
+/// Parses the tool id `id` of a request, which must be spelled as in discovery. Returns the catalog's
+/// id.
+pub(super) fn parse_tool_id(id: &str) -> Result<&str, CallError> {
+    let spelled = id.strip_prefix(TOOL).and_then(ToolId::foreign);
+    if spelled.is_none() {
+        let why = format!(
+            "`{}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`",
+            clip_name(id)
+        );
+        return Err(invalid_input("/tool", &why));
+    }
+    let tool = catalog_name(id);
+    // A tool with an older name has only that name here.
+    match ToolId::foreign(tool).filter(|tool| canonical_tool_id(tool) == id) {
+        Some(_) => Ok(tool),
+        None => Err(CallError::UnknownTool {
+            name: clip_name(id),
+            nearest: Some(tool.to_owned()),
+            unavailable: None,
+        }),
+    }
+}
+
 /// Returns the catalog's name for the tool `name`, which may have the id prefix.
 pub fn catalog_name(name: &str) -> &str {
     let name = name.strip_prefix(TOOL).unwrap_or(name);
@@ -62,6 +85,29 @@ mod tests {
         for id in ["files.read", "docs.render", "docs.search", "docs.load.fetch"] {
             assert_eq!(catalog_name(&spelled(id)), id);
             assert_eq!(catalog_name(&format!("mcp.tool:{id}")), id);
+        }
+    }
+
+    #[test]
+    fn only_the_id_in_discovery_is_a_tool_id() {
+        assert_eq!(parse_tool_id("mcp.tool:files.read"), Ok("files.read"));
+        assert_eq!(parse_tool_id("mcp.tool:ev.get-Sum"), Ok("ev.get-Sum"));
+        assert_eq!(parse_tool_id("mcp.tool:vector.query.search"), Ok("docs.search"));
+        let unknown = parse_tool_id("mcp.tool:docs.search");
+        assert!(matches!(unknown, Err(CallError::UnknownTool { .. })), "{unknown:?}");
+        for id in [
+            "",
+            "mcp.tool:",
+            "files.read",
+            "docs_load_fetch",
+            "MCP.TOOL:files.read",
+            "mcp.tool:mcp.tool:files.read",
+            "mcp.tool:files read",
+            "mcp.tool: files.read",
+            "mcp.tools:files.read",
+        ] {
+            let parsed = parse_tool_id(id);
+            assert!(matches!(parsed, Err(CallError::InvalidInput { .. })), "{id}: {parsed:?}");
         }
     }
 

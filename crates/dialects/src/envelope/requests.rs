@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallError, CallOrigin, HostRequest, PromptArguments, ValidationProblem};
 
-use super::names::{catalog_name, prompt_name};
+use super::names::{catalog_name, parse_tool_id, prompt_name};
 
 /// The most characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 200;
@@ -77,6 +77,9 @@ pub(super) fn tool(
         input: input.unwrap_or_else(|| json!({})),
     };
     let request = EnvelopeRequest { request, origin };
+    if let Err(why) = parse_tool_id(id) {
+        return request.into_refusal(why);
+    }
     if has_both {
         let why = "`arguments` and `input` mean the same; send only one of them";
         return request.into_refusal(invalid_input("", why));

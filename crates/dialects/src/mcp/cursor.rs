@@ -33,7 +33,8 @@ pub(crate) fn parse_after<T>(
     parse(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
 }
 
-/// Parses the cursor of a request. Returns `None` without a cursor, for the first page.
+/// Parses the cursor of a request. Returns `None` for the first page: without a cursor, or with an
+/// empty one.
 pub(crate) fn parse<T>(
     id: &RequestId,
     params: &RpcParams,
@@ -41,6 +42,7 @@ pub(crate) fn parse<T>(
 ) -> Result<Option<T>, McpFailure> {
     let why = match params.get("cursor") {
         None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) if text.is_empty() => return Ok(None),
         Some(Value::String(text)) => match decode(text).and_then(|name| item(&name)) {
             Some(item) => return Ok(Some(item)),
             None => format!("`{text}` is not a cursor of this server; list from the start"),

@@ -22,6 +22,7 @@ use super::revision::{BadInputForm, ProtocolEra, Revision, SchemaSupport, TaskSu
 use super::tasks::{TaskEventEncoder, TaskRequest, related_task_meta};
 use super::tool_list::tool_entry;
 use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
+use crate::tool_mentions::rename_tools;
 use crate::{AnswerEncoder, ClientResponse, JobEventEncoder, ServerInfo};
 
 /// The data needed to answer one request.
@@ -412,7 +413,7 @@ impl McpEncoder {
 
     /// Encodes the internal error for an answer that does not fit its request.
     pub(crate) fn mismatched_answer_reply(&self) -> Reply {
-        let why = "the answer does not match the request";
+        let why = "the server's answer does not match the request; this is a bug in toolgate";
         self.failure_reply(McpFailure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 
@@ -444,6 +445,10 @@ pub(crate) fn error_message(error: &CallError) -> String {
             CallError::NeedsJob { tool: mcp_tool_name(tool) }.to_string()
         }
         CallError::NoJob { tool } => CallError::NoJob { tool: mcp_tool_name(tool) }.to_string(),
+        // The gate names tools by their ids. Tools themselves use MCP's names.
+        CallError::NotAllowed { .. } | CallError::Scope { .. } | CallError::Limited { .. } => {
+            rename_tools(&error.to_string(), None, |id| Some(mcp_tool_name(id)))
+        }
         other => other.to_string(),
     }
 }

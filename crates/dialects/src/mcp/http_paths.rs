@@ -74,8 +74,8 @@ pub(crate) fn document(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
     let card = facts.card.as_ref()?;
     let path = path.as_str();
     let (kind, text) = match path {
-        CARD => ("application/mcp-server-card+json", self::card(facts, card, head)),
-        CATALOG => ("application/ai-catalog+json", catalog(facts, card, head)),
+        CARD => ("application/mcp-server-card+json", self::card(facts, card)),
+        CATALOG => ("application/ai-catalog+json", catalog(card)),
         _ => return None,
     };
     if method != Method::GET && method != Method::HEAD {
@@ -93,7 +93,7 @@ pub(crate) fn document(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
     )
 }
 
-fn card(facts: &ServerInfo, ServerCard { name, url }: &ServerCard, head: &FrameHead) -> Value {
+fn card(facts: &ServerInfo, ServerCard { name, url }: &ServerCard) -> Value {
     let versions = REVISIONS.each_ref().map(|row| row.name);
     let about = if facts.description.is_empty() { &facts.title } else { &facts.description };
     json!({
@@ -104,27 +104,23 @@ fn card(facts: &ServerInfo, ServerCard { name, url }: &ServerCard, head: &FrameH
         "description": about.chars().take(ABOUT_CHARS_MAX).collect::<String>(),
         "remotes": [{
             "type": "streamable-http",
-            "url": url.clone().unwrap_or_else(|| format!("{}{ENDPOINT}", origin(facts, head))),
+            "url": url,
             "supportedProtocolVersions": versions,
         }],
     })
 }
 
-fn catalog(facts: &ServerInfo, ServerCard { name, url }: &ServerCard, head: &FrameHead) -> Value {
+fn catalog(ServerCard { name, url }: &ServerCard) -> Value {
     // For example, `com.example/weather` becomes `urn:air:example.com:mcp:weather`.
     let (namespace, short) = name.split_once('/').unwrap_or(("", name));
     let mut labels: Vec<&str> = namespace.split('.').collect();
     labels.reverse();
-    let at = match url {
-        Some(url) => format!("{}/server-card", url.trim_end_matches('/')),
-        None => format!("{}{CARD}", origin(facts, head)),
-    };
     json!({
         "specVersion": "1.0",
         "entries": [{
             "identifier": format!("urn:air:{}:mcp:{short}", labels.join(".")),
             "type": "application/mcp-server-card+json",
-            "url": at,
+            "url": format!("{}/server-card", url.trim_end_matches('/')),
         }],
     })
 }

@@ -73,7 +73,8 @@ impl McpMessage {
             None => return Err(McpFailure::invalid_request(id, "`method` is missing")),
         };
         let params = match params {
-            None => RpcParams::default(),
+            // Some clients write null for no parameters.
+            None | Some(RawParams::Other(Value::Null)) => RpcParams::default(),
             Some(RawParams::Params(params)) => params,
             // A notification is never answered, even if it is malformed.
             Some(RawParams::Other(_)) if id.is_none() => RpcParams::default(),

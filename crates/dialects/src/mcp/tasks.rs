@@ -295,7 +295,7 @@ impl McpEncoder {
         match &job.outcome {
             Some(outcome) => self.encode_outcome(outcome.as_ref()),
             None => {
-                let message = "its outcome is unknown".into();
+                let message = "the outcome of the task is unknown".into();
                 self.encode_outcome(Err(&CallError::Failed { message, cause: String::new() }))
             }
         }
@@ -393,7 +393,7 @@ fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
         }
         (JobState::Failed, Some(Ok(output))) => {
             let note = output.text.note.as_deref();
-            Some(note.unwrap_or("its program failed").into())
+            Some(note.unwrap_or("the program of the task failed").into())
         }
         (JobState::Succeeded | JobState::Failed | JobState::Canceled, Some(Ok(_)) | None) => None,
     }

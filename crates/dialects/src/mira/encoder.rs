@@ -82,7 +82,8 @@ impl AnswerEncoder for MiraEncoder {
             }
             (Err(error), request) => Err(MiraRefusal::from_error(&error, request)),
             (Ok(_), _) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 Err(MiraRefusal::new(MiraCode::Internal, why))
             }
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate_contract::{CallError, CallMetadata, HostRequest, Reply};
@@ -15,7 +15,7 @@ use super::methods::{ContractMethod, MiraMethod};
 use super::refusals::{MiraCode, MiraRefusal};
 use super::schemas;
 use crate::json::{JsonError, parse};
-use crate::rpc::{ID_BYTES_MAX, invalid_id_reason, is_id_too_long, to_json};
+use crate::rpc::{ID_BYTES_MAX, invalid_id_reason, is_id_too_long, literal_id, to_json};
 use crate::{
     AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
 };
@@ -47,7 +47,7 @@ impl RawId {
             Value::String(_) => value.to_string(),
             Value::Number(number) if !number.is_f64() => number.to_string(),
             // The parsed number may have lost digits.
-            Value::Number(_) => parse_raw_id(body)?,
+            Value::Number(_) => literal_id(body)?.to_owned(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
         let text = Some(text).filter(|text| text.len() <= ID_BYTES_MAX)?;
@@ -58,15 +58,6 @@ impl RawId {
     fn key(&self) -> RequestKey {
         RequestKey(self.0.get().to_owned())
     }
-}
-
-fn parse_raw_id(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct MessageId<'b> {
-        #[serde(borrow)]
-        id: &'b RawValue,
-    }
-    serde_json::from_slice::<MessageId<'_>>(body).ok().map(|message| message.id.get().to_owned())
 }
 
 /// Parses only the id of a message.

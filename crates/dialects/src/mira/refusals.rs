@@ -138,7 +138,9 @@ impl MiraRefusal {
                     mkdirs: false,
                     ..
                 })) => {
-                    let why = format!("{error}, and `mkdirs` is false");
+                    let why = format!(
+                        "{error}, and `mkdirs` is false; set it to true to create missing folders"
+                    );
                     Self::new(MiraCode::Validation, why).with_field("path")
                 }
                 MiraRequest::Contracted(_)
@@ -162,7 +164,7 @@ impl MiraRefusal {
                 Self::new(MiraCode::ToolUnavailable, why)
             }
             CallError::NoJob { tool } => {
-                let why = format!("{} does not run as a job; call it", quoted_name(tool));
+                let why = format!("{} does not run as a job; call it directly", quoted_name(tool));
                 Self::new(MiraCode::Validation, why).with_field("tool")
             }
             CallError::Refused { code: rpc::INVALID_PARAMS, .. } => plain(MiraCode::InvalidParams),

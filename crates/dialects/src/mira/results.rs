@@ -15,7 +15,7 @@ use crate::sandbox_warning;
 /// Converts the output of a contract method.
 ///
 /// # Errors
-/// Fails if a read exceeds its byte limit.
+/// Fails if a read exceeds its byte limit, or if the file had to be converted to UTF-8.
 pub(super) fn contract_result(call: &MiraCall, output: &ToolOutput) -> Result<Value, MiraRefusal> {
     match call {
         MiraCall::Read(limit) => read_result(*limit, &output.value),
@@ -56,6 +56,10 @@ pub(super) fn tool_result(
 }
 
 fn read_result(ReadLimit { bytes_max }: ReadLimit, value: &Value) -> Result<Value, MiraRefusal> {
+    if let Some(encoding) = value["file_encoding"].as_str() {
+        let why = format!("the file is {encoding}, not UTF-8; use encoding base64");
+        return Err(MiraRefusal::new(MiraCode::Validation, why).with_field("encoding"));
+    }
     let length = value["bytes"]["length"].as_u64().unwrap_or_default();
     let is_truncated = value["truncated"] == true;
     if is_truncated || bytes_max.is_some_and(|most| length > most) {

@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput,
+    ValidationProblem,
 };
 
-use super::contract_tools::{ContractTool, find_tool};
+use super::contract_tools::{ContractTool, find_tool, job_arguments};
 use super::encoding::{
     contract_failure, failure, output_text, parse_tool_name, probable_tool, program_failed,
     refusal, tool_list, tool_summaries,
@@ -29,6 +30,8 @@ const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 /// The contract's time limit of a call.
 const CALL_TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// The id of the tool that starts a job.
+const START_JOB: &str = "jobs.start";
 /// The most characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
@@ -59,7 +62,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RequestId::parse(value) {
+        Some(value) => match RequestId::parse_in(body, value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -67,7 +70,7 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, content_form, id.as_ref(), fields)
+    read_fields(facts, content_form, id.as_ref(), fields, body)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
@@ -80,6 +83,7 @@ fn read_fields(
     content_form: ContentForm,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
+    body: &[u8],
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -95,7 +99,8 @@ fn read_fields(
         None => return Err(RpcFailure::invalid_request("`method` is missing")),
     };
     let params = match fields.remove("params") {
-        None => Map::new(),
+        // Some clients write null for no parameters.
+        None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
@@ -103,14 +108,15 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, content_form, id, &method, params),
-        None => Ok(read_notification(&method, &params)),
+        None => Ok(read_notification(&method, &params, body)),
     }
 }
 
 /// Reads a notification. A request without an id is not run, because nobody would see the result.
-fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading {
+fn read_notification(method: &str, params: &Map<String, Value>, body: &[u8]) -> FrameReading {
     let reply = Reply::empty(202);
-    let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
+    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let key = id.map(|id| id.key());
     match (method, key) {
         ("notifications/cancelled", Some(key)) => FrameReading::Cancel { key, reply },
         _ => FrameReading::Reply(reply),
@@ -137,10 +143,11 @@ fn read_request(
                 content_form,
                 name: String::new(),
                 contract_tool: None,
+                has_jobs: facts.jobs,
             };
             Ok(request_reading(HostRequest::Discover, encoder, None))
         }
-        "tools/call" => read_call(content_form, id, params),
+        "tools/call" => read_call(facts, content_form, id, params),
         _ => {
             let method: String = method.chars().take(100).collect();
             let why = format!(
@@ -174,6 +181,7 @@ fn initialize(
 }
 
 fn read_call(
+    facts: &ServerInfo,
     content_form: ContentForm,
     id: &RequestId,
     mut params: Map<String, Value>,
@@ -203,7 +211,13 @@ fn read_call(
             }
         },
         None => match parse_tool_name(&name) {
-            Some(tool) => (None, HostRequest::CallTool { tool, input: Value::Object(arguments) }),
+            Some(tool) => match job_arguments_of(&tool, arguments) {
+                Ok(input) => (None, HostRequest::CallTool { tool, input: Value::Object(input) }),
+                Err(problems) => {
+                    let why = CallError::InvalidInput { problems };
+                    (None, HostRequest::RefuseCall { tool, why })
+                }
+            },
             None => {
                 let name: String = name.chars().take(NAME_CHARS_MAX).collect();
                 let nearest = probable_tool(&name);
@@ -214,9 +228,23 @@ fn read_call(
     };
     Ok(request_reading(
         request,
-        WorkstationEncoder { id: id.clone(), content_form, name, contract_tool },
+        WorkstationEncoder {
+            id: id.clone(),
+            content_form,
+            name,
+            contract_tool,
+            has_jobs: facts.jobs,
+        },
         Some(CALL_TIME_LIMIT),
     ))
+}
+
+/// Converts the `arguments` of a call of `tool`, if it starts a job.
+fn job_arguments_of(
+    tool: &str,
+    arguments: Map<String, Value>,
+) -> Result<Map<String, Value>, Vec<ValidationProblem>> {
+    if tool == START_JOB { job_arguments(arguments) } else { Ok(arguments) }
 }
 
 /// Checks that `params` has no members but `known`.
@@ -272,6 +300,8 @@ struct WorkstationEncoder {
     name: String,
     /// The contract's tool, if the call uses its name and parameters.
     contract_tool: Option<&'static ContractTool>,
+    /// True if the server has jobs.
+    has_jobs: bool,
 }
 
 impl AnswerEncoder for WorkstationEncoder {
@@ -283,7 +313,8 @@ impl AnswerEncoder for WorkstationEncoder {
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Err(error) => self.refusal(error),
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 self.failure(&failure(INTERNAL_ERROR, "failed", why))
             }
         })
@@ -319,7 +350,7 @@ impl WorkstationEncoder {
             Some(tool) => tool.rename_parameters(error),
             None => error,
         };
-        let reply = self.failure(&refusal(&self.name, &error));
+        let reply = self.failure(&refusal(&self.name, &error, self.has_jobs));
         if let CallError::Limited { retry_after, .. } = &error {
             return reply.with_header("retry-after", retry_seconds(*retry_after));
         }
@@ -350,7 +381,8 @@ impl AnswerEncoder for SummaryEncoder {
                 Reply::json(to_json(&json!({ "tools": tool_summaries(&tools) })))
             }
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 Reply::json(to_json(&json!({ "error": why }))).with_status(500)
             }
             Err(error) => {

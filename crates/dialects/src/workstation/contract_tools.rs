@@ -16,15 +16,47 @@ const FILE_BYTES_MAX: u64 = 1 << 40;
 /// The requested limit of names in a folder.
 const NAMES_MAX: u64 = 10_000;
 
-/// Phrases of the catalog tools about their parameters, and how to express them with the contract's
-/// parameters.
-const PARAMETER_PHRASES: [(&str, &str); 5] = [
-    (" in `project`", " in `projectPath`"),
-    (" in `folder`", " in `workingDirectory`"),
-    (", or set `all` to commit every change to tracked files", ""),
-    (", or pass the arguments unchanged in `args`", ""),
-    ("; set `timeout_ms` for more time, up to 600000", ""),
+/// Parameters of the catalog tools that no tool of the contract has, as their texts quote them.
+/// Advice about them is left out.
+const FOREIGN_PARAMETERS: [&str; 35] = [
+    "`all`",
+    "`allow_empty`",
+    "`args`",
+    "`author`",
+    "`context`",
+    "`create`",
+    "`cursor`",
+    "`encoding`",
+    "`env`",
+    "`filter`",
+    "`grep`",
+    "`if_match`",
+    "`if_none_match`",
+    "`kind`",
+    "`length`",
+    "`limit`",
+    "`line_count`",
+    "`max_bytes`",
+    "`max_output_bytes`",
+    "`missing_ok`",
+    "`mkdirs`",
+    "`mode`",
+    "`offset`",
+    "`overwrite`",
+    "`parents`",
+    "`recursive`",
+    "`remote`",
+    "`shell`",
+    "`since`",
+    "`skip`",
+    "`start_line`",
+    "`stat`",
+    "`stdin`",
+    "`timeout_ms`",
+    "`until`",
 ];
+/// What separates a piece of advice from the text before it.
+const ADVICE_SEPARATORS: [&str; 2] = ["; ", ", or "];
 
 /// A tool of the contract.
 #[derive(Debug)]
@@ -370,10 +402,14 @@ impl ContractTool {
         let is_truncated = value["truncated"] == true;
         Ok(match self.behavior {
             ToolBehavior::Read => {
+                if let Some(encoding) = value["file_encoding"].as_str() {
+                    let path = value["path"].as_str().unwrap_or_default();
+                    return Err(not_text(&format!("`{path}` is {encoding}, not UTF-8")));
+                }
                 check_whole(is_truncated, &|| {
                     format!(
                         "`{}` has {} bytes, too many for one answer; read a part of it with \
-                         `ci/run`, e.g. `head -c 100000 FILE`, or raise files.answer_bytes_max",
+                         `ci/run`, e.g. `head -c 100000 FILE`",
                         value["path"].as_str().unwrap_or_default(),
                         value["size"],
                     )
@@ -458,8 +494,12 @@ impl ContractTool {
 
     /// Returns a catalog tool's `text` with the contract's names of tools and parameters.
     pub(crate) fn in_own_names(&self, text: &str) -> String {
-        let text = rename_tools(text, Some(self.tool), dialect_name);
-        PARAMETER_PHRASES.iter().fold(text, |text, (phrase, own)| text.replace(phrase, own))
+        let text = without_foreign_advice(text);
+        let text = rename_tools(&text, Some(self.tool), dialect_name);
+        self.parameters.iter().fold(text, |text, parameter| {
+            let foreign = parameter.pointer.trim_start_matches('/');
+            text.replace(&format!("`{foreign}`"), &format!("`{}`", parameter.name))
+        })
     }
 
     /// Converts `error` to the contract's parameter names.
@@ -470,12 +510,7 @@ impl ContractTool {
             self.behavior == ToolBehavior::Read && problem.pointer == "/encoding"
         };
         if let Some(problem) = problems.iter().find(|problem| is_about_encoding(problem)) {
-            let why = problem.message.split("; ").next().unwrap_or_default();
-            let message = format!(
-                "{why}, and this tool reads only text; read the bytes with `ci/run`, e.g. \
-                 `base64 FILE`"
-            );
-            return CallError::Failed { message, cause: String::new() };
+            return not_text(problem.message.split("; ").next().unwrap_or_default());
         }
         let renamed = problems.into_iter().map(|ValidationProblem { pointer, message }| {
             let parameter =
@@ -512,6 +547,33 @@ impl ToolParameter {
     }
 }
 
+/// Returns `text` without the advice about parameters that the contract does not have.
+fn without_foreign_advice(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        // Each piece begins with its separator, except the first.
+        let first = rest.chars().next().map_or(0, char::len_utf8);
+        let separators = ADVICE_SEPARATORS.iter();
+        let next = separators.filter_map(|separator| Some(rest[first..].find(separator)? + first));
+        let (piece, others) = rest.split_at(next.min().unwrap_or(rest.len()));
+        let is_foreign = || FOREIGN_PARAMETERS.iter().any(|quoted| piece.contains(quoted));
+        if kept.is_empty() || !is_foreign() {
+            kept.push_str(piece);
+        }
+        rest = others;
+    }
+    kept
+}
+
+/// Returns the refusal to read a file that is not UTF-8, for the reason `why`.
+fn not_text(why: &str) -> CallError {
+    let message = format!(
+        "{why}, and this tool reads only text; read the bytes with `ci/run`, e.g. `base64 FILE`"
+    );
+    CallError::Failed { message, cause: String::new() }
+}
+
 fn lower_first(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
@@ -543,6 +605,30 @@ fn project_printed(value: &Value) -> String {
     }
 }
 
+/// Converts the `arguments` of a job's start: a tool of the contract is named and called as in the
+/// contract.
+pub(crate) fn job_arguments(
+    mut arguments: Map<String, Value>,
+) -> Result<Map<String, Value>, Vec<ValidationProblem>> {
+    let tool = arguments.get("tool").and_then(Value::as_str).and_then(find_tool);
+    let Some(tool) = tool else { return Ok(arguments) };
+    let own = match arguments.get("arguments") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(own)) => own.clone(),
+        // The host refuses it.
+        Some(_) => return Ok(arguments),
+    };
+    let input = tool.input(&own).map_err(|problems| {
+        let within = problems.into_iter().map(|ValidationProblem { pointer, message }| {
+            ValidationProblem { pointer: format!("/arguments{pointer}"), message }
+        });
+        within.collect::<Vec<_>>()
+    })?;
+    arguments.insert("tool".to_owned(), json!(tool.tool));
+    arguments.insert("arguments".to_owned(), input);
+    Ok(arguments)
+}
+
 /// Returns a program's output, with `note` if it is incomplete.
 fn run_printed(output: &ToolOutput, note: &str) -> String {
     let value = &output.value;
@@ -560,4 +646,75 @@ fn run_printed(output: &ToolOutput, note: &str) -> String {
     }
     let separator = if stdout.is_empty() || stdout.ends_with('\n') { "" } else { "\n" };
     format!("{stdout}{separator}{stderr}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(tool: &str, text: &str) -> String {
+        find_tool(tool).expect("a tool").in_own_names(text)
+    }
+
+    #[test]
+    fn advice_about_parameters_that_the_contract_lacks_is_left_out() {
+        for (tool, text, expected) in [
+            (
+                "git/commit",
+                "nothing is staged; stage files with git_add first, or set `all` to commit all",
+                "nothing is staged; stage files with git/add first",
+            ),
+            (
+                "ci/run",
+                "it took too long; set `timeout_ms` for more time, up to 600000; try again",
+                "it took too long; try again",
+            ),
+            ("ci/run", "über lang, or use `stdin`", "über lang"),
+            ("ci/build", "it has no targets; name them in `args`", "it has no targets"),
+            // The first statement stays, whatever it quotes.
+            ("filesystem/read", "`limit` does not exist", "`limit` does not exist"),
+            ("git/log", "", ""),
+        ] {
+            assert_eq!(own(tool, text), expected);
+        }
+    }
+
+    #[test]
+    fn parameters_have_the_names_of_the_contract() {
+        for (tool, text, expected) in [
+            ("git/status", "name a folder in `repo`", "name a folder in `repositoryPath`"),
+            ("git/add", "name it in `repo` or `paths`", "name it in `repositoryPath` or `files`"),
+            ("ci/test", "name its folder in `project`", "name its folder in `projectPath`"),
+            ("ci/run", "set the directory in `folder`", "set the directory in `workingDirectory`"),
+            ("filesystem/list", "set `limit`", "set `limit`"),
+        ] {
+            assert_eq!(own(tool, text), expected);
+        }
+    }
+
+    #[test]
+    fn no_foreign_parameter_is_one_of_the_contract() {
+        let known = |quoted: &str| {
+            let mut parameters = CONTRACT_TOOLS.iter().flat_map(|tool| tool.parameters);
+            parameters.any(|parameter| parameter.name == quoted.trim_matches('`'))
+        };
+        assert!(!FOREIGN_PARAMETERS.iter().any(|quoted| known(quoted)));
+    }
+
+    #[test]
+    fn a_job_of_a_contract_tool_takes_the_arguments_of_the_contract() {
+        let start = |arguments: Value| {
+            job_arguments(arguments.as_object().cloned().expect("an object")).map(Value::Object)
+        };
+        let command = json!({ "command": "make", "workingDirectory": "a" });
+        let started = start(json!({ "tool": "ci/run", "arguments": command })).expect("valid");
+        assert_eq!(started["tool"], "ci.run");
+        assert_eq!(started["arguments"]["folder"], "a");
+        let other = json!({ "tool": "exec/run", "arguments": { "command": "make" } });
+        assert_eq!(start(other.clone()), Ok(other));
+        let problems = start(json!({ "tool": "ci/run", "arguments": { "folder": "a" } }));
+        let pointers: Vec<_> =
+            problems.expect_err("invalid").into_iter().map(|problem| problem.pointer).collect();
+        assert_eq!(pointers, ["/arguments/folder", "/arguments/command"]);
+    }
 }

@@ -177,8 +177,8 @@ pub(crate) fn contract_failure(error: &RpcFailure) -> RpcFailure {
     failure(error.code, reason, &error.message)
 }
 
-/// Converts the refusal of a call of the tool `name`.
-pub(crate) fn refusal(name: &str, error: &CallError) -> RpcFailure {
+/// Converts the refusal of the call of `name`, on a server that `has_jobs` or not.
+pub(crate) fn refusal(name: &str, error: &CallError, has_jobs: bool) -> RpcFailure {
     let (code, detail): (i32, Cow<'_, str>) = match error {
         CallError::UnknownTool { name: unknown, nearest, unavailable } => {
             // The client's own spelling is shown unless the catalog reported another name.
@@ -205,8 +205,9 @@ pub(crate) fn refusal(name: &str, error: &CallError) -> RpcFailure {
         }
         CallError::TimedOut { after } => {
             let detail = format!(
-                "`{name}` took longer than {} ms and was stopped; request less at once",
-                after.as_millis()
+                "`{name}` took longer than {} ms and was stopped; request less at once{}",
+                after.as_millis(),
+                if has_jobs { ", or run it as a job with `jobs/start`" } else { "" },
             );
             (TIMED_OUT, detail.into())
         }

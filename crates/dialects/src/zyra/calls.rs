@@ -11,7 +11,8 @@ use toolgate_contract::{
 };
 
 use super::encoding::{
-    CommandResult, download_path, error_message, input_schema, split_tool_name, tool_name,
+    CommandResult, download_path, in_own_names, input_schema, note_in_own_names, split_tool_name,
+    tool_name,
 };
 use super::rest::{retry_seconds, status_report};
 use super::watch::FollowEncoder;
@@ -21,6 +22,7 @@ use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestId, RpcFailure, invalid_id_reason,
     notification, success,
 };
+use crate::tool_mentions::own_tool_id;
 use crate::{
     AnswerEncoder, AnswerForm, FrameReading, JobEventEncoder, OnDisconnect, PendingRequest,
     QuestionMode, ServerInfo,
@@ -64,7 +66,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => None,
-        Some(value) => match RequestId::parse(value) {
+        Some(value) => match RequestId::parse_in(body, value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -72,13 +74,13 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, transport, id.as_ref(), fields)
+    read_fields(facts, transport, id.as_ref(), fields, body)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
 /// Parses only the id of the message in `body`.
 fn parse_id(body: &[u8]) -> Option<RequestId> {
-    RequestId::parse(parse(body).ok()?.get("id")?)
+    RequestId::parse_in(body, parse(body).ok()?.get("id")?)
 }
 
 fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading {
@@ -90,6 +92,7 @@ fn read_fields(
     transport: ZyraTransport,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
+    body: &[u8],
 ) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -114,7 +117,7 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, transport, id, &method, params),
-        None => Ok(read_notification(transport, &method, &params)),
+        None => Ok(read_notification(transport, &method, &params, body)),
     }
 }
 
@@ -123,9 +126,11 @@ fn read_notification(
     transport: ZyraTransport,
     method: &str,
     params: &Map<String, Value>,
+    body: &[u8],
 ) -> FrameReading {
     let reply = Reply::empty(204);
-    let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
+    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let key = id.map(|id| id.key());
     match (transport, method, key) {
         (ZyraTransport::WebSocket, "notifications/cancelled", Some(key)) => {
             FrameReading::Cancel { key, reply }
@@ -312,9 +317,10 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(HostAnswer::Tools(page)) => self.tools(&page),
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Ok(HostAnswer::Job(job)) => self.accepted(&job),
-            Err(error) => self.refusal(&error),
+            Err(error) => self.refusal(&in_own_names(&error, self.called().as_deref())),
             Ok(_) => {
-                let why = "the answer does not match the request";
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
                 self.failure(&RpcFailure::new(INTERNAL_ERROR, why))
             }
         })
@@ -339,6 +345,14 @@ impl AnswerEncoder for ZyraEncoder {
 }
 
 impl ZyraEncoder {
+    /// Returns the id of the called tool, if it is one of the server's own or has one word each for
+    /// its stage and command.
+    fn called(&self) -> Option<String> {
+        let StageCommand { stage, command } = self.tool.as_ref()?;
+        let name = format!("{stage}-{command}");
+        Some(own_tool_id(&name).map_or_else(|| format!("{stage}.{command}"), str::to_owned))
+    }
+
     fn tools(&self, page: &ToolPage) -> Reply {
         let listed = |tool: &Arc<dyn AnyTool>| {
             let spec = tool.spec();
@@ -364,7 +378,9 @@ impl ZyraEncoder {
                     result["exit_code"] = json!(exit_code);
                 }
                 let body = Some(output.text.body.as_str()).filter(|body| !body.is_empty());
-                let content = body.into_iter().chain(output.text.note.as_deref()).map(text_block);
+                let note = output.text.note.as_deref();
+                let note = note.map(|note| note_in_own_names(note, self.called().as_deref()));
+                let content = body.into_iter().chain(note.as_deref()).map(text_block);
                 result["content"] = content.collect();
                 self.success(&result)
             }
@@ -397,7 +413,7 @@ impl ZyraEncoder {
     }
 
     fn refusal(&self, error: &CallError) -> Reply {
-        let message = error_message(error);
+        let message = error.to_string();
         match error {
             CallError::UnknownTool { .. } => {
                 self.failure(&RpcFailure::new(INVALID_PARAMS, message))

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, JobId, JobSnapshot, JobState, OutputStream, ToolOutput, ToolSpec,
-    fold_name,
+    CallEnding, CallError, JobId, JobSnapshot, OutputStream, ToolOutput, ToolSpec, fold_name,
 };
 
 use crate::sandbox_warning::with_sandbox_warning;
+use crate::tool_mentions::{rename_tools, rename_tools_in_error};
 
 /// Converts a tool id to Zyra's form: `process.decode_grib2` becomes `process-decode-grib2`.
 pub(crate) fn tool_name(id: &str) -> String {
@@ -35,14 +35,15 @@ pub(crate) fn input_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// Returns the message of an error, with tool names in Zyra's form.
-pub(crate) fn error_message(error: &CallError) -> String {
-    match error {
-        CallError::UnknownTool { name, nearest: Some(nearest), unavailable: None } => {
-            format!("no tool is named `{name}`; did you mean `{}`?", tool_name(nearest))
-        }
-        other => other.to_string(),
-    }
+/// Returns `error` with tool names in Zyra's form. `called` is the id of the called tool, if it is
+/// known.
+pub(crate) fn in_own_names(error: &CallError, called: Option<&str>) -> CallError {
+    rename_tools_in_error(error, called, |id| Some(tool_name(id)))
+}
+
+/// Returns a tool's `note` with tool names in Zyra's form.
+pub(crate) fn note_in_own_names(note: &str, called: Option<&str>) -> String {
+    rename_tools(note, called, |id| Some(tool_name(id)))
 }
 
 /// A result in the form of a program's result: output streams and exit code.
@@ -77,17 +78,17 @@ impl<'a> CommandResult<'a> {
         match &job.outcome {
             None => Self::default(),
             Some(Ok(output)) => Self::from_output(output),
-            Some(Err(error)) => Self { stderr: error_message(error).into(), ..Self::default() },
+            Some(Err(error)) => {
+                let error = in_own_names(error, Some(job.tool.as_str()));
+                Self { stderr: error.to_string().into(), ..Self::default() }
+            }
         }
     }
 }
 
-/// Returns the path of the file of a job that succeeded, with the prefix `/v1`. Otherwise `None`.
+/// Returns the path of a job's download, with the prefix `/v1`; `None` if it has none.
 pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
-    match job.state {
-        JobState::Succeeded => Some(format!("/v1{}", download_path(job.id))),
-        JobState::Queued | JobState::Running | JobState::Failed | JobState::Canceled => None,
-    }
+    (!job.downloads().is_empty()).then(|| format!("/v1{}", download_path(job.id)))
 }
 
 /// Returns the path of a job's file, in the form of the answer to the job's start.

@@ -12,7 +12,7 @@ use toolgate_contract::{
 };
 
 use super::NAME;
-use super::encoding::{CommandResult, error_message, input_schema, output_path, tool_name};
+use super::encoding::{CommandResult, in_own_names, input_schema, output_path, tool_name};
 use super::http_paths::{ZyraPath, single_query_value};
 use super::watch;
 use crate::rpc::to_json;
@@ -165,7 +165,11 @@ impl AnswerEncoder for RestEncoder {
             (AnswerView::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
             (AnswerView::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
-            (_, Ok(_)) => error_reply(500, "the answer does not match the request"),
+            (_, Ok(_)) => {
+                let why = "the server's answer does not match the request; this is a bug in \
+                           toolgate";
+                error_reply(500, why)
+            }
         })
     }
 
@@ -221,7 +225,7 @@ fn manifest(job: &JobSnapshot) -> Value {
             "media_type": media_type,
         })
     };
-    let artifacts: Vec<Value> = job.artefacts.iter().map(listed).collect();
+    let artifacts: Vec<Value> = job.downloads().iter().map(listed).collect();
     json!({ "job_id": job.id.to_string(), "artifacts": artifacts })
 }
 
@@ -247,7 +251,7 @@ fn disposition(name: &str) -> String {
 }
 
 fn refusal(error: &CallError) -> Reply {
-    let message = error_message(error);
+    let message = in_own_names(error, None).to_string();
     match error {
         CallError::InvalidInput { .. } => error_reply(400, message),
         CallError::NotAllowed { .. } | CallError::Scope { .. } => error_reply(403, message),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -19,6 +20,9 @@ use toolgate_dialects::{
 use crate::format::{build_envelope, format_filter, format_reply, format_request};
 use crate::parse::{read_event, read_job, read_job_item, read_outcome, read_refusal};
 use crate::parse_answers::{parse_json, read_change, read_filter};
+
+/// The time limit of every tool.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the transcript `recorded` with the current output of the dialect `name`.
 pub(crate) fn replay(recorded: &str, name: &str) -> String {
@@ -327,7 +331,8 @@ impl Player {
         *part = AnswerPart::Ready(match origin {
             None => encoder.encode_reply(outcome),
             Some(origin) => {
-                let data = outcome.map(|answer| encoder.envelope_data(&answer));
+                let data = outcome.map(|answer| encoder.envelope_data(&answer, TIME_LIMIT));
+                let data = data.map_err(|error| encoder.envelope_error(error));
                 encoder.encode_envelope(&build_envelope(origin, data))
             }
         });
@@ -449,7 +454,7 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
         http_sse: has("http_sse"),
         card: has("card").then(|| toolgate_dialects::ServerCard {
             name: "com.example/tools".to_owned(),
-            url: None,
+            url: "https://tools.example/mcp".to_owned(),
         }),
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
         requires_auth: !has("anonymous callers"),

@@ -128,7 +128,8 @@ impl RecordQueue {
         };
         let waited = tokio::time::timeout(PLACE_WAIT, place).await;
         waited.ok().and_then(Result::ok).ok_or_else(|| CallError::Limited {
-            message: "the audit log cannot be written, and no call runs without a record"
+            message: "the audit log cannot be written, and no call runs without a record; the \
+                      server's log shows why"
                 .to_owned(),
             retry_after: PLACE_WAIT,
         })

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use blake3::{Hash, Hasher};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use tokio::sync::OwnedSemaphorePermit;
@@ -24,11 +25,13 @@ const NAME_CHARS_MAX: usize = 200;
 const UNKNOWN_BYTES_MAX: u64 = 1 << 20;
 
 /// Audit record of one call.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AuditRecord {
     /// Start of the call.
+    #[schemars(with = "String")]
     ts: Timestamp,
     /// Name of the caller.
+    #[schemars(with = "String")]
     pub(super) caller: Arc<str>,
     /// Name of the dialect.
     dialect: Cow<'static, str>,
@@ -40,6 +43,7 @@ pub(super) struct AuditRecord {
     trace: Option<String>,
     /// Session of the call, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     session: Option<Arc<str>>,
     /// Name of the tool as called.
     pub(super) tool: String,
@@ -48,19 +52,21 @@ pub(super) struct AuditRecord {
     decision: Option<&'static str>,
     /// Rule that made the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     rule: Option<RuleName>,
     /// Outcome: `ok`, `program_failed`, or the reason of the failure in one word.
     outcome: &'static str,
     /// Cause of a failure, which the caller may not see.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// Hash of the input.
+    /// BLAKE3 hash of the input as compact JSON; `large` if an unknown tool got more than 1 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     input: Option<RecordInput>,
     /// Length of the input as compact JSON, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_in: Option<u64>,
-    /// Size of the output in bytes. See [`ByteSize`].
+    /// Approximate size of the output in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_out: Option<u64>,
     /// Confinement of the programs that the call ran, if any.

@@ -86,7 +86,6 @@ struct EnvelopeWriter {
     /// Path of the log in the settings, which each line contains.
     configured_path: String,
     deterministic: bool,
-    mode: &'static str,
     run_id: String,
     file: BufWriter<File>,
     bytes: u64,
@@ -96,11 +95,11 @@ struct EnvelopeWriter {
 }
 
 impl EnvelopeLog {
-    /// Opens a log under `folder`. `mode` names the envelope check in each line.
+    /// Opens a log under `folder`.
     ///
     /// # Errors
-    /// The folder or file cannot be created.
-    pub fn open(folder: &Path, mode: &'static str, deterministic: bool) -> io::Result<Self> {
+    /// If the folder or file cannot be created.
+    pub fn open(folder: &Path, deterministic: bool) -> io::Result<Self> {
         let named = format!("{}/{FOLDER}/{LATEST}", folder.display());
         let folder = folder.join(FOLDER);
         fs::create_dir_all(&folder)?;
@@ -113,7 +112,6 @@ impl EnvelopeLog {
             folder,
             configured_path: named,
             deterministic,
-            mode,
             run_id: run,
             file,
             bytes: 0,
@@ -277,7 +275,6 @@ impl EnvelopeWriter {
         let metadata = [
             ("schemaVersion", Some(meta.schema_version.clone().into())),
             ("deterministic", Some(meta.deterministic.into())),
-            ("validation", Some(self.mode.into())),
             ("toolId", named(&meta.tool_id)),
             ("promptId", named(&meta.prompt_id)),
             ("traceparent", named(traceparent)),
@@ -398,7 +395,6 @@ mod tests {
             folder: folder.to_owned(),
             configured_path: String::new(),
             deterministic: true,
-            mode: "off",
             run_id: String::new(),
             file: BufWriter::new(file),
             bytes: FILE_BYTES_MAX,

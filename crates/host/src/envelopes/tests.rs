@@ -84,7 +84,7 @@ fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeMaker {
     let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let schemas = SchemaRegistry::new(files).expect("a schema");
     let settings = EnvelopeSettings { validation, deterministic: true };
-    let log = EnvelopeLog::open(folder, "shadow", true).expect("a log");
+    let log = EnvelopeLog::open(folder, true).expect("a log");
     EnvelopeMaker::new(settings, Arc::new(schemas), Some(log))
 }
 
@@ -119,7 +119,7 @@ fn a_line_has_17_fields_and_deterministic_runs_are_identical() {
     let folder = TempDir::new().expect("a folder");
     let run = || {
         let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
-        let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
+        let log = EnvelopeLog::open(folder.path(), true).expect("a log");
         let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
         seal(&envelopes, &discover("http"));
         let trace = TraceContext::parse(
@@ -153,11 +153,10 @@ fn a_line_has_17_fields_and_deterministic_runs_are_identical() {
 fn names_chosen_by_a_caller_are_logged_redacted_and_shortened() {
     let folder = TempDir::new().expect("a folder");
     let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
-    let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
+    let log = EnvelopeLog::open(folder.path(), true).expect("a log");
     let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
     let known = "deadbeef".repeat(8);
-    let envelopes =
-        envelopes.with_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
+    envelopes.set_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
     let via = CallOrigin {
         method: format!("mira:ghp_{}", "a1B2".repeat(10)),
         tool: Some(format!("{}{known}", "é".repeat(180))),
@@ -178,7 +177,7 @@ fn names_chosen_by_a_caller_are_logged_redacted_and_shortened() {
 fn the_last_five_files_are_kept() {
     let folder = TempDir::new().expect("a folder");
     for _ in 0..7 {
-        drop(EnvelopeLog::open(folder.path(), "shadow", true).expect("a log"));
+        drop(EnvelopeLog::open(folder.path(), true).expect("a log"));
     }
     let names = fs::read_dir(folder.path().join("mcp_server")).expect("a folder");
     let names = names.map(|entry| entry.expect("an entry").file_name());

@@ -13,8 +13,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use toolgate_contract::{
-    ArtefactSelection, CallEnding, CallError, JobArtefact, JobId, JobSnapshot, OpenArtefact,
-    OpenFile, OutputStream, ProducedFile,
+    ArtefactSelection, CallError, JobArtefact, JobId, JobSnapshot, OpenArtefact, OpenFile,
+    ProducedFile,
 };
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
@@ -27,10 +27,7 @@ const ZIP_RETRY: Duration = Duration::from_secs(5);
 /// Largest number of zips at once.
 const ZIPS_MAX: usize = 4;
 
-/// Name of the file with a job's printed output.
-const PRINTED_NAME: &str = "output.txt";
-
-/// The stored files of all jobs, and the size limit for each job.
+/// Folder of jobs' files, and the size limit per job.
 #[derive(Debug, Clone)]
 pub(super) struct ArtefactFiles {
     folder: PathBuf,
@@ -66,7 +63,10 @@ impl ArtefactFiles {
                     room -= artefact.bytes;
                     kept.push(artefact);
                 }
-                Err(err) => lost.push(format!("`{}` could not be kept: {err}", file.path)),
+                Err(err) => lost.push(format!(
+                    "the file `{}` that the job left could not be kept: {err}",
+                    file.path
+                )),
             }
         }
         kept.sort_by(|a, b| a.name.cmp(&b.name));
@@ -108,34 +108,37 @@ impl ArtefactFiles {
         })
     }
 
-    /// Opens one file of `job`, all files as a zip, or the printed output.
+    /// Opens one of the downloads of `job`, or all of them as a zip.
     pub(super) fn open(
         &self,
         job: &JobSnapshot,
         which: &ArtefactSelection,
     ) -> Result<OpenArtefact, CallError> {
-        match which {
-            ArtefactSelection::Named(name) => {
-                let artefact = job.artefacts.iter().find(|artefact| artefact.name == *name);
-                let artefact = artefact.ok_or_else(|| no_file(job, name))?;
-                self.open_one(job.id, artefact)
+        let downloads = job.downloads();
+        match (which, downloads.as_slice()) {
+            (ArtefactSelection::Named(name), all) => {
+                let artefact = all.iter().find(|artefact| artefact.name == *name);
+                self.open_one(job, artefact.ok_or_else(|| no_file(job, name))?)
             }
-            ArtefactSelection::All => self.open_zip(job),
-            ArtefactSelection::Main => match job.artefacts.as_slice() {
-                [] => open_printed(job),
-                [only] => self.open_one(job.id, only),
-                _ => self.open_zip(job),
-            },
+            (ArtefactSelection::All | ArtefactSelection::Main, []) => Err(no_files(job)),
+            (ArtefactSelection::Main, [only]) => self.open_one(job, only),
+            (ArtefactSelection::All | ArtefactSelection::Main, all) => self.open_zip(job, all),
         }
     }
 
-    fn open_one(&self, id: JobId, artefact: &JobArtefact) -> Result<OpenArtefact, CallError> {
+    fn open_one(
+        &self,
+        job: &JobSnapshot,
+        artefact: &JobArtefact,
+    ) -> Result<OpenArtefact, CallError> {
         let missing = |err| CallError::NotFound {
-            message: format!("the file `{}` of job {id} no longer exists: {err}", artefact.name),
+            message: format!(
+                "the file `{}` of job {} no longer exists: {err}",
+                artefact.name, job.id
+            ),
         };
-        let handle = File::open(self.job_folder(id).join(&artefact.name)).map_err(missing)?;
         let file = OpenFile {
-            handle: Arc::new(handle),
+            handle: Arc::new(self.open_content(job, artefact).map_err(missing)?),
             bytes: artefact.bytes,
             media_type: artefact.media_type.clone(),
             guard: None,
@@ -143,10 +146,21 @@ impl ArtefactFiles {
         Ok(OpenArtefact { name: artefact.name.clone(), file })
     }
 
-    fn open_zip(&self, job: &JobSnapshot) -> Result<OpenArtefact, CallError> {
-        if job.artefacts.is_empty() {
-            return Err(no_files(job));
-        }
+    /// Opens the content of one of the downloads of `job`.
+    fn open_content(&self, job: &JobSnapshot, artefact: &JobArtefact) -> io::Result<File> {
+        let Some(printed) = job.printed_download() else {
+            return File::open(self.job_folder(job.id).join(&artefact.name));
+        };
+        let file = tempfile::tempfile()?;
+        file.write_all_at(printed.as_bytes(), 0)?;
+        Ok(file)
+    }
+
+    fn open_zip(
+        &self,
+        job: &JobSnapshot,
+        downloads: &[JobArtefact],
+    ) -> Result<OpenArtefact, CallError> {
         let place =
             self.zip_permits.clone().try_acquire_owned().map_err(|_| CallError::Limited {
                 message: format!("too many zip files are being sent (limit {ZIPS_MAX})"),
@@ -154,15 +168,16 @@ impl ArtefactFiles {
             })?;
         let permit: Arc<dyn Any + Send + Sync> = Arc::new(place);
         let zipped = move || -> io::Result<OpenFile> {
+            // It is missing if no job has left a file yet.
+            DirBuilder::new().mode(0o700).recursive(true).create(&self.folder)?;
             // The temporary file has no name and vanishes with its last reader.
             let mut zip = ZipWriter::new(tempfile::tempfile_in(&self.folder)?);
-            for artefact in &job.artefacts {
+            for artefact in downloads {
                 let options = SimpleFileOptions::default()
                     .compression_method(CompressionMethod::Stored)
                     .large_file(artefact.bytes > u64::from(u32::MAX) / 2);
                 zip.start_file(&artefact.name, options)?;
-                let mut file = File::open(self.job_folder(job.id).join(&artefact.name))?;
-                io::copy(&mut file, &mut zip)?;
+                io::copy(&mut self.open_content(job, artefact)?, &mut zip)?;
             }
             let file = zip.finish()?;
             let bytes = file.metadata()?.len();
@@ -235,28 +250,6 @@ fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// Returns the printed output of a job as a file.
-fn open_printed(job: &JobSnapshot) -> Result<OpenArtefact, CallError> {
-    let output = match &job.outcome {
-        Some(Ok(output)) if output.ending == CallEnding::Done => output,
-        Some(_) | None => return Err(no_files(job)),
-    };
-    let text = output.program_output(OutputStream::Stdout);
-    let text = text.as_deref().unwrap_or(&output.text.body);
-    let file = || -> io::Result<OpenFile> {
-        let file = tempfile::tempfile()?;
-        file.write_all_at(text.as_bytes(), 0)?;
-        let media_type = "text/plain; charset=utf-8".to_owned();
-        let bytes = text.len() as u64;
-        Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: None })
-    };
-    let failed = |err: io::Error| CallError::Failed {
-        message: "the job's output could not be written to a file".to_owned(),
-        cause: err.to_string(),
-    };
-    Ok(OpenArtefact { name: PRINTED_NAME.to_owned(), file: file().map_err(failed)? })
-}
-
 fn no_files(job: &JobSnapshot) -> CallError {
     let message = if job.state.is_terminal() {
         format!("job {} left no files", job.id)
@@ -267,7 +260,7 @@ fn no_files(job: &JobSnapshot) -> CallError {
 }
 
 fn no_file(job: &JobSnapshot, name: &str) -> CallError {
-    let names: Vec<_> = job.artefacts.iter().map(|artefact| artefact.name.as_str()).collect();
+    let names: Vec<_> = job.downloads().into_iter().map(|artefact| artefact.name).collect();
     if names.is_empty() {
         return no_files(job);
     }

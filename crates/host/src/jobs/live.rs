@@ -250,7 +250,7 @@ impl JobWatch {
     async fn handle_failure(&mut self, err: &JobStoreError) {
         self.failures += 1;
         if self.failures > FAILURES_MAX {
-            tracing::warn!(job = %self.id, "{err}; a watch of the job ends");
+            tracing::warn!(job = %self.id, "{err}; a subscription to the job's events ends");
             self.stage = WatchStage::Done;
         } else {
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -89,7 +89,7 @@ impl JobServiceState {
 impl JobService {
     /// Returns true if a call that may become a job should become one.
     pub(crate) fn should_run_as_job(&self, call: &ToolCall) -> bool {
-        let found = self.0.gate.find(&call.caller, &call.tool);
+        let found = self.0.gate().find(&call.caller, &call.tool);
         found.is_ok_and(|entry| match entry.spec().job {
             JobSupport::Never => false,
             // Programs may run for long.
@@ -135,12 +135,13 @@ impl JobService {
         call.metadata.as_job = true;
         call.started_work = StartedWork::with_slot();
         let jobs = &self.0;
-        let (entry, mut call) = pipeline::accept_job(&jobs.gate, call).await?;
+        let gate = jobs.gate();
+        let (entry, mut call) = pipeline::accept_job(&gate, call).await?;
         if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {
-            return pipeline::run_call(&jobs.gate, &mut call, None).await.map(HostAnswer::Output);
+            return pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output);
         }
         if let Some(why) = jobs.queue_refusal(&call.caller) {
-            return Err(pipeline::refuse_call(&jobs.gate, &call, why).await);
+            return Err(pipeline::refuse_call(&gate, &call, why).await);
         }
         let created = Timestamp::now();
         let keep =
@@ -318,7 +319,7 @@ impl JobService {
         };
         jobs.cancel_job(&live);
         let _ =
-            timeout(jobs.gate.settings.cancel_grace + STOP_WAIT, live.wait_until_closed()).await;
+            timeout(jobs.gate().settings.cancel_grace + STOP_WAIT, live.wait_until_closed()).await;
         self.get_existing(job.id).await
     }
 

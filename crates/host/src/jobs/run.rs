@@ -61,9 +61,10 @@ impl JobServiceState {
         let Ok(store) = self.store().await else { return self.unregister(&live) };
         // The slot comes first, as a waiting job must not count as started. A tool that is gone
         // needs no slot to be refused.
-        let slot = match self.gate.catalog.snapshot().entry(&job.tool) {
+        let gate = self.gate();
+        let slot = match gate.catalog.snapshot().entry(&job.tool) {
             Some(entry) => {
-                match self.gate.limits.admit_job(&job.caller, entry.spec(), &live.cancel).await {
+                match gate.limits.admit_job(&job.caller, entry.spec(), &live.cancel).await {
                     Ok(slot) => Some(slot),
                     Err(why) if live.is_cancelled() => {
                         let stored = store.job(job.id).await.ok().flatten();
@@ -145,7 +146,8 @@ impl JobServiceState {
             started_work: live.ahead.clone(),
         };
         let work = async {
-            let outcome = pipeline::run_call(&self.gate, &mut call, slot).await;
+            // The job may have waited for long, so the gate in force now decides.
+            let outcome = pipeline::run_call(&self.gate(), &mut call, slot).await;
             pump.close();
             outcome
         };
@@ -307,21 +309,22 @@ impl JobServiceState {
             time_limit: None,
             started_work: StartedWork::default(),
         };
-        pipeline::refuse_call(&self.gate, &call, why).await;
+        pipeline::refuse_call(&self.gate(), &call, why).await;
     }
 
     /// Returns true if this server may take over the job. If its tool is hidden from its caller,
     /// the job is left to another server.
     fn may_adopt(&self, orphan: &OrphanJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
-        let is_hidden = self.gate.catalog.snapshot().entry(&orphan.tool).is_some()
-            && self.gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
+        let gate = self.gate();
+        let is_hidden = gate.catalog.snapshot().entry(&orphan.tool).is_some()
+            && gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
         interrupted || !is_hidden
     }
 
     /// Returns true if the tool is idempotent.
     fn may_run_again(&self, tool: &ToolId) -> bool {
-        self.gate.catalog.snapshot().entry(tool).is_some_and(|entry| entry.spec().idempotent)
+        self.gate().catalog.snapshot().entry(tool).is_some_and(|entry| entry.spec().idempotent)
     }
 
     pub(super) fn enqueue(
@@ -333,7 +336,7 @@ impl JobServiceState {
         created: Timestamp,
     ) {
         let at_once = self
-            .gate
+            .gate()
             .catalog
             .snapshot()
             .entry(&tool)

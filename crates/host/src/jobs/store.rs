@@ -100,7 +100,7 @@ pub struct NewJob {
     pub dialect: Cow<'static, str>,
     /// Priority. Jobs with a higher priority run first.
     pub priority: i32,
-    /// Time of acceptance.
+    /// Time at which the job was accepted.
     pub created: Timestamp,
     /// Time for which the job is kept after its end.
     pub keep: Duration,
@@ -194,7 +194,7 @@ pub struct OrphanJob {
     pub state: JobState,
     /// Caller of the job.
     pub caller: Caller,
-    /// Time of acceptance.
+    /// Time at which the job was accepted.
     pub created: Timestamp,
     /// Number of starts.
     pub attempts: u32,

@@ -70,7 +70,7 @@ pub(super) struct JobView {
     progress: f64,
     /// The last status message.
     message: Option<String>,
-    /// Time of acceptance.
+    /// Time at which the job was accepted.
     created: String,
     /// Time of the last start.
     started: Option<String>,
@@ -89,7 +89,7 @@ pub(super) struct JobView {
 /// A file that a job left.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JobFile {
-    /// Path relative to the workspace.
+    /// Path relative to the workspace, or absolute.
     path: String,
     /// Size in bytes.
     bytes: u64,

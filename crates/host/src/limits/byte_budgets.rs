@@ -93,7 +93,8 @@ impl CallerBudget {
         self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
             let ByteRate { at_once, per_second } = self.bucket.rate;
             let message = format!(
-                "too much was {} recently: {at_once} bytes at once, then {per_second} per second",
+                "you have {} too much recently (limit: {at_once} bytes at once, then \
+                 {per_second} bytes per second)",
                 self.verb
             );
             (wait, message)

@@ -24,12 +24,11 @@ const CLEANUP_INTERVAL: u32 = 4096;
 pub struct CallRate {
     /// Pattern of tool ids, for example `exec.*`.
     pub tools: String,
-    /// Sustained number of calls in each period `per`.
+    /// Sustained number of calls in each period `per`, and the largest number in a row after a long
+    /// pause.
     pub calls: NonZeroU32,
     /// Period of the rate.
     pub per: Duration,
-    /// Largest number of calls in a row after a long pause.
-    pub burst: NonZeroU32,
 }
 
 /// Rate rules, and the buckets of each matching tool.
@@ -57,9 +56,9 @@ pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
 impl<C: Clock + Clone> RateLimits<C> {
     /// Creates the limits from `rules`. The first rule that matches a tool applies.
     pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, RuleError> {
-        let rules = rules.iter().map(|CallRate { tools, calls, per, burst }| {
+        let rules = rules.iter().map(|CallRate { tools, calls, per }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
-            let quota = Quota::with_period(one).expect("not zero").allow_burst(*burst);
+            let quota = Quota::with_period(one).expect("not zero").allow_burst(*calls);
             Ok((ToolPattern::new(SETTING, tools)?, quota))
         });
         Ok(Self {
@@ -89,7 +88,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     /// The bucket is empty. The error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
         let refused = |buckets: &CallBuckets<C>, retry_after| CallError::Limited {
-            message: format!("`{}` is called too often: {}", spec.id, buckets.describe()),
+            message: format!("`{}` is called too often (limit: {})", spec.id, buckets.describe()),
             retry_after,
         };
         if let Some(buckets) = self.buckets.get(&spec.id) {
@@ -161,11 +160,9 @@ mod tests {
         ToolSpec::new(ToolId::new(id).expect("an id"), "", "", Effects::Reads)
     }
 
-    fn rate(tools: &str, calls: u32, per_ms: u64, burst: u32) -> CallRate {
-        let some = |count| NonZeroU32::new(count).expect("some");
-        let calls = some(calls);
-        let burst = some(burst);
-        CallRate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms), burst }
+    fn rate(tools: &str, calls: u32, per_ms: u64) -> CallRate {
+        let calls = NonZeroU32::new(calls).expect("some");
+        CallRate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms) }
     }
 
     /// Returns limits for `a.one`, `a.two` and `b.one`, and their clock.
@@ -188,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_admitted_and_the_next_call_gets_an_exact_retry_time() {
-        let (rates, clock) = rates(&[rate("a.*", 10, 1000, 3)]);
+        let (rates, clock) = rates(&[rate("a.*", 3, 300)]);
         let ada = Caller::with_key("ada");
         for _ in 0..3 {
             rates.take(&ada, &spec("a.one")).expect("a burst");
@@ -204,7 +201,7 @@ mod tests {
 
     #[test]
     fn each_caller_and_tool_has_its_own_bucket() {
-        let (rates, _) = rates(&[rate("a.*", 1, 1000, 1)]);
+        let (rates, _) = rates(&[rate("a.*", 1, 1000)]);
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
         rates.take(&ada, &spec("a.one")).expect("her first");
@@ -218,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_first_matching_rule_applies() {
-        let (rates, _) = rates(&[rate("a_one", 9, 1000, 2), rate("*", 9, 1000, 1)]);
+        let (rates, _) = rates(&[rate("a_one", 2, 1000), rate("*", 1, 1000)]);
         let ada = Caller::with_key("ada");
         rates.take(&ada, &spec("a.one")).expect("one");
         rates.take(&ada, &spec("a.one")).expect("two");
@@ -230,7 +227,7 @@ mod tests {
     #[test]
     fn a_tool_ruled_as_another_has_the_rate_of_that_tool() {
         let clock = FakeRelativeClock::default();
-        let mut rates = RateLimits::new(&[rate("exec.*", 1, 1000, 1)], clock).expect("patterns");
+        let mut rates = RateLimits::new(&[rate("exec.*", 1, 1000)], clock).expect("patterns");
         let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run") };
         rates.add_tool(&ruled);
         let ada = Caller::with_key("ada");
@@ -240,7 +237,7 @@ mod tests {
 
     #[test]
     fn callers_that_do_not_return_are_removed() {
-        let (rates, clock) = rates(&[rate("*", 1, 10, 1)]);
+        let (rates, clock) = rates(&[rate("*", 1, 10)]);
         let spec = spec("a.one");
         for caller in 0..100_000 {
             rates.take(&Caller::with_key(&caller.to_string()), &spec).expect("a first call");
@@ -252,11 +249,11 @@ mod tests {
 
     #[test]
     fn a_rule_that_matches_no_tool_is_refused() {
-        let (rates, _) = rates(&[rate("execc.*", 1, 1, 1)]);
+        let (rates, _) = rates(&[rate("execc.*", 1, 1)]);
         let known = KnownTools { tools: vec![spec("exec.run").id], ..KnownTools::default() };
         let why = rates.check(&known).expect_err("no tool").to_string();
         assert!(why.contains("limits.rate") && why.contains("`exec.run`"), "{why}");
-        let bad = RateLimits::new(&[rate("a[", 1, 1, 1)], FakeRelativeClock::default());
+        let bad = RateLimits::new(&[rate("a[", 1, 1)], FakeRelativeClock::default());
         assert!(bad.is_err());
     }
 }

@@ -28,7 +28,7 @@ impl RefusalLimits {
         let Self(buckets) = self;
         buckets.take(caller, &MonotonicClock).map_err(|retry_after| CallError::Limited {
             message: format!(
-                "too many of your calls were refused recently: {}",
+                "too many of your calls were refused recently (limit: {})",
                 buckets.describe()
             ),
             retry_after,

@@ -34,7 +34,7 @@ impl Subject for ToolRun {
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(gate.find(&call.caller, &call.tool))
+        ready(gate.find_called(call))
     }
 
     fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
@@ -135,7 +135,7 @@ impl Subject for JobStart {
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(gate.find(&call.caller, &call.tool))
+        ready(gate.find_called(call))
     }
 
     fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
@@ -178,8 +178,7 @@ fn validated_input(
 ) -> Result<Value, CallError> {
     let input = entry.tool().normalize_input(input);
     validate::check_header_params(entry, &input, call.metadata.header_params.as_deref())?;
-    validate::check_input(entry, &input)?;
-    Ok(input)
+    validate::check_input(entry, input)
 }
 
 /// Returns the rules of a request that calls the tool `entry`.

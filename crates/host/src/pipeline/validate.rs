@@ -13,7 +13,7 @@ use crate::header_params;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 
 /// Name of the setting with the rules for output checks.
-const SETTING: &str = "validation.rules";
+const SETTING: &str = "validation.shadow";
 
 /// Most problems that are reported for one value.
 const PROBLEMS_MAX: usize = 8;
@@ -70,10 +70,16 @@ impl From<OutputCheck> for OutputCheckRules {
     }
 }
 
-/// Checks that `input` matches the tool's schema.
-pub(crate) fn check_input(entry: &CatalogEntry, input: &Value) -> Result<(), CallError> {
-    let problems = entry.io.argument_problems(input);
-    if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
+/// Checks that `input` matches the tool's schema, and returns it as the tool takes it.
+///
+/// Models write `null` for what they leave out, and quote numbers. If only that is wrong, it is
+/// repaired.
+pub(crate) fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
+    let problems = entry.io.argument_problems(&input);
+    if problems.is_empty() {
+        return Ok(input);
+    }
+    entry.io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems })
 }
 
 /// Checks that parameters in headers equal the arguments in the body.

@@ -26,8 +26,6 @@ pub struct PolicyRule {
     pub roles: Vec<String>,
     /// Patterns of tool ids, one of which must match.
     pub tools: Vec<String>,
-    /// Tags, one of which the tool must have.
-    pub tags: Vec<String>,
     /// Effects, one of which the tool must have.
     pub effects: Vec<Effects>,
     /// CEL expression that must be true.
@@ -70,7 +68,6 @@ pub(crate) enum RuleMatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MismatchReason {
     Tool,
-    Tags,
     Effects,
     Caller,
     Roles,
@@ -83,7 +80,6 @@ impl MismatchReason {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Tool => "it does not apply to this tool",
-            Self::Tags => "the tool has none of its tags",
             Self::Effects => "it does not apply to this tool's effects",
             Self::Caller => "it does not apply to this caller",
             Self::Roles => "the caller has none of its roles",
@@ -106,8 +102,8 @@ pub(super) struct CompiledRule {
 
 /// Tools that a rule concerns.
 pub(super) enum RuleTools {
-    /// Tools that meet all three conditions. An empty condition always holds.
-    Matching { tools: Vec<ToolPattern>, tags: Vec<String>, effects: Vec<Effects> },
+    /// Tools that meet both conditions. An empty condition always holds.
+    Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
     /// Tools with stronger effects than these.
     AboveEffects(Effects),
     /// Tools that match none of these patterns.
@@ -127,8 +123,7 @@ impl CompiledRule {
         written: &PolicyRule,
         bounds: &ExpressionSettings,
     ) -> Result<Self, RuleError> {
-        let PolicyRule { name, effect, callers, roles, tools, tags, effects, when, message } =
-            written;
+        let PolicyRule { name, effect, callers, roles, tools, effects, when, message } = written;
         let bad = |why: String| RuleError::InvalidRule { name: name.clone(), why };
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
@@ -144,7 +139,6 @@ impl CompiledRule {
         Ok(Self {
             tools: RuleTools::Matching {
                 tools: tools.collect::<Result<_, _>>()?,
-                tags: tags.clone(),
                 effects: effects.clone(),
             },
             callers: callers.map_err(|why| bad(format!("in callers, {why}")))?,
@@ -200,16 +194,13 @@ impl CompiledRule {
                 let inside = patterns.iter().any(|pattern| pattern.matches(&spec.id));
                 if inside { Err(MismatchReason::Tool) } else { Ok(()) }
             }
-            RuleTools::Matching { tools, tags, effects } => {
+            RuleTools::Matching { tools, effects } => {
                 let fits = |pattern: &ToolPattern| match self.effect {
                     PolicyEffect::Allow => pattern.matches(&spec.id),
                     PolicyEffect::Deny | PolicyEffect::Confirm => pattern.restricts(spec),
                 };
                 if !tools.is_empty() && !tools.iter().any(fits) {
                     return Err(MismatchReason::Tool);
-                }
-                if !tags.is_empty() && !tags.iter().any(|tag| spec.tags.contains(tag)) {
-                    return Err(MismatchReason::Tags);
                 }
                 if !effects.is_empty() && !effects.contains(&spec.effects) {
                     return Err(MismatchReason::Effects);

@@ -23,7 +23,6 @@ fn rule(name: &str, effect: PolicyEffect, tools: &[&str], when: Option<&str>) ->
         callers: Vec::new(),
         roles: Vec::new(),
         tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
-        tags: Vec::new(),
         effects: Vec::new(),
         when: when.map(str::to_owned),
         message: None,
@@ -136,12 +135,11 @@ fn names_are_matched_by_characters() {
 }
 
 #[test]
-fn callers_roles_tags_and_effects_must_all_match() {
+fn callers_roles_and_effects_must_all_match() {
     let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let narrow = PolicyRule {
         callers: list(&["okta:*", "ci"]),
         roles: list(&["ops"]),
-        tags: list(&["infra"]),
         effects: vec![Effects::Runs],
         ..rule("r", PolicyEffect::Deny, &[], None)
     };
@@ -150,13 +148,11 @@ fn callers_roles_tags_and_effects_must_all_match() {
         roles: [role.into()].into(),
         ..Caller::new(name, CallerKind::Token)
     };
-    let tagged = |tag: &str, effects| ToolSpec { tags: list(&[tag]), ..spec("t.t", effects) };
-    let fits = (caller("okta:ada", "ops"), tagged("infra", Effects::Runs));
+    let fits = (caller("okta:ada", "ops"), spec("t.t", Effects::Runs));
     assert!(!policy.shows(&fits.0, &fits.1));
     assert!(policy.shows(&caller("okta", "ops"), &fits.1));
     assert!(policy.shows(&caller("ci", "dev"), &fits.1));
-    assert!(policy.shows(&fits.0, &tagged("other", Effects::Runs)));
-    assert!(policy.shows(&fits.0, &tagged("infra", Effects::Reads)));
+    assert!(policy.shows(&fits.0, &spec("t.t", Effects::Reads)));
 }
 
 #[test]

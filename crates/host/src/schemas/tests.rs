@@ -145,6 +145,19 @@ fn a_schema_file_adds_restrictions_and_removes_none() {
 }
 
 #[test]
+fn a_file_of_a_shared_schema_narrows_the_built_in_one() {
+    let schema = json!({ "required": ["metadata"] });
+    let file = SchemaFile { path: "tool_io.json".to_owned(), schema };
+    let files = SchemaFiles { shared: vec![(SharedSchema::ToolIo, file)], tools: Vec::new() };
+    let registry = SchemaRegistry::new(files).expect("schemas");
+    let problems = |io: Value| registry.shared_problems(SharedSchema::ToolIo, &io).len();
+    let tool = "mcp.tool:docs.search";
+    assert_eq!(problems(json!({ "tool": tool, "input": {}, "metadata": {} })), 0);
+    assert_eq!(problems(json!({ "tool": tool, "input": {} })), 1);
+    assert_ne!(problems(json!({ "metadata": {} })), 0);
+}
+
+#[test]
 fn an_invalid_schema_file_is_named() {
     let file = SchemaFile { path: "x/y.json".to_owned(), schema: json!({ "type": 1 }) };
     let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };

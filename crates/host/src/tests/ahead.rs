@@ -101,13 +101,8 @@ async fn work_begun_for_a_job_is_dropped_if_the_job_is_refused_or_never_runs() {
 async fn no_work_begins_for_a_job_beyond_the_rate_limit() {
     let mut plan = Plan::new();
     let alive = begins(&mut plan);
-    let one = NonZeroU32::MIN;
-    let rate = CallRate {
-        tools: "t.*".to_owned(),
-        calls: one,
-        per: Duration::from_secs(3600),
-        burst: one,
-    };
+    let hour = Duration::from_secs(3600);
+    let rate = CallRate { tools: "t.*".to_owned(), calls: NonZeroU32::MIN, per: hour };
     plan.limits = plan.limits.with_rates(&[rate]).expect("a sound rule");
     let test_host = plan.build();
     test_host.ask(wanted()).await.map(drop).expect("the first is accepted");

@@ -362,3 +362,74 @@ async fn the_content_of_an_unstructured_result_is_returned_by_jobs_get() {
     let Ok(HostAnswer::Output(output)) = answer else { panic!("jobs.get succeeds") };
     assert_eq!(output.value["result"], "printed");
 }
+
+/// A tool that never ends by itself.
+struct Waits;
+
+impl Tool for Waits {
+    const NAME: &'static str = "t.waits";
+    const TITLE: &'static str = "Waits";
+    const DESCRIPTION: &'static str = "Waits.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = NoInput;
+    type Output = ContentOnly;
+
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.cancel.cancelled().await;
+        Err(ToolError::canceled())
+    }
+}
+
+/// Starts a job of `caller` that waits until it is cancelled.
+async fn start_waiting(test_host: &TestHost, caller: &str) -> Result<String, CallError> {
+    let terms = JobOptions::default();
+    let request = HostRequest::StartJob { tool: "t.waits".to_owned(), input: json!({}), terms };
+    let caller = Caller::with_key(caller);
+    let started = test_host.host.answer(IncomingRequest { caller, ..asked(request) }).await?;
+    Ok(job(Ok(started)).id.to_string())
+}
+
+/// Checks that a job was refused because of the queue, with a retry time.
+#[track_caller]
+fn check_refusal(started: Result<String, CallError>, expected: &str) {
+    match started {
+        Err(CallError::Limited { message, retry_after }) => {
+            assert!(message.contains(expected) && !retry_after.is_zero(), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time_and_recorded() {
+    let mut plan = Plan::new();
+    plan.tools.push(erase_tool(Waits));
+    plan.jobs = JobSettings { running_max: 1, queued_max: 2, ..plan.jobs };
+    let test_host = plan.build();
+    let running = start_waiting(&test_host, "ada").await.expect("it runs");
+    test_host.wait_for(&running, |job| job.state == JobState::Running).await;
+    let first = start_waiting(&test_host, "ada").await.expect("it waits");
+    start_waiting(&test_host, "bob").await.expect("it waits");
+    check_refusal(start_waiting(&test_host, "bob").await, "too many jobs are waiting (limit 2)");
+    assert_eq!(test_host.records(), ["t.waits limited"]);
+    let canceled = job(test_host.ask(HostRequest::CancelJob { id: first.clone() }).await);
+    assert_eq!(canceled.id.to_string(), first);
+    test_host.ended(&first).await;
+    start_waiting(&test_host, "bob").await.expect("there is a place");
+}
+
+#[tokio::test]
+async fn queued_jobs_of_one_caller_leave_places_for_others() {
+    let mut plan = Plan::new();
+    plan.tools.push(erase_tool(Waits));
+    plan.jobs = JobSettings { running_max: 1, queued_per_caller: 2, ..plan.jobs };
+    let test_host = plan.build();
+    let running = start_waiting(&test_host, "ada").await.expect("it runs");
+    test_host.wait_for(&running, |job| job.state == JobState::Running).await;
+    for _ in 0..2 {
+        start_waiting(&test_host, "ada").await.expect("it waits");
+    }
+    let refused = start_waiting(&test_host, "ada").await;
+    check_refusal(refused, "too many of your jobs are waiting (limit 2)");
+    start_waiting(&test_host, "bob").await.expect("it waits");
+}

@@ -11,7 +11,6 @@ fn rule(name: &str, effect: PolicyEffect, tools: &str, when: Option<&str>) -> Po
         callers: vec!["ada".to_owned()],
         roles: Vec::new(),
         tools: vec![tools.to_owned()],
-        tags: Vec::new(),
         effects: Vec::new(),
         when: when.map(str::to_owned),
         message: None,

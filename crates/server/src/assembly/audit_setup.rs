@@ -7,6 +7,9 @@ use toolgate_host::{AuditDestination, AuditFile, AuditLog};
 
 use crate::config::{self, Config, key_file, state_folder};
 
+/// Size in bytes at which the log file is rotated. A file of this size opens in any editor.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
 /// Returns the file settings of the audit log, or `None` if the log is not a file.
 pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
     Ok(match audit_destination(config)? {
@@ -51,9 +54,8 @@ pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result
              where tools can write), `state`, `stderr` or `off`"
         ),
     };
-    let keep = config.keep;
-    let bytes_max = config.file_bytes;
-    Ok(AuditDestination::File(AuditFile { key: key_path(config, &path)?, path, keep, bytes_max }))
+    let (key, keep, bytes_max) = (key_path(config, &path)?, config.keep, FILE_BYTES_MAX);
+    Ok(AuditDestination::File(AuditFile { key, path, keep, bytes_max }))
 }
 
 /// Returns the path of the key that seals the log at `path`.

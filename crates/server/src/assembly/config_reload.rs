@@ -1,45 +1,58 @@
-//! Applies changes of upstreams in the configuration file while the server runs. Other changes need
-//! a restart.
+//! Applies changes of the configuration file, and of the files that it names, while the server runs.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the owner's own files, named in the configuration, are looked at"
+)]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use toolgate_contract::WatchGuard;
+use toolgate_host::RejectedTool;
 use toolgate_world::folder_signal::FolderChangeSignal;
 
+use crate::assembly::live_settings::{LiveSettings, SettingSources, SettingsChange};
 use crate::assembly::server_prep::create_folder;
-use crate::config::{Config, LoadedConfig, trust};
+use crate::config::{LoadedConfig, trust};
+use crate::identity::Authenticator;
 use crate::owned_files::{OwnedFileStamp, stamp_of};
-use crate::upstreams::{self, UpstreamCatalog};
 
 /// Delay after a file event, so that several events cause one check.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
+/// Most files of the settings whose changes are noticed, and most folders of them.
+const FILES_MAX: usize = 10_000;
 
-/// Configuration file that is watched for changes.
+/// Configuration file that is watched for changes, with the files that it names.
 pub(crate) struct ConfigWatcher<L> {
-    pub(crate) catalog: UpstreamCatalog,
+    pub(crate) settings: Arc<LiveSettings>,
+    pub(crate) identity: Option<Arc<Authenticator>>,
     /// Path of the configuration file, which need not exist.
     pub(crate) file: PathBuf,
     /// Function that loads the configuration.
     pub(crate) load: L,
-    /// Text of the configuration with which the server started.
-    pub(crate) initial_text: String,
 }
 
-/// The last known state of the file and of its trust mark.
-#[derive(PartialEq, Eq)]
-struct WatchedState {
-    file: Option<OwnedFileStamp>,
-    mark: Option<OwnedFileStamp>,
+/// Stamps of the watched files, or `None` for one that does not exist.
+type FileStamps = BTreeMap<PathBuf, Option<OwnedFileStamp>>;
+
+/// Watched files and the signal of changes in their folders.
+struct FileWatch {
+    signal: FolderChangeSignal,
+    stamps: FileStamps,
 }
 
-impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> {
-    /// Watches the file until the result is dropped.
+impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatcher<L> {
+    /// Watches the files until the result is dropped.
     pub(crate) fn start(self) -> WatchGuard {
-        let signal = match self.watch_folders() {
-            Ok(signal) => signal,
+        if let Some(marks) = trust::marks_folder() {
+            create_folder(&marks);
+        }
+        let watch = match self.open_watch(None) {
+            Ok(watch) => watch,
             Err(err) => {
                 let file = self.file.display();
                 tracing::warn!(
@@ -48,85 +61,183 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + 'static> ConfigWatcher<L> 
                 return WatchGuard::none();
             }
         };
-        // The watch is active, so later changes are noticed.
-        let state = self.current_state();
-        let task = tokio::spawn(self.run(signal, state));
-        WatchGuard::new(AbortOnDrop(task))
+        WatchGuard::new(AbortOnDrop(tokio::spawn(Arc::new(self).run(watch))))
     }
 
-    /// Watches the folders of the file and of its trust mark.
-    fn watch_folders(&self) -> io::Result<FolderChangeSignal> {
-        let folder = self.file.parent().filter(|path| !path.as_os_str().is_empty());
-        let marks = trust::marks_folder();
-        marks.iter().for_each(|marks| create_folder(marks));
-        let folders: Vec<_> =
-            [folder.unwrap_or(Path::new("."))].into_iter().chain(marks.as_deref()).collect();
-        FolderChangeSignal::new(&folders)
+    /// Watches the folders of the files. Files that were known before count with their stamps in
+    /// `known`.
+    fn open_watch(&self, known: Option<FileStamps>) -> io::Result<FileWatch> {
+        let mut files = WatchedFiles::new(self);
+        let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
+        // The folder of the file comes first, because it must be watched.
+        let own = files.own_folder.as_path();
+        let folders: Vec<_> = [own].into_iter().chain(folders).collect();
+        let signal = FolderChangeSignal::new(&folders)?;
+        // A file that changed while the settings were applied is noticed next time.
+        for (path, stamp) in known.into_iter().flatten() {
+            files.stamps.entry(path).and_modify(|now| *now = stamp);
+        }
+        Ok(FileWatch { signal, stamps: files.stamps })
     }
 
-    fn current_state(&self) -> WatchedState {
-        let mark = trust::mark_path(&self.file).ok().as_deref().and_then(stamp_of);
-        WatchedState { file: stamp_of(&self.file), mark }
-    }
-
-    async fn run(self, signal: FolderChangeSignal, mut last: WatchedState) {
+    async fn run(self: Arc<Self>, mut watch: FileWatch) {
         loop {
-            if let Err(err) = signal.wait().await {
-                tracing::warn!("{} is no longer watched: {err}", self.file.display());
-                return;
+            let this = self.clone();
+            let stamps = tokio::task::spawn_blocking(move || WatchedFiles::new(&this).stamps).await;
+            let stamps = stamps.unwrap_or_default();
+            let changed = changed_files(&watch.stamps, &stamps);
+            if changed.is_empty() {
+                if let Err(err) = watch.signal.wait().await {
+                    tracing::warn!("{} is no longer watched: {err}", self.file.display());
+                    return;
+                }
+                tokio::time::sleep(SETTLE_DELAY).await;
+                continue;
             }
-            tokio::time::sleep(SETTLE_DELAY).await;
-            let now = self.current_state();
-            if now != last {
-                last = now;
-                self.apply_upstreams();
+            let this = self.clone();
+            // Blocking: files are read and schemas are compiled.
+            let _ = tokio::task::spawn_blocking(move || this.reload(&changed)).await;
+            // The new settings may name other files.
+            match self.open_watch(Some(stamps)) {
+                Ok(next) => watch = next,
+                Err(err) => {
+                    tracing::warn!("{} is no longer watched: {err}", self.file.display());
+                    return;
+                }
             }
         }
     }
 
-    /// Applies the upstreams of the changed file. An invalid file changes nothing.
-    ///
-    /// If other settings have changed, too, only removals of upstreams are applied. The other
-    /// change may be a rule for a new upstream, and such a rule takes effect only after a restart.
-    fn apply_upstreams(&self) {
-        let file = self.file.display();
-        let applied = (self.load)().and_then(|LoadedConfig { config, .. }| {
-            upstreams::check_upstreams(&config)?;
-            let has_more =
-                without_upstreams(&source_text(&config)) != without_upstreams(&self.initial_text);
-            let tables = match has_more {
-                true => self.catalog.upstreams.settings_in_use(&config.upstream),
-                false => config.upstream,
-            };
-            let changes = self.catalog.change_upstreams(&tables).map_err(|why| anyhow!(why))?;
-            Ok((changes, has_more))
+    /// Applies the settings as they are in the files now. If they are invalid, nothing changes.
+    fn reload(&self, changed: &[PathBuf]) {
+        let others: Vec<_> = changed.iter().filter(|path| !self.is_own(path)).collect();
+        let applied = (self.load)().and_then(|LoadedConfig { config, warnings, .. }| {
+            let identity = self.identity.as_deref();
+            let change = self.settings.apply(&config, identity, !others.is_empty())?;
+            Ok((change, warnings))
         });
-        let (changes, has_more) = match applied {
+        let (change, warnings) = match applied {
             Ok(applied) => applied,
-            Err(err) => return tracing::error!("the upstreams are unchanged: {err:#}"),
+            Err(err) => {
+                let hint = confinement_hint(&err);
+                return tracing::error!("the settings are unchanged: {err:#}{hint}");
+            }
         };
-        for (name, change) in changes {
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        self.report(&change);
+        for other in others {
+            tracing::info!("{} was read again", other.display());
+        }
+    }
+
+    /// Returns true if `path` is the configuration file or its trust mark.
+    fn is_own(&self, path: &Path) -> bool {
+        path == self.file || trust::mark_path(&self.file).is_ok_and(|mark| mark == path)
+    }
+
+    fn report(&self, change: &SettingsChange) {
+        let file = self.file.display();
+        let SettingsChange { applied, upstreams, waiting, rejected } = change;
+        let names: Vec<&str> = applied
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !name.starts_with("upstream."))
+            .collect();
+        if !names.is_empty() {
+            tracing::info!("{file} was read again; in force now: {}", names.join(", "));
+        }
+        for (name, change) in upstreams {
             tracing::info!("{file} was read again: the upstream `{name}` {change}");
         }
-        if has_more {
-            tracing::warn!(
-                "{file} has other changes too, which need a restart; until then, new and changed \
-                 upstreams are not used, because other changes may restrict them"
-            );
+        for RejectedTool { owner, tool, reason } in rejected {
+            tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {reason}");
+        }
+        if !waiting.is_empty() {
+            tracing::warn!("{file}: these changes need a restart: {}", waiting.join(", "));
         }
     }
 }
 
-/// Returns the text from which `config` was read.
-pub(crate) fn source_text(config: &Config) -> String {
-    config.source.as_ref().map(|source| source.text.clone()).unwrap_or_default()
+/// Files of the settings and the folders that hold them.
+struct WatchedFiles {
+    own_folder: PathBuf,
+    folders: BTreeSet<PathBuf>,
+    stamps: FileStamps,
 }
 
-/// Returns the settings of `text` without upstreams.
-fn without_upstreams(text: &str) -> toml::Table {
-    let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
-    table.remove("upstream");
-    table
+impl WatchedFiles {
+    fn new<L>(watcher: &ConfigWatcher<L>) -> Self {
+        let ConfigWatcher { settings, file, .. } = watcher;
+        let own_folder = folder_of(file);
+        let mut files = Self { own_folder, folders: BTreeSet::new(), stamps: FileStamps::new() };
+        files.add_file(file);
+        if let Ok(mark) = trust::mark_path(file) {
+            files.add_file(&mark);
+        }
+        let SettingSources { files: others, packs, assets } = settings.sources();
+        others.iter().for_each(|file| files.add_file(file));
+        packs.iter().for_each(|pack| files.add_pack(pack));
+        assets.iter().for_each(|folder| files.add_folder(folder));
+        files
+    }
+
+    fn add_file(&mut self, file: &Path) {
+        self.folders.insert(folder_of(file));
+        self.stamps.insert(file.to_owned(), stamp_of(file));
+    }
+
+    /// Adds a pack of declared commands: a file, or the `*.toml` files of a folder.
+    fn add_pack(&mut self, pack: &Path) {
+        let Ok(entries) = fs::read_dir(pack) else { return self.add_file(pack) };
+        self.folders.insert(pack.to_owned());
+        let files = entries.flatten().take(FILES_MAX).map(|entry| entry.path());
+        files.filter(|file| file.extension().is_some_and(|it| it == "toml")).for_each(|file| {
+            self.add_file(&file);
+        });
+    }
+
+    /// Adds all files in `folder` and its subfolders.
+    fn add_folder(&mut self, folder: &Path) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        self.folders.insert(folder.to_owned());
+        for entry in entries.flatten() {
+            if self.stamps.len() + self.folders.len() > FILES_MAX {
+                return;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => self.add_folder(&entry.path()),
+                Ok(_) => self.add_file(&entry.path()),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
+    folder.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Returns the files that came, went or changed.
+fn changed_files(before: &FileStamps, now: &FileStamps) -> Vec<PathBuf> {
+    let gone = before.keys().filter(|path| !now.contains_key(*path));
+    let changed = now.iter().filter(|(path, stamp)| before.get(*path) != Some(*stamp));
+    changed.map(|(path, _)| path).chain(gone).cloned().collect()
+}
+
+/// Returns advice if `err` is about a file that the server may not read.
+fn confinement_hint(err: &anyhow::Error) -> &'static str {
+    let is_refused = |cause: &(dyn std::error::Error + 'static)| {
+        let io = cause.downcast_ref::<io::Error>();
+        io.is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied)
+    };
+    match err.chain().any(is_refused) {
+        true => {
+            "; a server that confines itself reads only the folders that its settings named at its \
+             start: restart it"
+        }
+        false => "",
+    }
 }
 
 /// Task that is aborted on drop.

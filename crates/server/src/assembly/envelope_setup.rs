@@ -11,11 +11,11 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::ToolFault;
+use toolgate_contract::{ToolFault, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
-    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, OutputCheck, SchemaFile, SchemaFiles,
-    SchemaRegistry, SchemaSide, SharedSchema,
+    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
+    SchemaSide, SharedSchema,
 };
 use toolgate_world::Root;
 
@@ -33,14 +33,9 @@ pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
 ) -> anyhow::Result<EnvelopeMaker> {
-    let mode = match config.validation {
-        OutputCheck::Off => "off",
-        OutputCheck::Shadow => "shadow",
-        OutputCheck::Enforce => "enforce",
-    };
     let deterministic = config.deterministic_ids;
     let log = log_folder(config)?.map(|folder| {
-        EnvelopeLog::open(&folder, mode, deterministic)
+        EnvelopeLog::open(&folder, deterministic)
             .with_context(|| format!("cannot write the envelope log in {}", folder.display()))
     });
     let settings = EnvelopeSettings { validation: config.validation, deterministic };
@@ -49,14 +44,10 @@ pub(crate) fn new_envelopes(
 
 /// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.
 pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Option<PathBuf>> {
-    if config.log_dir == "off" {
-        return Ok(None);
-    }
-    let folder = PathBuf::from(&config.log_dir);
-    fs::create_dir_all(&folder).with_context(|| {
-        format!("cannot create the folder {} of envelope.log_dir", folder.display())
-    })?;
-    Ok(Some(folder))
+    let Some(folder) = &config.log_dir else { return Ok(None) };
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {} of --log-dir", folder.display()))?;
+    Ok(Some(folder.clone()))
 }
 
 /// Loads the built-in schemas, and the schemas in the folders that `config` names under `root`.
@@ -198,7 +189,7 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<Schema
         Ok(())
     };
     fill().with_context(|| format!("cannot read the schema {path}"))?;
-    let schema = serde_json::from_slice(&bytes);
+    let schema = serde_json::from_slice(strip_byte_order_mark_bytes(&bytes));
     let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
     Ok(SchemaFile { path: path.to_owned(), schema })
 }

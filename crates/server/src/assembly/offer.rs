@@ -11,9 +11,9 @@ use toolgate_contract::{
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
-use crate::assembly::{envelope_setup, wiring};
-use crate::config::Config;
-use crate::telemetry::TelemetrySinks;
+use crate::assembly::{audit_setup, envelope_setup, wiring};
+use crate::config::{Config, ResourceKind};
+use crate::telemetry::{self, TelemetrySinks};
 
 /// Tools, prompts and resources that a server offers, and its description.
 ///
@@ -141,25 +141,29 @@ impl ServerBuilder {
         let handle = JobsHandle::default();
         if jobs.is_some() {
             tools.extend(job_tools(&handle));
-            if config.resources.jobs {
+            if config.resources.offers(ResourceKind::Jobs) {
                 library.resources.push(job_resources(&handle));
             }
         }
         let jobs = jobs.map(|folder| wiring::job_settings_in(folder, &config.jobs));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
-        let telemetry = TelemetrySinks::from_config(&config.telemetry, None)?;
-        let gate =
-            wiring::build_gate(catalog, library, config, None)?.with_observer(telemetry.observer());
+        let sinks = TelemetrySinks::from_config(&config.telemetry, None)?;
+        let secrets = telemetry::redacted_secrets(config)?;
+        telemetry::redact_from_log(secrets.clone());
+        let audit = Arc::new(audit_setup::open_audit(&config.audit)?);
+        let gate = wiring::build_gate(catalog, library, config, None, audit)?
+            .with_secrets(secrets)
+            .with_observer(sinks.observer());
         let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let http_sse = config.server.http_sse;
-        let card = wiring::server_card(&config.server);
+        let card = wiring::server_card(&config.server, &info.name);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
         let requires_auth = config.requires_credential().unwrap_or(true);
         let tls = config.server.tls_certificate.is_some();
         let info = ServerInfo { http_sse, card, zyra_body_bytes_max, requires_auth, tls, ..info };
-        Ok(PreparedServer::new(Arc::new(host), info, telemetry))
+        Ok(PreparedServer::new(Arc::new(host), info, sinks))
     }
 }
 

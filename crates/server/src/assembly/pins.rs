@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use toolgate_upstream::UpstreamListing;
 use toolgate_upstream::pins::{PinLock, ToolDefinition, UpstreamChanges, UpstreamPins};
 
-use crate::assembly::probe;
+use crate::assembly::probe::{self, UpstreamProbe};
 use crate::config::Config;
 use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 
@@ -38,7 +38,9 @@ impl PinComparison {
         let mut current = BTreeMap::new();
         let mut unanswered = Vec::new();
         let mut duplicates = Vec::new();
-        for (name, listing) in probe::probe_upstreams(root, config, wanted).await? {
+        for UpstreamProbe { name, listing, .. } in
+            probe::probe_upstreams(root, config, wanted).await?
+        {
             match listing {
                 Ok(listing) => {
                     let (content, repeated) = approvable_content(listing);

@@ -12,10 +12,20 @@ use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
 use crate::{telemetry, upstreams};
 
+/// Outcome of listing an upstream. Its texts are safe for terminals.
+pub struct UpstreamProbe {
+    /// Name of the upstream.
+    pub name: String,
+    /// The listing, or the reason for the failure.
+    pub listing: Result<UpstreamListing, String>,
+    /// What was asked and what came back, one line each.
+    pub exchanges: Vec<String>,
+    /// What the program wrote besides messages, and redirects, one line each.
+    pub notes: Vec<String>,
+}
+
 /// Connects to the upstreams of `config` that are in `wanted`. If `wanted` is empty, connects to
 /// all.
-///
-/// Returns each upstream's name with its listing or the reason for its failure.
 ///
 /// # Errors
 /// A wanted upstream does not exist or is not enabled.
@@ -23,7 +33,7 @@ pub async fn probe_upstreams(
     root: &Path,
     config: &Config,
     wanted: &[String],
-) -> anyhow::Result<Vec<(String, Result<UpstreamListing, String>)>> {
+) -> anyhow::Result<Vec<UpstreamProbe>> {
     let enabled = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
     let enabled: Vec<_> = enabled.map(|(name, _)| name.as_str()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !enabled.contains(&name.as_str())) {
@@ -38,15 +48,29 @@ pub async fn probe_upstreams(
         }
     }
     let secrets = telemetry::redacted_secrets(config)?;
+    telemetry::redact_from_log(secrets.clone());
     let processes = ServerPrep::prepare(root, config)?.processes;
     let opened =
         upstreams::open_upstreams(&Root::open(root)?, &processes, config, &ChangeFeed::default());
-    let (upstreams, _) = opened?;
+    let upstreams = opened?.upstreams;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
     let listings = upstreams.list_each(is_wanted).await;
+    // An upstream's text is untrusted, so secrets and line breaks are removed.
+    let clean = |text: String| one_line(&secrets.redact(&text));
+    let probe = |(name, listing): (String, Result<UpstreamListing, String>)| {
+        let report = upstreams.start_report(&name);
+        let listing = listing.map_err(clean);
+        // The reason for a failure may contain the error output.
+        let is_new = |line: &String| !listing.as_ref().is_err_and(|why| why.contains(&**line));
+        let errors = report.error_output().map(clean).filter(is_new);
+        let errors = errors.map(|line| format!("error output: {line}"));
+        let notes = report.output_lines().into_iter().chain(report.redirect_line()).map(clean);
+        let notes = notes.chain(errors).collect();
+        let exchanges = report.exchange_lines().into_iter().map(clean).collect();
+        UpstreamProbe { name, listing, exchanges, notes }
+    };
+    let probes = listings.into_iter().map(probe).collect();
     upstreams.close();
     processes.close().await;
-    // An upstream's error text is untrusted, so secrets and line breaks are removed.
-    let clean = |why: String| one_line(&secrets.redact(&why));
-    Ok(listings.into_iter().map(|(name, listing)| (name, listing.map_err(clean))).collect())
+    Ok(probes)
 }

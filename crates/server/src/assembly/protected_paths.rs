@@ -86,7 +86,7 @@ pub(crate) fn sandbox_additions(
     let programs = named.chain(allowed).flat_map(|program| [resolve_links(&program), program]);
     let folders = programs.filter_map(|program| Some(program.parent()?.to_str()?.to_owned()));
     SandboxPaths {
-        search_paths: config.exec.path.iter().cloned().chain(folders).collect(),
+        search_paths: folders.collect(),
         guarded: files.protected_names(),
         hidden: hidden.map(|folder| resolve_links(&folder)).collect(),
     }

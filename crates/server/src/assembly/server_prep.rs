@@ -9,7 +9,7 @@ use toolgate_toolsets::commands::{self, DeclaredCommand};
 use toolgate_toolsets::files;
 use toolgate_world::root::hide_path;
 use toolgate_world::sandbox::{ServerAccess, confine_server};
-use toolgate_world::{ProcessRunner, Sandbox};
+use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 use crate::assembly::audit_setup;
 use crate::assembly::envelope_setup;
@@ -21,6 +21,8 @@ use crate::upstreams;
 /// Prepared workspace that is ready to be confined and served.
 pub struct ServerPrep {
     pub(crate) root: PathBuf,
+    /// The folder, opened together with the ignore rules above it, which are out of reach later.
+    pub(crate) workspace: Root,
     pub(crate) files: files::FileSettings,
     pub(crate) declared: Vec<DeclaredCommand>,
     pub(crate) processes: ProcessRunner,
@@ -42,7 +44,10 @@ impl ServerPrep {
         let sandbox = Sandbox::new(&config.sandbox, additions).map_err(|why| anyhow!(why))?;
         let processes = ProcessRunner::with_sandbox_in(root, variables, sandbox)
             .context("cannot run programs")?;
-        Ok(Self { root: root.to_owned(), files, declared, processes })
+        let workspace = Root::open(root)
+            .with_context(|| format!("cannot serve the folder {}", root.display()))?
+            .with_ignore_rules_above();
+        Ok(Self { root: root.to_owned(), workspace, files, declared, processes })
     }
 
     /// Confines this process to the files that it needs, if `config` enables this and the system
@@ -88,7 +93,7 @@ impl ServerPrep {
         // The configuration is read again when it changes.
         let source = config.source.iter().map(|source| source.file.clone());
         let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(parent);
-        let roots = config.search.roots.values().map(PathBuf::from);
+        let roots = config.search.outside_folders().map(PathBuf::from);
         let model = config.search.embedder.folder.iter().map(PathBuf::from);
         let assets = &config.assets;
         let assets =
@@ -98,9 +103,12 @@ impl ServerPrep {
         let trusted = trusted.into_iter().filter_map(|name| self.processes.variable(name));
         let trusted = trusted.map(PathBuf::from);
         // Needed to suggest a similar program name in errors.
-        let path = self.processes.search_path(config.exec.path.as_deref());
+        let path = self.processes.search_path();
         let programs = path.split(':').map(PathBuf::from);
+        // Files that programs write there are kept with their jobs.
+        let written = self.processes.writable_folders();
         let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
+        let reads = reads.chain(written);
         Ok(ServerAccess { reads: reads.collect(), writes: writes.collect() })
     }
 }

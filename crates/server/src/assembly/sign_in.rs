@@ -54,10 +54,11 @@ impl UpstreamSignIn {
         };
         let prep = ServerPrep::prepare(root, config)?;
         let root = Root::open(root)?;
-        let world = upstreams::upstream_world(&root, &prep.processes, config);
+        let world = upstreams::upstream_world(&root, &prep.processes);
         let access = OAuthAccess::open(world, name, settings).map_err(|why| anyhow!(why))?;
-        let (upstreams, _) =
+        let opened =
             upstreams::open_upstreams(&root, &prep.processes, config, &ChangeFeed::default())?;
+        let upstreams = opened.upstreams;
         Ok(Self { name: name.to_owned(), access, upstreams, processes: prep.processes })
     }
 

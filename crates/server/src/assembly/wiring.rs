@@ -1,17 +1,19 @@
 //! Builds a host from settings. This is the only module that uses every toolset.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::{AnyTool, Effects, WatchGuard, fold_name, with_icons};
+use http::Uri;
+use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings, JobsHandle,
-    KnownTools, Library, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
-    job_resources, job_tools,
+    AuditLog, ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings,
+    JobsHandle, KnownTools, Library, OutputCheck, OutputCheckRules, PolicyRule, TokenScope,
+    ToolPolicy, check_pattern, job_resources, job_tools,
 };
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
@@ -21,27 +23,62 @@ use toolgate_world::programs::ServerMark;
 use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 
 use crate::assembly::audit_setup;
-use crate::assembly::config_reload;
 use crate::assembly::config_reload::ConfigWatcher;
 use crate::assembly::envelope_setup;
+use crate::assembly::live_settings::LiveSettings;
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
 use crate::config::{
-    self, Config, EffectsMax, LoadedConfig, ValidationSection, cache_folder, state_folder,
+    self, Config, EffectsMax, LoadedConfig, ResourceKind, cache_folder, state_folder,
 };
 use crate::owned_files;
-use crate::serve::exchange::{SESSION_KEY_BYTES, SessionBounds, SessionSealer};
-use crate::serve::lines::LineBounds;
+use crate::serve::exchange::{SESSION_KEY_BYTES, SessionSealer};
+use crate::serve::listeners::ListenerSecurity;
 use crate::telemetry::{self, TelemetrySinks};
 use crate::upstreams::{self, UpstreamCatalog};
 
-/// Messages that may wait for a WebSocket client before it counts as too slow.
-const SOCKET_MESSAGES_MAX: usize = 256;
+/// Name of the server, as clients know it.
+const NAME: &str = "toolgate";
 
-/// Bytes of messages that may wait for a WebSocket client. A single larger message is allowed if
-/// none waits.
-const SOCKET_BYTES_MAX: usize = 1 << 20;
+/// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
+const WAITING_MAX: usize = 8192;
+
+/// Refused calls of a caller before further ones leave no audit record. Only a program in a loop
+/// gets that far, and its records would push out all others.
+const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
+
+/// Rate at which `REFUSED` refills. A person does not get there.
+const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
+
+/// Bytes that a caller may write with file tools. No work needs as much; a loop would fill the
+/// disk.
+const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
+
+/// Bytes of requests and answers of a caller, if there are several callers. One of them cannot take
+/// all of a network from the others.
+const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
+
+/// Jobs that may wait to run. A client that starts more has lost count of them.
+const QUEUED_JOBS_MAX: usize = 10_000;
+
+/// Time for which an ended job is kept if the request sets none. A client can collect it the next
+/// day.
+const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// Longest time for which a request may keep an ended job. Results are for collecting, not for
+/// storing.
+const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Ended jobs that are kept, so that the store stays small. Beyond it, the oldest are deleted.
+const ENDED_JOBS_MAX: usize = 100_000;
+
+/// Bytes of program output that are kept for each job, like a long build log. A program that prints
+/// more can write a file.
+const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of the files that are kept for each job, which leaves room for others on the disk.
+const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
 
 /// A workspace that is being served: its host, programs and upstreams.
 pub struct ServedWorkspace {
@@ -53,9 +90,9 @@ pub struct ServedWorkspace {
     zyra_body_bytes_max: Option<usize>,
     requires_credential: bool,
     tls: bool,
-    has_search: bool,
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
+    settings: Arc<LiveSettings>,
 }
 
 impl ServedWorkspace {
@@ -72,44 +109,45 @@ impl ServedWorkspace {
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
-        let ServerPrep { root, files, declared, processes } = prep;
-        let root = &*root;
-        let WorkspaceTools { mut tools, mut library } =
-            workspace_tools(root, &processes, config, &files, declared)?;
-        let jobs = job_settings(root, &processes, config)?;
+        let ServerPrep { root, workspace, files, declared, processes } = prep;
+        let jobs = job_settings(&root, &processes, config)?;
         let handle = JobsHandle::default();
-        if jobs.is_some() {
-            tools.extend(job_tools(&handle));
-            if config.resources.jobs {
-                library.resources.push(job_resources(&handle));
-            }
-        }
-        let with_toolset_icons = |tool: Arc<dyn AnyTool>| {
-            let icons = icons::for_toolset(tool.spec().id.toolset());
-            with_icons(tool, icons)
-        };
-        let (upstreams, cache) =
-            upstreams::open_upstreams(&Root::open(root)?, &processes, config, &library.changes)?;
+        let handle_of_jobs = jobs.is_some().then_some(&handle);
+        let parts = ToolParts::open(workspace, &processes, config, &files, handle_of_jobs)?;
+        let (tools, mut library) = parts.tools(config, &files, declared)?;
+        let opened = upstreams::open_upstreams(&parts.root, &processes, config, &library.changes)?;
+        let upstreams = opened.upstreams.clone();
         library.dynamic_sources = Some(Arc::new(upstreams::UpstreamSources(upstreams.clone())));
-        let schemas = envelope_setup::load_schemas(root, config)?;
-        let tools = tools.into_iter().map(with_toolset_icons).collect();
+        let schemas = envelope_setup::load_schemas(&root, config)?;
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
         let telemetry = TelemetrySinks::from_config(&config.telemetry, Some(&upstreams))?;
-        let gate =
-            build_gate(catalog, library, config, Some(root))?.with_observer(telemetry.observer());
-        let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
+        let secrets = telemetry::redacted_secrets(config)?;
+        telemetry::redact_from_log(secrets.clone());
+        let audit = Arc::new(audit_setup::open_audit(&config.audit)?);
+        let gate = build_gate(catalog, library, config, Some(&root), audit)?
+            .with_secrets(secrets)
+            .with_observer(telemetry.observer());
+        let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas.clone())?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let host = Arc::new(host);
-        let catalog = upstreams::offer_tools(&upstreams, &cache, &host);
+        let catalog = upstreams::offer_tools(opened, &host);
+        let settings = Arc::new(LiveSettings {
+            root,
+            host: host.clone(),
+            processes: processes.clone(),
+            catalog: catalog.clone(),
+            schemas,
+            current: Mutex::new((config.clone(), parts)),
+        });
         Ok(Self {
+            settings,
             host,
             processes,
             http_sse: config.server.http_sse,
-            card: server_card(&config.server),
+            card: server_card(&config.server, NAME),
             zyra_body_bytes_max: config.contracts.zyra_body_bytes_max,
             requires_credential: config.requires_credential().unwrap_or(true),
             tls: config.server.tls_certificate.is_some(),
-            has_search: config.search.enabled,
             telemetry,
             catalog,
         })
@@ -123,21 +161,23 @@ impl ServedWorkspace {
         audit_setup::audit_destination(&config.audit)?;
         let mut config = config.clone();
         "off".clone_into(&mut config.audit.to);
-        "off".clone_into(&mut config.envelope.log_dir);
+        config.envelope.log_dir = None;
         config.telemetry.otlp = None;
         Self::open(root, &config)
     }
 
     /// Returns the workspace as a server.
     pub fn server(&self) -> PreparedServer {
-        let search_tools = if self.has_search {
+        let offered = self.host.tools(&Caller::local()).tools;
+        let has_search = offered.iter().any(|tool| tool.spec().id.as_str() == "search.semantic");
+        let search_tools = if has_search {
             "files_tree, search_semantic (by meaning) and search_text (exact text)"
         } else {
             "files_tree and files_search"
         };
         let info = ServerInfo {
-            name: "toolgate".to_owned(),
-            title: "toolgate".to_owned(),
+            name: NAME.to_owned(),
+            title: NAME.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             description: "Serves a workspace's files and commands to agents.".to_owned(),
             instructions: format!(
@@ -165,19 +205,19 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Applies changes of upstreams in the configuration `file` until the returned guard is
-    /// dropped.
+    /// Applies changes of the configuration `file`, and of the files that it names, until the
+    /// returned guard is dropped.
     ///
-    /// `load` reads the file again. `config` is the configuration that is in force.
+    /// `load` reads the file again. `security` is that of the listeners, if the server has any.
     pub fn watch_config(
         &self,
-        config: &Config,
         file: PathBuf,
-        load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + 'static,
+        load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static,
+        security: Option<&ListenerSecurity>,
     ) -> WatchGuard {
-        let catalog = self.catalog.clone();
-        let initial_text = config_reload::source_text(config);
-        ConfigWatcher { catalog, file, load, initial_text }.start()
+        let settings = self.settings.clone();
+        let identity = security.map(|security| security.identity.clone());
+        ConfigWatcher { settings, identity, file, load }.start()
     }
 
     /// Stops all jobs and programs, and waits until every record is written.
@@ -190,9 +230,17 @@ impl ServedWorkspace {
     }
 }
 
-/// Returns the server card that `server` configures.
-pub(crate) fn server_card(server: &config::ServerSection) -> Option<ServerCard> {
-    server.card.clone().map(|name| ServerCard { name, url: server.url.clone() })
+/// Returns the card of the server that clients know as `name`, if it has a public URL at a domain.
+pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<ServerCard> {
+    let url = server.url.clone()?;
+    let host = url.parse::<Uri>().ok()?.host()?.to_ascii_lowercase();
+    let is_plain =
+        |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let is_domain = host.contains('.') && is_plain(&host) && host.parse::<IpAddr>().is_err();
+    // For example, `tools.example` becomes `example.tools/toolgate`.
+    let labels: Vec<&str> = host.rsplit('.').collect();
+    (is_domain && is_plain(name))
+        .then(|| ServerCard { name: format!("{}/{name}", labels.join(".")), url })
 }
 
 /// Builds the gate for the `catalog`, and for the resources, prompts and skills of `library`, under
@@ -202,6 +250,7 @@ pub(crate) fn build_gate(
     mut library: Library,
     config: &Config,
     root: Option<&Path>,
+    audit: Arc<AuditLog>,
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let policy = ToolPolicy::new(
@@ -218,13 +267,13 @@ pub(crate) fn build_gate(
     };
     let rules: Vec<PolicyRule> = config.policy.rules.iter().map(PolicyRule::from).collect();
     let policy = policy.with_rules(&rules, config.policy.default.into())?;
-    let audit = audit_setup::open_audit(&config.audit)?;
-    if config.resources.audit {
+    let offers_records = config.resources.offers(ResourceKind::Audit);
+    if offers_records {
         library.resources.extend(audit.resources());
     }
     let guards = library.resources.iter().map(|source| source.guard().id.clone());
     // Without an audit log, a rule about records is still valid.
-    let records = config.resources.audit.then(toolgate_host::audit_guard);
+    let records = offers_records.then(toolgate_host::audit_guard);
     let tools: Vec<_> = catalog.ids().into_iter().chain(guards).chain(records).collect();
     // Upstream tools are not known yet, and a disabled upstream may have rules too.
     let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
@@ -246,7 +295,7 @@ pub(crate) fn build_gate(
     let slots = CallLimits::new(
         limits.calls,
         limits.programs,
-        limits.waiting,
+        WAITING_MAX,
         Duration::from_millis(limits.wait_ms),
     )
     .with_rates(&rate_rules(&limits.rate))?;
@@ -254,23 +303,18 @@ pub(crate) fn build_gate(
     if let Some(known) = &known {
         slots.check(known)?;
     }
-    let ValidationSection { output, rules } = &config.validation;
-    let rules: Vec<_> = rules.iter().map(|rule| (rule.tools.as_str(), rule.output)).collect();
-    let output_checks = OutputCheckRules::new(&rules, *output)?;
+    let shadow = config.validation.shadow.iter();
+    let rules: Vec<_> = shadow.map(|tools| (tools.as_str(), OutputCheck::Shadow)).collect();
+    let output_checks = OutputCheckRules::new(&rules, OutputCheck::Enforce)?;
     if let Some(known) = &known {
         output_checks.check_rules(known)?;
     }
     let settings = GateSettings {
         deadline: Duration::from_millis(limits.deadline_ms),
-        job_deadline: Duration::from_millis(config.jobs.deadline_ms),
-        answer_wait: Duration::from_millis(limits.answer_ms),
-        cancel_grace: Duration::from_millis(limits.cancel_grace_ms),
         output_checks,
-        page_size: limits.page_size,
+        ..GateSettings::default()
     };
-    Ok(Gate::new(catalog, policy, slots, audit, settings)
-        .with_library(library)
-        .with_secrets(telemetry::redacted_secrets(config)?))
+    Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
 }
 
 /// Returns the patterns of available tools. If an upstream's tools are available, so is the tool
@@ -294,29 +338,17 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
 fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     let limits = &config.limits;
     let share = caller_share(config);
-    let share = |each: usize, all: usize| if each == 0 { share(all) } else { each };
-    let calls = share(limits.calls_each, limits.calls);
-    let programs = share(limits.programs_each, limits.programs);
+    let calls = share(limits.calls);
+    let programs = share(limits.programs);
     let slots = match calls < limits.calls || programs < limits.programs {
         true => slots.with_caller_limits(calls, programs),
         false => slots,
     };
-    let refused = NonZeroU32::new(limits.refused).zip(NonZeroU32::new(limits.refused_per_s));
-    let slots = match refused {
-        Some((burst, per_second)) => slots.with_refusal_limit(burst, per_second),
-        None => slots,
-    };
-    let slots = match limits.written_bytes {
-        0 => slots,
-        at_once => {
-            slots.with_write_budget(ByteRate { at_once, per_second: limits.written_per_s_bytes })
-        }
-    };
-    match limits.carried_bytes {
-        at_once if at_once > 0 && config.requires_credential().unwrap_or(true) => {
-            slots.with_traffic_budget(ByteRate { at_once, per_second: limits.carried_per_s_bytes })
-        }
-        _ => slots,
+    let slots = slots.with_refusal_limit(REFUSED, REFUSED_PER_SECOND).with_write_budget(WRITTEN);
+    // An invalid key file stops the server elsewhere.
+    match config.requires_credential().unwrap_or(true) {
+        true => slots.with_traffic_budget(CARRIED),
+        false => slots,
     }
 }
 
@@ -335,53 +367,119 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
             tools: rule.tools.clone(),
             calls: NonZeroU32::new(rule.calls)?,
             per: Duration::from_millis(rule.in_ms),
-            burst: NonZeroU32::new(rule.burst.unwrap_or(rule.calls))?,
         })
     });
     rules.collect()
 }
 
-/// Tools and resources of a workspace.
-struct WorkspaceTools {
-    tools: Vec<Arc<dyn AnyTool>>,
-    library: Library,
+/// What the tools of a workspace are made of. Other settings replace only the parts that depend on
+/// them.
+pub(crate) struct ToolParts {
+    root: Root,
+    programs: exec::WorkspacePrograms,
+    search: Arc<search::SearchService>,
+    assets: Option<Arc<assets::AssetSnapshot>>,
+    /// Handle of the jobs, unless jobs are off.
+    jobs: Option<JobsHandle>,
 }
 
-/// Creates every toolset of the folder `root`. Add one line here for a new toolset.
-fn workspace_tools(
-    root: &Path,
-    processes: &ProcessRunner,
-    config: &Config,
-    files: &files::FileSettings,
-    declared: Vec<commands::DeclaredCommand>,
-) -> anyhow::Result<WorkspaceTools> {
-    let root =
-        Root::open(root).with_context(|| format!("cannot serve the folder {}", root.display()))?;
-    let mut tools = files::tools(&root, files);
-    let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
-    tools.extend(programs.tools());
-    tools.extend(git::tools(&programs, &config.git));
-    tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
-    let folders = search_folders(root.path(), &config.search.cache);
-    let service =
-        search::SearchService::new(&root, &config.search, files, folders, &HttpFetcher::default())
+impl ToolParts {
+    /// Opens what the tools of the workspace `root` need.
+    fn open(
+        root: Root,
+        processes: &ProcessRunner,
+        config: &Config,
+        files: &files::FileSettings,
+        jobs: Option<&JobsHandle>,
+    ) -> anyhow::Result<Self> {
+        let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
+        let folders = search_folders(root.path(), &config.search.cache);
+        let fetch = HttpFetcher::default();
+        let search = search::SearchService::new(&root, &config.search, files, folders, &fetch)
             .map_err(|why| anyhow!(why))?;
-    tools.extend(service.iter().flat_map(search::tools));
-    tools.extend(docs::tools(&root, &config.docs, service.as_ref()));
-    let mut library = Library::default();
-    if config.resources.files {
-        library.resources.push(files::resources(&root, files));
+        let assets = open_assets(&root, &config.assets)?;
+        Ok(Self { root, programs, search, assets, jobs: jobs.cloned() })
     }
-    library.prompts = prompts::sources(&root, &config.prompts);
-    if let Some(skills) = skills::SkillLibrary::new(&root, &config.skills) {
-        library.resources.push(skills.clone());
-        library.skills.push(skills);
+
+    /// Returns the parts under other settings. The search index and stored output are kept.
+    pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
+        // A server for Synesthetic reads its assets once, as the contract demands.
+        let assets = match config.assets.owner.always_offered {
+            true => self.assets.clone(),
+            false => open_assets(&self.root, &config.assets)?,
+        };
+        Ok(Self {
+            root: self.root.clone(),
+            programs: self.programs.with_settings(&config.exec),
+            search: self.search.clone(),
+            assets,
+            jobs: self.jobs.clone(),
+        })
     }
-    if let Some(assets) = assets::AssetSnapshot::open(&root, &config.assets)? {
-        tools.extend(assets::tools(&assets, &config.assets, &HttpFetcher::default()));
-        library.resources.extend(assets::AssetSource::new(&assets).map(|source| source as _));
+
+    /// Returns the folders of assets that are read again when they change.
+    pub(crate) fn asset_folders(&self, settings: &assets::AssetSettings) -> Vec<PathBuf> {
+        match settings.owner.always_offered {
+            true => Vec::new(),
+            false => settings.folders(self.root.path()).into(),
+        }
     }
-    Ok(WorkspaceTools { tools: merge_declared(tools, declared, &programs)?, library })
+
+    /// Creates the tools of every toolset, and the library. A new toolset needs one line here.
+    pub(crate) fn tools(
+        &self,
+        config: &Config,
+        files: &files::FileSettings,
+        declared: Vec<commands::DeclaredCommand>,
+    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, Library)> {
+        let Self { root, programs, search, assets, jobs } = self;
+        let mut tools = files::tools(root, files);
+        tools.extend(programs.tools());
+        tools.extend(git::tools(programs, &config.git));
+        tools.extend(ci::tools(programs, env!("CARGO_PKG_VERSION")));
+        tools.extend(search::tools(search));
+        tools.extend(docs::tools(root, search));
+        let mut library = Library::default();
+        if config.resources.offers(ResourceKind::Files) {
+            library.resources.push(files::resources(root, files));
+        }
+        library.prompts = prompts::sources(root, &config.prompts);
+        if let Some(skills) = skills::SkillLibrary::new(root, &config.skills) {
+            library.resources.push(skills.clone());
+            library.skills.push(skills);
+        }
+        if let Some(assets) = assets {
+            tools.extend(assets::tools(assets, &config.assets, &HttpFetcher::default()));
+            library.resources.extend(assets::AssetSource::new(assets).map(|source| source as _));
+        }
+        let mut tools = merge_declared(tools, declared, programs)?;
+        if let Some(jobs) = jobs {
+            tools.extend(job_tools(jobs));
+            if config.resources.offers(ResourceKind::Jobs) {
+                library.resources.push(job_resources(jobs));
+            }
+        }
+        let tools = tools.into_iter().map(|tool| {
+            let icons = icons::for_toolset(tool.spec().id.toolset());
+            with_icons(tool, icons)
+        });
+        Ok((tools.collect(), library))
+    }
+}
+
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails, and
+/// others serve everything else.
+fn open_assets(
+    root: &Root,
+    settings: &assets::AssetSettings,
+) -> anyhow::Result<Option<Arc<assets::AssetSnapshot>>> {
+    match assets::AssetSnapshot::open(root, settings) {
+        Err(why) if !settings.owner.always_offered => {
+            tracing::error!("no assets are served: {why}");
+            Ok(None)
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// Combines `tools` and `declared` commands. A command replaces a built-in tool with the same name
@@ -420,7 +518,7 @@ fn job_settings(
     let share = caller_share(config);
     Ok(Some(JobSettings {
         running_per_caller: share(config.jobs.running),
-        queued_per_caller: share(config.jobs.queued),
+        queued_per_caller: share(QUEUED_JOBS_MAX),
         mark: processes.mark().number(),
         end_leftovers: {
             let processes = processes.clone();
@@ -442,13 +540,13 @@ pub(crate) fn job_settings_in(folder: PathBuf, config: &config::JobsSection) -> 
         folder,
         running_max: config.running,
         running_per_caller: config.running,
-        queued_max: config.queued,
-        queued_per_caller: config.queued,
-        keep: Duration::from_millis(config.keep_ms),
-        keep_max: Duration::from_millis(config.keep_max_ms),
-        ended_max: config.ended,
-        output_bytes_max: config.output_bytes,
-        files_bytes_max: config.files_bytes,
+        queued_max: QUEUED_JOBS_MAX,
+        queued_per_caller: QUEUED_JOBS_MAX,
+        keep: JOB_KEEP,
+        keep_max: JOB_KEEP_MAX,
+        ended_max: ENDED_JOBS_MAX,
+        output_bytes_max: JOB_OUTPUT_BYTES_MAX,
+        files_bytes_max: JOB_FILES_BYTES_MAX,
         mark: 0,
         end_leftovers: Arc::new(|_| {}),
     }
@@ -530,54 +628,6 @@ pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
         None => getrandom::fill(&mut key).context("the system provides no random numbers")?,
     }
     Ok(SessionSealer::new(&key))
-}
-
-/// Returns the limits of a stdio client.
-pub fn line_bounds(config: &Config) -> LineBounds {
-    LineBounds {
-        line_bytes_max: config.limits.message_bytes,
-        in_flight_max: config.limits.in_flight,
-        eof_grace: Duration::from_millis(config.limits.eof_grace_ms),
-        drain: Duration::from_millis(config.server.drain_ms),
-        wrap_up: wrap_up_time(config),
-    }
-}
-
-/// Returns the time in which cancelled calls must end, plus 1 s in which the client can read their
-/// answers.
-fn wrap_up_time(config: &Config) -> Duration {
-    Duration::from_millis(config.limits.cancel_grace_ms.saturating_add(1_000))
-}
-
-/// Returns the limits of the HTTP server.
-pub fn http_bounds(config: &Config) -> toolgate_transports::http::HttpBounds {
-    toolgate_transports::http::HttpBounds {
-        body_bytes_max: config.limits.message_bytes,
-        body_time_max: Duration::from_millis(config.server.body_time_ms),
-        unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
-        head_time_max: Duration::from_millis(config.server.head_time_ms),
-        write_time_max: Duration::from_millis(config.server.write_time_ms),
-        connections_max: config.server.connections_max,
-        streams_max: config.server.streams_max.min(config.server.connections_max.div_ceil(2)),
-        streams_each: config.server.streams_each,
-        socket_waiting_messages: SOCKET_MESSAGES_MAX,
-        socket_waiting_bytes: SOCKET_BYTES_MAX,
-        occupancy: toolgate_transports::http::OccupancyCounter::default(),
-        keep_alive: Duration::from_millis(config.server.keep_alive_ms),
-        // Calls that are cancelled after the drain time still get an answer.
-        drain: Duration::from_millis(
-            config.server.drain_ms + config.limits.cancel_grace_ms + 1_000,
-        ),
-    }
-}
-
-/// Returns the limits of HTTP sessions.
-pub fn session_bounds(config: &Config) -> SessionBounds {
-    SessionBounds {
-        sessions_max: config.server.sessions_max,
-        stream_after: Duration::from_millis(config.server.stream_after_ms),
-        socket: line_bounds(config),
-    }
 }
 
 fn convert_effects(effects: EffectsMax) -> Effects {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{
     Asker, CallEnding, CallError, Caller, ContentBody, EventSink, HostAnswer, HostRequest,
-    ResourceContents, ResourceData, ResultText, ToolOutput, fold_name,
+    ResourceContents, ResourceData, ResultText, ToolOutput, fold_name, strip_byte_order_mark,
 };
 use toolgate_host::IncomingRequest;
 
@@ -97,7 +97,7 @@ async fn call_in_process(
     let mut loaded = args.folder.load_to_serve(&args.root)?;
     for upstream in loaded.config.upstream.values_mut() {
         // Stored results would end with this process.
-        (upstream.answer_bytes, upstream.media_bytes) = (usize::MAX, usize::MAX);
+        (upstream.limits.text_bytes, upstream.limits.media_bytes) = (0, 0);
     }
     let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);
@@ -226,7 +226,8 @@ fn arguments(json: &str) -> anyhow::Result<Value> {
         }
         None => json.to_owned(),
     };
-    let value: Value = serde_json::from_str(&text).with_context(|| {
+    let text = strip_byte_order_mark(&text);
+    let value: Value = serde_json::from_str(text).with_context(|| {
         format!("the arguments are not JSON; quote them for the shell: '{{\"path\":\"README.md\"}}'. They are: {text}")
     })?;
     if !value.is_object() {

@@ -7,6 +7,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
+use toolgate::assembly::probe::{UpstreamProbe, probe_upstreams};
 use toolgate::config::environment;
 use toolgate_upstream::UpstreamListing;
 use toolgate_world::sandbox::{
@@ -58,7 +59,8 @@ Examples:
   toolgate doctor upstreams
   toolgate doctor upstreams github linear
 
-Prints one line for each upstream. The exit code is 1 if one does not respond."
+Prints one line for each upstream. If one fails, more lines show what was asked, what came back and
+what its program wrote. The exit code is 1 then."
     )]
     Upstreams(DoctorUpstreamsArgs),
 }
@@ -165,16 +167,15 @@ fn test_oauth(args: &UpstreamArg) -> anyhow::Result<ExitCode> {
 /// Tests each upstream by listing it.
 fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     let config = args.folder.load(&args.root)?.config;
-    let listings = run_to_end(
-        super::small_runtime()?,
-        toolgate::assembly::probe::probe_upstreams(&args.root, &config, &args.names),
-    )?;
-    if listings.is_empty() {
+    let probes =
+        run_to_end(super::small_runtime()?, probe_upstreams(&args.root, &config, &args.names))?;
+    if probes.is_empty() {
         bail!("toolgate.toml has no enabled upstream");
     }
     let mut all_answer = true;
-    for (name, listing) in listings {
-        let line = match listing {
+    for UpstreamProbe { name, listing, exchanges, notes } in probes {
+        let is_failed = listing.is_err();
+        let mut lines = match listing {
             Ok(UpstreamListing { revision, tools, resources, prompts, .. }) => {
                 let tools = tools.len();
                 let resources = resources.len();
@@ -189,7 +190,11 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
                 format!("FAILED  {name}: {}\n", why.trim())
             }
         };
-        print(&line)?;
+        let exchanges = exchanges.iter().filter(|_| is_failed);
+        for line in exchanges.chain(&notes) {
+            let _ = writeln!(lines, "        {line}");
+        }
+        print(&lines)?;
     }
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

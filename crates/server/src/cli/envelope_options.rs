@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toolgate::config::Config;
 
 /// Options for envelopes that override the configuration.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(super) struct EnvelopeOptions {
     /// Derive ids from the request and fix the time, so that equal requests get equal envelopes
     #[arg(long)]
@@ -19,9 +19,7 @@ impl EnvelopeOptions {
     /// Applies the options to `config`.
     pub(super) fn apply(&self, config: &mut Config) {
         config.envelope.deterministic_ids |= self.deterministic_ids;
-        if let Some(folder) = &self.log_dir {
-            config.envelope.log_dir = folder.to_string_lossy().into_owned();
-        }
+        config.envelope.log_dir.clone_from(&self.log_dir);
     }
 
     /// Returns the log folder, if it was given.

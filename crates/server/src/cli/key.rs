@@ -233,11 +233,10 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
         format!("{:<DIGEST_SHOWN$}  {:<widest$}  {:<20}  VALID\n", "DIGEST", "CALLER", "CREATED");
     for key in &keys {
         let made = key.made.map(|made| format!("{made:.0}")).unwrap_or_default();
-        let validity = match (key.not_before, key.expires) {
-            (Some(from), _) if from > now => format!("from {from:.0}"),
-            (_, Some(until)) if until <= now => format!("expired at {until:.0}"),
-            (_, Some(until)) => format!("until {until:.0}"),
-            (_, None) => "until revoked".to_owned(),
+        let validity = match key.expires {
+            Some(until) if until <= now => format!("expired at {until:.0}"),
+            Some(until) => format!("until {until:.0}"),
+            None => "until revoked".to_owned(),
         };
         let roles = match key.roles.is_empty() {
             true => String::new(),

@@ -1,5 +1,9 @@
 //! Generates pages of `docs/reference/` from the code (`toolgate reference`).
 
+mod sample_client;
+mod errors;
+mod events;
+
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,6 +31,10 @@ enum ReferencePage {
     Tools,
     /// Metrics
     Metrics,
+    /// Errors with their codes
+    Errors,
+    /// Events, notifications and audit records
+    Events,
     /// Command line
     Cli,
 }
@@ -39,6 +47,8 @@ pub(super) fn run(args: &ReferenceArgs) -> anyhow::Result<ExitCode> {
         }
         ReferencePage::Tools => tool_pages()?,
         ReferencePage::Metrics => toolgate::telemetry::metrics_reference(),
+        ReferencePage::Errors => errors::page()?,
+        ReferencePage::Events => events::page()?,
         ReferencePage::Cli => command_line(),
     };
     print(&page)?;
@@ -76,6 +86,24 @@ fn rows(schema: &serde_json::Value) -> String {
         format!("| `{name}` | {kind}, {presence} | {} |\n", about.replace('|', "\\|"))
     });
     rows.collect()
+}
+
+/// Returns the tag, description and rows of fields of each variant of the enum that `schema`
+/// describes. Each value is a word, or an object with the word as its only key.
+fn tagged_variants(schema: &serde_json::Value) -> Vec<(String, String, String)> {
+    let variants = schema["oneOf"].as_array().into_iter().flatten();
+    let row = |variant: &serde_json::Value| {
+        let about = variant["description"].as_str().unwrap_or_default().replace('\n', " ");
+        let (tag, fields) = match variant["const"].as_str() {
+            Some(tag) => (tag, String::new()),
+            None => {
+                let (tag, fields) = variant["properties"].as_object()?.iter().next()?;
+                (tag.as_str(), rows(fields))
+            }
+        };
+        Some((tag.to_owned(), about, fields))
+    };
+    variants.filter_map(row).collect()
 }
 
 fn command_line() -> String {

@@ -22,7 +22,7 @@ use super::envelope_options::EnvelopeOptions;
 use super::{FolderArgs, run_to_end};
 use banner::Banner;
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
   toolgate serve                        this folder, at 127.0.0.1:8000
@@ -45,15 +45,8 @@ pub(super) struct ServeArgs {
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let mut loaded = args.folder.load_to_serve(&args.path)?;
-    args.enveloping.apply(&mut loaded.config);
-    if let Some(listen) = args.listen {
-        loaded.config.server.listen = listen;
-    }
+    args.adapt(&mut loaded.config);
     config::check_listen(loaded.config.server.listen, &loaded.config)?;
-    if loaded.config.listen.iter().any(|own| own.dialect == "synesthetic") {
-        // A server for Synesthetic alone offers its tools even without assets.
-        loaded.config.assets.owner.always_offered = true;
-    }
     let prep = ServerPrep::prepare(&args.path, &loaded.config)?;
     prep.confine_server(&loaded.config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -62,7 +55,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let result = run_to_end(runtime, async move {
         let workspace = ServedWorkspace::open_prepared(prep, &loaded.config)?;
         let served = workspace.server();
-        let security = Some(ListenerSecurity::from_config(&loaded.config)?);
+        let security = ListenerSecurity::from_config(&loaded.config)?;
         let dialects = served.dialects_over_http(&loaded.config)?;
         let addr = loaded.config.server.listen;
         let listener = listen(addr, &format!("--listen {}:0", addr.ip())).await?;
@@ -80,7 +73,15 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         };
         banner.print()?;
         print_dedicated(&dedicated, scheme)?;
-        let _watch = args.folder.follow_upstreams(&workspace, &args.path, &loaded.config);
+        let adapt = {
+            let args = args.clone();
+            move |config: &mut Config| {
+                args.adapt(config);
+                Ok(())
+            }
+        };
+        let _watch = args.folder.follow_settings(&workspace, &args.path, adapt, Some(&security));
+        let security = Some(security);
         let listeners =
             HttpListeners { shared: listener, dedicated, security, workers: Some(serving) };
         serve_http(&served, listeners, &loaded.config, stop).await?;
@@ -90,6 +91,20 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // The work of all connections has ended by now.
     workers.end();
     result
+}
+
+impl ServeArgs {
+    /// Applies the options of the command line to `config`.
+    fn adapt(&self, config: &mut Config) {
+        self.enveloping.apply(config);
+        if let Some(listen) = self.listen {
+            config.server.listen = listen;
+        }
+        if config.listen.iter().any(|own| own.dialect == "synesthetic") {
+            // A server for Synesthetic alone offers its tools even without assets.
+            config.assets.owner.always_offered = true;
+        }
+    }
 }
 
 /// Listens on `addr`. If that fails, the error suggests `alternative`, the option or setting for a
@@ -113,7 +128,8 @@ async fn dedicated_listeners(
     for ListenEntry { addr, dialect: name } in &config.listen {
         config::check_listen(*addr, config)?;
         if name == "zyra" && config.contracts.zyra_off {
-            bail!("[[listen]] serves zyra at {addr}, but ZYRA_ENABLE_MCP turns zyra off");
+            tracing::warn!("ZYRA_ENABLE_MCP turns zyra off, so nothing listens at {addr} for it");
+            continue;
         }
         let dialect = served.dialect(name)?;
         let alternative = format!("`addr = \"{}:0\"` in the [[listen]] of {name}", addr.ip());

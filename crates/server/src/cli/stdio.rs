@@ -70,7 +70,12 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
                  starts this program; to call a tool yourself, use `toolgate call`",
             );
         }
-        let _watch = args.folder.follow_upstreams(&workspace, &args.path, &config);
+        let enveloping = args.enveloping.clone();
+        let adapt = move |config: &mut Config| {
+            enveloping.apply(config);
+            status.prepare_config(config)
+        };
+        let _watch = args.folder.follow_settings(&workspace, &args.path, adapt, None);
         let result = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
         if let Some(file) = ready.get() {

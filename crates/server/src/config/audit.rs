@@ -16,15 +16,13 @@ pub struct AuditSection {
     /// Key file that seals the log: an absolute path, or `state` for `toolgate/audit.key` in the
     /// user's state folder. A missing key is created.
     pub key: String,
-    /// Size at which the log file is rotated, in bytes.
-    pub file_bytes: u64,
-    /// Number of rotated log files to keep.
+    /// Number of rotated log files to keep. The log file is rotated at 32 MiB.
     pub keep: u32,
 }
 
 impl Default for AuditSection {
     fn default() -> Self {
         let state = || "state".to_owned();
-        Self { to: state(), strict: false, key: state(), file_bytes: 32 << 20, keep: 10 }
+        Self { to: state(), strict: false, key: state(), keep: 10 }
     }
 }

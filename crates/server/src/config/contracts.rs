@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use toolgate_host::OutputCheck;
 
 use super::setting::SettingSpec;
 use super::{ApiKey, Config};
@@ -29,9 +30,9 @@ const VARIABLES: &[(&str, VariableTarget)] = &[
     ("SYN_SCHEMAS_DIR", Apply(schemas)),
     ("SYN_EXAMPLES_DIR", Apply(examples)),
     ("SYN_BACKEND_URL", The("assets.backend_url")),
-    ("SYN_BACKEND_ASSETS_PATH", The("assets.backend_assets_path")),
+    ("SYN_BACKEND_ASSETS_PATH", Apply(assets_path)),
     // RAGX
-    ("RAGX_MCP_ENVELOPE_VALIDATION", The("envelope.validation")),
+    ("RAGX_MCP_ENVELOPE_VALIDATION", Apply(envelope_validation)),
     // Zyra; variables with its former prefix have lower precedence.
     ("DATAVIZHUB_ENABLE_MCP", Apply(zyra_served)),
     ("ZYRA_ENABLE_MCP", Apply(zyra_served)),
@@ -53,6 +54,9 @@ pub struct ContractEnvironment {
     pub endpoint: Option<String>,
     /// True if Zyra's dialect is not served over HTTP (`ZYRA_ENABLE_MCP=0`).
     pub zyra_off: bool,
+    /// Additional headers that may carry an API key, besides `X-API-Key` and `Authorization:
+    /// Bearer` (`ZYRA_API_KEY_HEADER`).
+    pub key_headers: Vec<String>,
     /// Largest Zyra request over HTTP, in bytes (`ZYRA_MCP_MAX_BODY_BYTES`).
     pub zyra_body_bytes_max: Option<usize>,
 }
@@ -64,6 +68,16 @@ fn ready_file(config: &mut Config, path: &str) -> anyhow::Result<()> {
 
 fn endpoint(config: &mut Config, endpoint: &str) -> anyhow::Result<()> {
     config.contracts.endpoint = Some(endpoint.to_owned());
+    Ok(())
+}
+
+fn envelope_validation(config: &mut Config, mode: &str) -> anyhow::Result<()> {
+    config.envelope.validation = match mode.trim().to_ascii_lowercase().as_str() {
+        "off" => OutputCheck::Off,
+        "shadow" => OutputCheck::Shadow,
+        "enforce" => OutputCheck::Enforce,
+        other => bail!("`{other}` is invalid; write off, shadow or enforce"),
+    };
     Ok(())
 }
 
@@ -98,7 +112,7 @@ fn zyra_legacy_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
 }
 
 fn key_header(config: &mut Config, header: &str) -> anyhow::Result<()> {
-    config.server.key_headers.push(header.to_owned());
+    config.contracts.key_headers.push(header.to_owned());
     Ok(())
 }
 
@@ -109,6 +123,11 @@ fn schemas(config: &mut Config, folder: &str) -> anyhow::Result<()> {
 
 fn examples(config: &mut Config, folder: &str) -> anyhow::Result<()> {
     config.assets.owner.examples = Some(folder.to_owned());
+    Ok(())
+}
+
+fn assets_path(config: &mut Config, path: &str) -> anyhow::Result<()> {
+    config.assets.owner.backend_assets_path = Some(path.to_owned());
     Ok(())
 }
 

@@ -23,11 +23,18 @@ const HEADING: &str = "\
 # servers read it again when it changes. While it exists, every request over HTTP needs a credential.
 ";
 
+/// Most revoked keys that are remembered. Beyond them, the oldest are forgotten.
+const REVOKED_MAX: usize = 1000;
+
+/// Content of the key file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeyFileContent {
+pub(crate) struct KeyFileContent {
+    /// Digests of revoked keys, oldest first. A client that still sends one does not guess.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) revoked: Vec<String>,
     #[serde(default)]
-    keys: Vec<ApiKey>,
+    pub(crate) keys: Vec<ApiKey>,
 }
 
 /// Returns the path of the key file that `server` configures, if any.
@@ -50,7 +57,7 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFileStamp)>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, OwnedFileStamp)>> {
     let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
         Ok(read) => read,
         Err(err) if is_missing(&err) => return Ok(None),
@@ -59,12 +66,12 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFile
     let shown = path.display();
     let text = String::from_utf8(text).with_context(|| format!("{shown} is not UTF-8"))?;
     // The error text of toml quotes the line, which may contain a key by mistake.
-    let KeyFileContent { keys } = toml::from_str(&text).map_err(|err| {
+    let content: KeyFileContent = toml::from_str(&text).map_err(|err| {
         let line = err.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         anyhow::anyhow!("{shown} is invalid in line {line}: {}", err.message())
     })?;
-    check_all(&keys, &shown.to_string())?;
-    Ok(Some((keys, stamp)))
+    check_all(&content.keys, &shown.to_string())?;
+    Ok(Some((content, stamp)))
 }
 
 /// Returns the keys in the file at `path`, or `None` if it does not exist.
@@ -72,7 +79,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFile
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
 pub fn list_keys(path: &Path) -> anyhow::Result<Option<Vec<ApiKey>>> {
-    Ok(read(path)?.map(|(keys, _)| keys))
+    Ok(read(path)?.map(|(content, _)| content.keys))
 }
 
 fn is_missing(err: &anyhow::Error) -> bool {
@@ -80,7 +87,8 @@ fn is_missing(err: &anyhow::Error) -> bool {
     io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Applies `change` to the keys in the file at `path`, which is created if missing.
+/// Applies `change` to the keys in the file at `path`, which is created if missing. Keys that it
+/// removes are listed as revoked.
 ///
 /// A lock serializes writers, and readers see either the old or the new file.
 ///
@@ -95,10 +103,14 @@ pub fn change_keys<T>(
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let lock = open_private(&helper_path(path, "lock"), true)?;
     flock(&lock, FlockOperation::LockExclusive).with_context(|| format!("cannot lock {shown}"))?;
-    let mut keys = read(path)?.map(|(keys, _)| keys).unwrap_or_default();
+    let KeyFileContent { mut revoked, mut keys } =
+        read(path)?.map(|(content, _)| content).unwrap_or_default();
+    let before: Vec<String> = keys.iter().map(|key| key.sha256.clone()).collect();
     let done = change(&mut keys)?;
     check_all(&keys, &shown.to_string())?;
-    let text = format!("{HEADING}\n{}", toml::to_string(&KeyFileContent { keys })?);
+    revoked.extend(before.into_iter().filter(|old| keys.iter().all(|key| key.sha256 != *old)));
+    revoked.drain(..revoked.len().saturating_sub(REVOKED_MAX));
+    let text = format!("{HEADING}\n{}", toml::to_string(&KeyFileContent { revoked, keys })?);
     let next = helper_path(path, "next");
     // Left by an interrupted writer.
     let _ = fs::remove_file(&next);

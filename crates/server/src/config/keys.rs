@@ -6,7 +6,8 @@ use anyhow::bail;
 use http::HeaderName;
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Config;
@@ -31,14 +32,10 @@ pub struct ApiKey {
     /// Roles of the caller, for policy rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// Time of creation, such as `2026-01-31T12:00:00Z`.
+    /// Time of creation, which `toolgate key new` writes into the key file. It is not a setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(skip)]
     pub made: Option<Timestamp>,
-    /// Start of validity. By default, the key is valid at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub not_before: Option<Timestamp>,
     /// End of validity. By default, the key is valid until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -54,20 +51,32 @@ impl ApiKey {
             sha256: hex.concat(),
             roles: Vec::new(),
             made: None,
-            not_before: None,
             expires: None,
         }
     }
 
     /// Parses the digest. Returns `None` if it is invalid.
     pub(crate) fn digest_key(&self) -> Option<KeyDigest> {
-        let bytes = self.sha256.as_bytes();
-        if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
-            return None;
-        }
-        let pairs = (0..64).step_by(2).map(|at| &self.sha256[at..at + 2]);
-        let digest: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
-        digest?.try_into().ok()
+        parse_digest(&self.sha256)
+    }
+}
+
+/// Parses the 64 hexadecimal digits of a digest. Returns `None` if `text` is not one.
+pub(crate) fn parse_digest(text: &str) -> Option<KeyDigest> {
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let pairs = (0..64).step_by(2).map(|at| &text[at..at + 2]);
+    let digest: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
+    digest?.try_into().ok()
+}
+
+/// Reads the keys of a settings file, which have no time of creation.
+pub(super) fn configured_keys<'de, D: Deserializer<'de>>(keys: D) -> Result<Vec<ApiKey>, D::Error> {
+    let keys = Vec::<ApiKey>::deserialize(keys)?;
+    match keys.iter().any(|key| key.made.is_some()) {
+        true => Err(D::Error::unknown_field("made", &["name", "sha256", "roles", "expires"])),
+        false => Ok(keys),
     }
 }
 
@@ -79,9 +88,9 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 /// Checks the configured keys and the names of key headers.
 pub fn check(config: &Config) -> anyhow::Result<()> {
     check_all(&config.keys, "[[keys]]")?;
-    for header in &config.server.key_headers {
+    for header in &config.contracts.key_headers {
         if header.parse::<HeaderName>().is_err() {
-            bail!("`{header}` in server.key_headers is not a valid header name");
+            bail!("`{header}` is not a valid header name for an API key");
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ use crate::owned_files::{self, LinkPolicy};
 use super::setting::{ENV_PREFIX, SettingSpec, settings};
 use super::{
     Config, RateLimitEntry, SETTINGS_FILE_NAME, ServerSection, contracts, key_file, keys, oauth,
-    trust,
+    proxies, trust,
 };
 
 /// Largest settings file, in bytes.
@@ -109,6 +109,7 @@ fn read(
     contracts::apply_others(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
+    warnings.extend(config.assets.backend_problem());
     config.source = file.clone().map(|file| commands::DeclarationSource { file, text });
     Ok(LoadedConfig { config, file, warnings })
 }
@@ -192,47 +193,13 @@ fn check(config: &Config) -> anyhow::Result<()> {
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
-        ("limits.calls_each", limits.calls_each as u64, 0, MANY),
-        ("limits.programs_each", limits.programs_each as u64, 0, MANY),
-        ("limits.refused", limits.refused.into(), 0, MANY),
-        ("limits.refused_per_s", limits.refused_per_s.into(), 1, MANY),
-        ("limits.waiting", limits.waiting as u64, 0, MANY),
-        ("limits.in_flight", limits.in_flight as u64, 1, MANY),
-        ("limits.page_size", limits.page_size as u64, 1, MANY),
         ("limits.message_bytes", limits.message_bytes as u64, 1024, 1 << 30),
         ("limits.wait_ms", limits.wait_ms, 0, DAY_MS),
         ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
-        ("limits.answer_ms", limits.answer_ms, 0, DAY_MS),
-        ("limits.cancel_grace_ms", limits.cancel_grace_ms, 0, DAY_MS),
-        ("limits.eof_grace_ms", limits.eof_grace_ms, 0, DAY_MS),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
-        ("server.streams_max", server.streams_max as u64, 1, MANY),
-        ("server.streams_each", server.streams_each as u64, 1, MANY),
-        ("server.sessions_max", server.sessions_max as u64, 1, MANY),
-        ("server.head_time_ms", server.head_time_ms, 1, DAY_MS),
-        ("server.body_time_ms", server.body_time_ms, 1, DAY_MS),
-        ("server.write_time_ms", server.write_time_ms, 1, DAY_MS),
-        ("server.stream_after_ms", server.stream_after_ms, 0, DAY_MS),
-        ("server.keep_alive_ms", server.keep_alive_ms, 1, DAY_MS),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
-        ("exec.timeout_ms", config.exec.timeout_ms, 1, 600_000),
-        ("git.timeout_ms", config.git.timeout_ms, 1, 600_000),
-        ("ci.timeout_ms", config.ci.timeout_ms, 1, 600_000),
-        ("ci.output_bytes", config.ci.output_bytes as u64, 1, 1 << 20),
-        ("ci.failures_max", config.ci.failures_max as u64, 1, 10_000),
-        ("search.files_max", config.search.files_max as u64, 1, MANY),
-        ("search.text_bytes_max", config.search.text_bytes_max, 1, 1 << 40),
-        ("search.documents_max", config.search.documents_max as u64, 1, MANY),
-        ("docs.bytes_max", config.docs.bytes_max, 1, 1 << 30),
         ("jobs.running", jobs.running as u64, 1, MANY),
-        ("jobs.queued", jobs.queued as u64, 1, MANY),
-        ("jobs.deadline_ms", jobs.deadline_ms, 1, 365 * DAY_MS),
-        ("jobs.keep_ms", jobs.keep_ms, 0, 3650 * DAY_MS),
-        ("jobs.keep_max_ms", jobs.keep_max_ms, 0, 3650 * DAY_MS),
-        ("jobs.ended", jobs.ended as u64, 0, 100 * MANY),
-        ("audit.file_bytes", config.audit.file_bytes, 1 << 16, 1 << 30),
         ("audit.keep", config.audit.keep.into(), 1, 1000),
-        ("jobs.output_bytes", jobs.output_bytes as u64, 0, 1 << 30),
     ];
     for (name, value, min, max) in ranges {
         if !(min..=max).contains(&value) {
@@ -256,14 +223,11 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     keys::check(config)?;
     key_file::path(server)?;
+    proxies::check(server)?;
     oauth::check(config)?;
     check_tls(server)?;
-    for RateLimitEntry { tools, calls, in_ms, burst } in &limits.rate {
-        let ranges = [
-            ("calls", u64::from(*calls), MANY),
-            ("in_ms", *in_ms, DAY_MS),
-            ("burst", u64::from(burst.unwrap_or(*calls)), MANY),
-        ];
+    for RateLimitEntry { tools, calls, in_ms } in &limits.rate {
+        let ranges = [("calls", u64::from(*calls), MANY), ("in_ms", *in_ms, DAY_MS)];
         if let Some((name, value, max)) =
             ranges.iter().find(|(_, value, max)| !(1..=*max).contains(value))
         {
@@ -271,12 +235,6 @@ fn check(config: &Config) -> anyhow::Result<()> {
                 "{name} of the rule for `{tools}` in limits.rate is {value}; it must be 1 to {max}"
             );
         }
-    }
-    if let Some(name) = server.card.as_deref().filter(|name| !is_global_name(name)) {
-        bail!(
-            "server.card is `{name}`; write your reversed domain and a name, such as \
-             `com.example/tools`"
-        );
     }
     if let Some(url) = server.url.as_deref().filter(|url| !is_endpoint(url)) {
         bail!(
@@ -350,18 +308,6 @@ fn is_endpoint(url: &str) -> bool {
 fn is_program(pattern: &str) -> bool {
     let program = pattern.split_whitespace().next();
     program.is_some_and(|program| !program.contains('/') || program.starts_with('/'))
-}
-
-/// Returns true if `name` has the form `com.example/tools`.
-fn is_global_name(name: &str) -> bool {
-    let is_valid = |part: &str, also: &str| {
-        let is_allowed = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
-        !part.is_empty() && part.chars().all(is_allowed)
-    };
-    name.len() <= 200
-        && name
-            .split_once('/')
-            .is_some_and(|(domain, name)| is_valid(domain, ".-") && is_valid(name, "._-"))
 }
 
 fn unknown_variable(settings: &[SettingSpec], name: &str) -> String {

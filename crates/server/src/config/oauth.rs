@@ -26,16 +26,9 @@ pub struct IssuerEntry {
     /// Discovery, RFC 8414).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
-    /// Signature algorithms that the tokens may use. By default, all supported algorithms.
-    #[serde(default = "every_algorithm")]
-    pub algorithms: Vec<JwsAlgorithm>,
     /// Claim that lists the caller's roles, for policy rules. By default, callers have no roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles_claim: Option<String>,
-}
-
-fn every_algorithm() -> Vec<JwsAlgorithm> {
-    JwsAlgorithm::ALL.to_vec()
 }
 
 /// Tools that a scope of tokens allows.
@@ -51,10 +44,6 @@ pub struct ScopeEntry {
     /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.
     #[serde(default = "runs")]
     pub effects: EffectsMax,
-    /// Asks clients without a token to request this scope. If no scope sets this, clients are asked
-    /// to request the first scope.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub first: bool,
 }
 
 fn all_tools() -> Vec<String> {
@@ -107,7 +96,6 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         );
         let empty = issuer.audience.iter().any(|audience| audience.trim().is_empty());
         ensure!(!empty, "the issuer `{name}` has an empty audience");
-        ensure!(!issuer.algorithms.is_empty(), "the issuer `{name}` has no algorithms");
         for other in &config.oauth[..nth] {
             ensure!(other.issuer != *name, "the issuer `{name}` is in two [[oauth]] tables");
             ensure!(
@@ -142,6 +130,15 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Parses `url` and requires https, or http on loopback.
+pub(crate) fn encrypted_target(url: &str) -> Result<HttpTarget, String> {
+    let target = HttpTarget::from_url(url).map_err(|why| format!("`{url}` {why}"))?;
+    match target.is_encrypted_or_loopback() {
+        true => Ok(target),
+        false => Err(format!("`{url}` is not encrypted; it must be https")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +161,6 @@ mod tests {
             (good.replace("/realm", "/realm?a=b"), "a query"),
             (alone.to_owned(), "has no audience"),
             (good.replace("https://a", ""), "an empty audience"),
-            (format!("{good}algorithms = []\n"), "no algorithms"),
             (format!("{good}alias = \"a:b\"\n"), "needs an alias"),
             (format!("{good}jwks_uri = \"http://169.254.169.254/\"\n"), "must be https"),
             (format!("{good}{good}"), "is in two"),
@@ -181,48 +177,5 @@ mod tests {
             let message = refusal(&config);
             assert!(message.contains(expected), "{config}\n{message}");
         }
-        for algorithm in ["HS256", "none", "RS1"] {
-            let config = format!("{good}algorithms = [\"{algorithm}\"]\n");
-            toml::from_str::<Config>(&config).expect_err(algorithm);
-        }
-    }
-}
-
-/// JWS signature algorithm. Only asymmetric algorithms are accepted, never HMAC or `none`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
-pub enum JwsAlgorithm {
-    RS256,
-    RS384,
-    RS512,
-    PS256,
-    PS384,
-    PS512,
-    ES256,
-    ES384,
-    EdDSA,
-}
-
-impl JwsAlgorithm {
-    /// All algorithms.
-    pub const ALL: [Self; 9] = [
-        Self::RS256,
-        Self::RS384,
-        Self::RS512,
-        Self::PS256,
-        Self::PS384,
-        Self::PS512,
-        Self::ES256,
-        Self::ES384,
-        Self::EdDSA,
-    ];
-}
-
-/// Parses `url` and requires https, or http on loopback.
-pub(crate) fn encrypted_target(url: &str) -> Result<HttpTarget, String> {
-    let target = HttpTarget::from_url(url).map_err(|why| format!("`{url}` {why}"))?;
-    match target.is_encrypted_or_loopback() {
-        true => Ok(target),
-        false => Err(format!("`{url}` is not encrypted; it must be https")),
     }
 }

@@ -44,9 +44,6 @@ pub struct PolicyRuleEntry {
     /// Patterns of tools, of which one must match, such as `files.*` (or `files_*`).
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Tags, of which the tool must have one.
-    #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<String>,
     /// Effects, of which the tool must have one: `reads`, `adds`, `changes`, `runs`.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectsMax>,
@@ -92,7 +89,7 @@ impl From<RuleEffect> for PolicyEffect {
 
 impl From<&PolicyRuleEntry> for PolicyRule {
     fn from(rule: &PolicyRuleEntry) -> Self {
-        let PolicyRuleEntry { name, effect, callers, roles, tools, tags, effects, when, message } =
+        let PolicyRuleEntry { name, effect, callers, roles, tools, effects, when, message } =
             rule.clone();
         let effects = effects.into_iter().map(|effects| match effects {
             EffectsMax::Reads => Effects::Reads,
@@ -101,6 +98,6 @@ impl From<&PolicyRuleEntry> for PolicyRule {
             EffectsMax::Runs => Effects::Runs,
         });
         let effects = effects.collect();
-        Self { name, effect: effect.into(), callers, roles, tools, tags, effects, when, message }
+        Self { name, effect: effect.into(), callers, roles, tools, effects, when, message }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::strip_byte_order_mark;
 use toolgate_upstream::{UpstreamSettings, UpstreamTables};
 
 /// Shortest value of a configured secret, in bytes. Shorter values could occur in ordinary text.
@@ -97,7 +98,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
         bail!("the file is larger than {FILE_BYTES_MAX} bytes");
     }
-    Ok(std::fs::read_to_string(path)?)
+    Ok(strip_byte_order_mark(&std::fs::read_to_string(path)?).to_owned())
 }
 
 /// Shortest value that counts as an upstream's secret, in bytes. Shorter values could occur in

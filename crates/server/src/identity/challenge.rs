@@ -18,8 +18,8 @@ const METADATA_CACHE_CONTROL: &str = "public, max-age=300";
 pub(super) struct TokenChallenge {
     issuers: Vec<String>,
     scopes: Vec<String>,
-    /// Scopes that a client without a token should request, separated by spaces.
-    initial_scopes: String,
+    /// Scope that a client without a token should request: the first one.
+    first_scope: String,
     /// Public URL of the endpoint, if it differs from the URL of requests.
     url: Option<String>,
     scheme: &'static str,
@@ -42,19 +42,11 @@ impl TokenChallenge {
         if config.oauth.is_empty() {
             return None;
         }
-        let names = |first: bool| {
-            let scopes = config.scopes.iter().filter(move |scope| scope.first || !first);
-            scopes.map(|scope| scope.name.clone()).collect::<Vec<_>>()
-        };
-        let scopes = names(false);
-        let mut first = names(true);
-        if first.is_empty() {
-            first.extend(scopes.first().cloned());
-        }
+        let scopes: Vec<_> = config.scopes.iter().map(|scope| scope.name.clone()).collect();
         Some(Self {
             issuers: config.oauth.iter().map(|issuer| issuer.issuer.clone()).collect(),
+            first_scope: scopes.first().cloned().unwrap_or_default(),
             scopes,
-            initial_scopes: first.join(" "),
             url: config.server.url.clone(),
             scheme: if config.server.tls_certificate.is_some() { "https" } else { "http" },
         })
@@ -102,8 +94,8 @@ impl TokenChallenge {
             let between = if challenge.contains('=') { "," } else { "" };
             challenge = format!("{challenge}{between} {name}=\"{value}\"");
         };
-        if reply.status == 401 && !self.initial_scopes.is_empty() {
-            add("scope", &self.initial_scopes);
+        if reply.status == 401 && !self.first_scope.is_empty() {
+            add("scope", &self.first_scope);
         }
         add("resource_metadata", &self.metadata_url(head));
         reply.with_header("www-authenticate", challenge)
@@ -150,12 +142,11 @@ mod tests {
     use super::*;
     use crate::config::oauth::{IssuerEntry, ScopeEntry};
 
-    fn challenge(url: Option<&str>, scopes: &[(&str, bool)]) -> TokenChallenge {
+    fn challenge(url: Option<&str>, scopes: &[&str]) -> TokenChallenge {
         let issuer: IssuerEntry = toml::from_str("issuer = \"https://id.example\"").unwrap();
-        let scopes = scopes.iter().map(|(name, first)| {
-            let scope: ScopeEntry = toml::from_str(&format!("name = \"{name}\"")).unwrap();
-            ScopeEntry { first: *first, ..scope }
-        });
+        let scopes = scopes
+            .iter()
+            .map(|name| toml::from_str::<ScopeEntry>(&format!("name = \"{name}\"")).unwrap());
         let mut config =
             Config { oauth: vec![issuer], scopes: scopes.collect(), ..Config::default() };
         config.server.url = url.map(str::to_owned);
@@ -204,7 +195,7 @@ mod tests {
         ] {
             assert_eq!(header(&plain, status, before), after);
         }
-        let scoped = challenge(Some("https://a.example/x/mcp/"), &[("r", false), ("w", false)]);
+        let scoped = challenge(Some("https://a.example/x/mcp/"), &["r", "w"]);
         let there =
             "resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/x/mcp\"";
         let initial = header(&scoped, 401, Some("Bearer")).unwrap();
@@ -212,9 +203,6 @@ mod tests {
         let narrow = header(&scoped, 403, Some("Bearer error=\"insufficient_scope\", scope=\"w\""));
         let expected = format!("Bearer error=\"insufficient_scope\", scope=\"w\", {there}");
         assert_eq!(narrow, Some(expected));
-        let marked = challenge(None, &[("r", false), ("w", true), ("x", true)]);
-        let initial = header(&marked, 401, None).unwrap();
-        assert_eq!(initial, format!("Bearer scope=\"w x\", {here}"));
     }
 
     #[test]
@@ -228,7 +216,7 @@ mod tests {
             !proxied.serves_path("/mcp")
                 && !challenge(None, &[]).serves_path(&format!("{METADATA_PATH}/x/mcp"))
         );
-        let reply = challenge(None, &[("r", false)]).metadata_reply(&head());
+        let reply = challenge(None, &["r"]).metadata_reply(&head());
         let ReplyBody::Json(json) = reply.body else { panic!("{reply:?}") };
         let metadata: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(metadata["resource"], "http://localhost:8000/mcp");

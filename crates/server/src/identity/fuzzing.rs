@@ -6,9 +6,8 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::json;
 
 use super::jwks::JwkSet;
-use super::jws::UnverifiedToken;
+use super::jws::{JwsAlgorithm, UnverifiedToken};
 use super::tokens::check_claims;
-use crate::config::oauth::JwsAlgorithm;
 
 /// Checks that no unsigned or modified token verifies. The input is a token, or a header and claims
 /// separated by 0x1f.

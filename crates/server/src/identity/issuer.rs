@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tokio::sync::watch;
+use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_world::HttpFetcher;
 use toolgate_world::fetch::HttpTarget;
 
@@ -163,8 +164,9 @@ impl TokenIssuer {
                     continue;
                 }
             };
-            let metadata: IssuerMetadata = serde_json::from_slice(&json)
-                .map_err(|err| format!("its metadata is invalid: {err}"))?;
+            let metadata: IssuerMetadata =
+                serde_json::from_slice(strip_byte_order_mark_bytes(&json))
+                    .map_err(|err| format!("its metadata is invalid: {err}"))?;
             // Without this check, another server could present its own keys.
             if metadata.issuer != issuer {
                 return Err("its metadata names a different issuer".to_owned());

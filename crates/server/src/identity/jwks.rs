@@ -3,10 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
+use toolgate_contract::strip_byte_order_mark_bytes;
 
-use crate::config::oauth::JwsAlgorithm;
-
-use super::jws::{PublicKeyMaterial, UnverifiedToken, VerificationKey};
+use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
 /// Most keys of one issuer.
 const KEYS_MAX: usize = 100;
@@ -38,8 +37,8 @@ impl JwkSet {
     /// Parses the usable public keys in `json`. Ignores keys of other kinds (RFC 7517), and never
     /// uses symmetric keys.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        let document: JwkSetDocument =
-            serde_json::from_slice(json).map_err(|err| format!("it is not a key set: {err}"))?;
+        let document: JwkSetDocument = serde_json::from_slice(strip_byte_order_mark_bytes(json))
+            .map_err(|err| format!("it is not a key set: {err}"))?;
         if document.keys.len() > KEYS_MAX {
             return Err(format!("it has more than {KEYS_MAX} keys"));
         }

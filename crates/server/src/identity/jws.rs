@@ -9,12 +9,41 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, Verificat
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::config::oauth::JwsAlgorithm;
-
 /// Largest token, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Longest key id, in bytes.
 const KID_BYTES_MAX: usize = 256;
+
+/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(any(fuzzing, test), derive(serde::Serialize))]
+pub(super) enum JwsAlgorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    EdDSA,
+}
+
+#[cfg(any(fuzzing, test))]
+impl JwsAlgorithm {
+    /// All algorithms.
+    pub(super) const ALL: [Self; 9] = [
+        Self::RS256,
+        Self::RS384,
+        Self::RS512,
+        Self::PS256,
+        Self::PS384,
+        Self::PS512,
+        Self::ES256,
+        Self::ES384,
+        Self::EdDSA,
+    ];
+}
 
 /// A token that is parsed but not yet verified.
 pub(super) struct UnverifiedToken<'t> {

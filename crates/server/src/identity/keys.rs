@@ -1,5 +1,6 @@
 //! API keys from the configuration and from the key file, which is read again when it changes.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,8 @@ use anyhow::Context;
 use jiff::Timestamp;
 use toolgate_contract::Caller;
 
-use crate::config::{ApiKey, Config, KeyDigest, key_file};
+use crate::config::key_file::KeyFileContent;
+use crate::config::{ApiKey, Config, KeyDigest, key_file, parse_digest};
 use crate::owned_files::{self, OwnedFileStamp};
 use crate::sync::lock_mutex;
 
@@ -18,15 +20,34 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All known API keys.
 pub(super) struct KeyRing {
-    /// Keys of the configuration, which never change at run time.
-    configured: Vec<KnownKey>,
     file: Option<PathBuf>,
-    /// Keys of the file.
-    from_file: Mutex<Arc<[KnownKey]>>,
+    known: Mutex<Arc<KnownKeys>>,
     last_check: Mutex<KeyFileCheck>,
     /// True once any key or key file existed. It stays true, so that deleting the file does not
     /// open the server to everyone.
     required: AtomicBool,
+}
+
+/// Keys by their source.
+#[derive(Clone, Default)]
+struct KnownKeys {
+    configured: Vec<KnownKey>,
+    from_file: Vec<KnownKey>,
+    /// Digests of keys that were valid once.
+    revoked: HashSet<KeyDigest>,
+}
+
+/// Keys of a changed configuration, checked but not in force yet.
+pub(super) struct NextKeys(Vec<KnownKey>);
+
+impl NextKeys {
+    /// Parses the keys of `config`.
+    ///
+    /// # Errors
+    /// When a digest is invalid.
+    pub(super) fn parse(config: &Config) -> anyhow::Result<Self> {
+        parse_keys(&config.keys).map(Self)
+    }
 }
 
 /// Time of the last check of the file, and the stamp of the content that was read.
@@ -36,34 +57,33 @@ struct KeyFileCheck {
 }
 
 /// Key with its caller.
+#[derive(Clone)]
 struct KnownKey {
     digest: KeyDigest,
     caller: Caller,
-    not_before: Option<Timestamp>,
     expires: Option<Timestamp>,
 }
 
 /// Result of looking up a key.
 pub(super) enum KeyLookup {
     Owner(Caller),
-    /// The key is known, but has expired or is not valid yet.
+    /// The key is known, but was revoked or has expired.
     NotValidNow,
     Unknown,
 }
 
 impl KeyRing {
     pub(super) fn from_config(config: &Config) -> anyhow::Result<Self> {
-        let configured = parse_keys(&config.keys)?;
         let file = key_file::path(&config.server)?;
         let content = file.as_deref().map(key_file::read).transpose()?.flatten();
-        let (from_file, stamp) = match content {
-            Some((keys, stamp)) => (parse_keys(&keys)?, Some(stamp)),
-            None => (Vec::new(), None),
-        };
-        let required = AtomicBool::new(!configured.is_empty() || stamp.is_some());
+        let stamp = content.as_ref().map(|(_, stamp)| *stamp);
+        let mut known = KnownKeys { configured: parse_keys(&config.keys)?, ..KnownKeys::default() };
+        if let Some((content, _)) = content {
+            known.replace_file_keys(&content)?;
+        }
+        let required = AtomicBool::new(!known.configured.is_empty() || stamp.is_some());
         let last_check = Mutex::new(KeyFileCheck { checked_at: Instant::now(), stamp });
-        let from_file = Mutex::new(from_file.into());
-        Ok(Self { configured, file, from_file, last_check, required })
+        Ok(Self { file, known: Mutex::new(Arc::new(known)), last_check, required })
     }
 
     /// Returns true if requests need a credential. Checks the key file first.
@@ -72,16 +92,38 @@ impl KeyRing {
         self.required.load(Ordering::Relaxed)
     }
 
+    /// Uses the keys `next` of the configuration from now on. Keys that are gone count as revoked.
+    pub(super) fn replace_configured(&self, next: NextKeys) {
+        let mut known = lock_mutex(&self.known);
+        let mut changed = KnownKeys::clone(&known);
+        changed.revoked.extend(known.configured.iter().map(|key| key.digest));
+        changed.configured = next.0;
+        let has_keys = !changed.configured.is_empty();
+        *known = Arc::new(changed);
+        drop(known);
+        if has_keys {
+            self.require();
+        }
+    }
+
+    /// Lets every request need a credential from now on.
+    pub(super) fn require(&self) {
+        self.required.store(true, Ordering::Relaxed);
+    }
+
     /// Finds the caller of the key with this `digest`. Compares every key in full, in constant time.
     pub(super) fn find(&self, digest: &KeyDigest) -> KeyLookup {
-        let from_file = lock_mutex(&self.from_file).clone();
-        let mut found = KeyLookup::Unknown;
-        for known in self.configured.iter().chain(from_file.iter()) {
-            let pairs = known.digest.iter().zip(digest);
+        let known = lock_mutex(&self.known).clone();
+        let mut found = match known.revoked.contains(digest) {
+            true => KeyLookup::NotValidNow,
+            false => KeyLookup::Unknown,
+        };
+        for key in known.configured.iter().chain(&known.from_file) {
+            let pairs = key.digest.iter().zip(digest);
             let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
             // Keeps the compiler from ending the comparison early.
             if std::hint::black_box(differs) == 0 {
-                found = known.lookup();
+                found = key.lookup();
             }
         }
         found
@@ -99,37 +141,47 @@ impl KeyRing {
         if owned_files::stamp_of(file) == last.stamp {
             return;
         }
-        let read = key_file::read(file).and_then(|content| match content {
-            Some((keys, stamp)) => Ok((parse_keys(&keys)?, Some(stamp))),
-            None => Ok((Vec::new(), None)),
+        let read = key_file::read(file).and_then(|content| {
+            let stamp = content.as_ref().map(|(_, stamp)| *stamp);
+            let mut known = lock_mutex(&self.known);
+            let mut changed = KnownKeys::clone(&known);
+            changed.replace_file_keys(&content.map(|(keys, _)| keys).unwrap_or_default())?;
+            let count = changed.from_file.len();
+            *known = Arc::new(changed);
+            Ok((count, stamp))
         });
         match read {
-            Ok((keys, stamp)) => {
-                let unit = if keys.len() == 1 { "key" } else { "keys" };
-                tracing::info!("{} was read again: {} {unit}", file.display(), keys.len());
-                *lock_mutex(&self.from_file) = keys.into();
+            Ok((count, stamp)) => {
+                let unit = if count == 1 { "key" } else { "keys" };
+                tracing::info!("{} was read again: {count} {unit}", file.display());
                 last.stamp = stamp;
                 if stamp.is_some() {
-                    self.required.store(true, Ordering::Relaxed);
+                    self.require();
                 }
             }
             Err(err) => {
                 tracing::error!("the keys are unchanged: {err:#}");
                 // An invalid key file still means that the owner wants authentication.
-                self.required.store(true, Ordering::Relaxed);
+                self.require();
             }
         }
     }
 }
 
+impl KnownKeys {
+    /// Replaces the keys of the file by those of `content`. Keys that are gone count as revoked.
+    fn replace_file_keys(&mut self, content: &KeyFileContent) -> anyhow::Result<()> {
+        let keys = parse_keys(&content.keys)?;
+        self.revoked.extend(self.from_file.iter().map(|key| key.digest));
+        self.revoked.extend(content.revoked.iter().filter_map(|digest| parse_digest(digest)));
+        self.from_file = keys;
+        Ok(())
+    }
+}
+
 impl KnownKey {
     fn lookup(&self) -> KeyLookup {
-        if self.not_before.is_none() && self.expires.is_none() {
-            return KeyLookup::Owner(self.caller.clone());
-        }
-        let now = Timestamp::now();
-        let has_begun = self.not_before.is_none_or(|from| from <= now);
-        match has_begun && self.expires.is_none_or(|until| now < until) {
+        match self.expires.is_none_or(|until| Timestamp::now() < until) {
             true => KeyLookup::Owner(self.caller.clone()),
             false => KeyLookup::NotValidNow,
         }
@@ -143,7 +195,7 @@ fn parse_keys(keys: &[ApiKey]) -> anyhow::Result<Vec<KnownKey>> {
             .with_context(|| format!("the key `{}` has no valid digest", key.name))?;
         let roles: Vec<Arc<str>> = key.roles.iter().map(|role| role.as_str().into()).collect();
         let caller = Caller { roles: roles.into(), ..Caller::with_key(&key.name) };
-        Ok(KnownKey { digest, caller, not_before: key.not_before, expires: key.expires })
+        Ok(KnownKey { digest, caller, expires: key.expires })
     });
     known.collect()
 }

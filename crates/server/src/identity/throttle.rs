@@ -4,8 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Delay of a rejection, and shortest time between two checks of credentials from a throttled
-/// address.
+/// Delay of a rejection, which slows down guessing.
 pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
 /// Number of failed attempts within [`FAILURE_WINDOW`] after which an address is throttled.
 pub(super) const FAILURES_MAX: usize = 10;
@@ -15,52 +14,26 @@ pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Addresses with recent failed attempts.
+/// Times of the last [`FAILURES_MAX`] failed attempts of each address. They are all unknown
+/// credentials: a valid one is accepted whatever its address did before.
 #[derive(Default)]
-pub(super) struct GuessThrottle(HashMap<IpAddr, FailedAttempts>);
-
-/// Recent failed attempts of an address.
-#[derive(Default)]
-struct FailedAttempts {
-    /// Times of the last [`FAILURES_MAX`] attempts.
-    times: VecDeque<Instant>,
-    /// Time of the last check while the address was throttled.
-    last_check: Option<Instant>,
-}
+pub(super) struct GuessThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 
 impl GuessThrottle {
-    /// Returns true if a credential from `peer` may be checked `now`.
-    ///
-    /// For a throttled address, one credential is checked every 100 ms. Clients behind a proxy
-    /// share an address, and a valid key must still work.
-    pub(super) fn try_check(&mut self, peer: IpAddr, now: Instant) -> bool {
-        let Some(guesses) = self.0.get_mut(&counted_address(peer)) else { return true };
-        guesses.times.retain(|at| is_fresh(*at, now));
-        if guesses.times.len() < FAILURES_MAX {
-            return true;
-        }
-        let since = guesses.last_check.map(|at| now.saturating_duration_since(at));
-        let may_check = since.is_none_or(|since| since >= REJECTION_DELAY);
-        if may_check {
-            guesses.last_check = Some(now);
-        }
-        may_check
-    }
-
     /// Records a failed attempt of `peer`. Returns the number of recent attempts, up to
     /// [`FAILURES_MAX`] + 1.
     pub(super) fn record_failure(&mut self, peer: IpAddr, now: Instant) -> usize {
         let peer = counted_address(peer);
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&peer) {
-            let last = |guesses: &FailedAttempts| guesses.times.back().copied();
-            self.0.retain(|_, guesses| last(guesses).is_some_and(|at| is_fresh(at, now)));
-            let silent = self.0.iter().min_by_key(|(_, guesses)| last(guesses));
+            let last = |times: &VecDeque<Instant>| times.back().copied();
+            self.0.retain(|_, times| last(times).is_some_and(|at| is_fresh(at, now)));
+            let silent = self.0.iter().min_by_key(|(_, times)| last(times));
             let silent = silent.map(|(address, _)| *address);
             if let Some(silent) = silent.filter(|_| self.0.len() >= ADDRESSES_MAX) {
                 self.0.remove(&silent);
             }
         }
-        let FailedAttempts { times, .. } = self.0.entry(peer).or_default();
+        let times = self.0.entry(peer).or_default();
         times.retain(|at| is_fresh(*at, now));
         times.push_back(now);
         let count = times.len();
@@ -120,22 +93,6 @@ mod tests {
         wrong.record_failure(address("::ffff:192.0.2.1"), begun);
         assert_eq!(wrong.record_failure(address("192.0.2.1"), begun), 2);
         assert_eq!(wrong.record_failure(address("192.0.2.2"), begun), 1);
-    }
-
-    #[test]
-    fn a_guessing_address_is_checked_ten_times_a_second_and_others_always() {
-        let mut wrong = GuessThrottle::default();
-        let begun = Instant::now();
-        for _ in 0..FAILURES_MAX {
-            assert!(wrong.try_check(peer(1), begun));
-            wrong.record_failure(peer(1), begun);
-        }
-        let checks =
-            (0..1000).filter(|ms| wrong.try_check(peer(1), begun + Duration::from_millis(*ms)));
-        assert_eq!(checks.count(), 10);
-        assert!(wrong.try_check(peer(2), begun));
-        assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)));
-        assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)), "failures expire");
     }
 
     #[test]

@@ -161,9 +161,6 @@ impl TokenValidator {
         let accepted =
             self.issuers.iter().find(|accepted| accepted.issuer.settings.issuer == claims.iss);
         let AcceptedIssuer { issuer, audience } = accepted.ok_or("its issuer is not accepted")?;
-        if !issuer.settings.algorithms.contains(&token.algorithm) {
-            return Err("its algorithm is not accepted from its issuer");
-        }
         let Some(keys) = issuer.keys() else {
             let pending = || TokenVerdict::NeedsKeys(PendingToken(issuer.clone()));
             return Ok(if fetched { TokenVerdict::KeysUnavailable } else { pending() });
@@ -265,7 +262,6 @@ pub(super) fn check_claims(json: &[u8]) {
         audience: Vec::new(),
         alias: None,
         jwks_uri: None,
-        algorithms: Vec::new(),
         roles_claim: Some("roles".to_owned()),
     };
     let Ok(caller) = token_caller(&issuer, &claims, json) else { return };

@@ -348,11 +348,13 @@ impl HttpEndpoints {
         let id = match random_id() {
             Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
             Ok(_) => {
-                let message = "too many open conversations; try again later".to_owned();
+                let message = "too many HTTP+SSE conversations are open; close one, or try again \
+                               later"
+                    .to_owned();
                 return OutgoingResponse::Single(dialect.refuse(&FrameRefusal::Busy { message }));
             }
             Err(err) => {
-                let message = format!("cannot open a conversation: {err}");
+                let message = format!("cannot open an HTTP+SSE conversation: {err}");
                 return OutgoingResponse::Single(dialect.refuse(&FrameRefusal::Busy { message }));
             }
         };

@@ -35,14 +35,19 @@ pub(crate) async fn send_changes(
     let (job_sender, mut jobs) = mpsc::channel(JOBS_WAITING_MAX);
     // Dropping the set ends the watchers.
     let _watches = watch_jobs(host, caller, &mut interest, &job_sender).await;
-    let _lists = host.watch_lists(&interest);
+    let mut _lists = host.watch_lists(&interest);
     if send_some(out, encoder.encode_start(&interest)).await.is_none() {
         return;
     }
     loop {
         let message = tokio::select! {
             change = changes.recv() => match change {
-                Ok(change) if interest.includes(&change) => encoder.encode_change(&change),
+                Ok(change) if interest.includes(&change) => {
+                    if is_list_of_sources(&change) {
+                        _lists = host.watch_lists(&interest);
+                    }
+                    encoder.encode_change(&change)
+                }
                 Ok(_) => None,
                 Err(RecvError::Lagged(_)) => {
                     if send_all_changed(&interest, encoder, out).await.is_none() {
@@ -58,6 +63,11 @@ pub(crate) async fn send_changes(
             return;
         }
     }
+}
+
+/// Returns true if `change` is of a list whose sources may have been replaced.
+fn is_list_of_sources(change: &ServerChange) -> bool {
+    matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }
 
 /// Subscribes to the resources of `interest`, and removes those that cannot be watched.
@@ -269,7 +279,12 @@ impl Subscriptions {
         loop {
             let sent = tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(change) if self.includes(&change) => send_some(out, encoder.encode_change(&change)).await,
+                    Ok(change) if self.includes(&change) => {
+                        if is_list_of_sources(&change) {
+                            _lists = host.watch_lists(&interest.borrow().clone());
+                        }
+                        send_some(out, encoder.encode_change(&change)).await
+                    }
                     Ok(_) => Some(()),
                     Err(RecvError::Lagged(_)) => send_all_changed(&self.current_interest(), encoder, out).await,
                     Err(RecvError::Closed) => None,

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use toolgate_contract::{CallError, CallOrigin, HostAnswer, HostRequest, Reply, TraceContext};
+use toolgate_dialects::envelope::catalog_name;
 use toolgate_dialects::{AnswerEncoder, PendingRequest};
 use toolgate_host::Host;
 
@@ -60,12 +61,15 @@ impl PendingEnvelope {
     ) -> Option<Reply> {
         let Self { origin, trace, began, is_answer } = self;
         let envelopes = host.envelopes();
+        let called = origin.tool.as_deref().map(catalog_name).unwrap_or_default();
+        let time_limit = host.time_limit(called);
         let seal = |data| envelopes.build(&origin, data, began.elapsed(), trace.as_ref());
         if is_answer {
-            let data = outcome.map(|answer| encoder.envelope_data(&answer));
+            let data = outcome.map(|answer| encoder.envelope_data(&answer, time_limit));
+            let data = data.map_err(|error| encoder.envelope_error(error));
             return encoder.encode_envelope(&seal(data));
         }
-        let data = outcome.as_ref().map(|answer| encoder.envelope_data(answer));
+        let data = outcome.as_ref().map(|answer| encoder.envelope_data(answer, time_limit));
         seal(data.map_err(CallError::clone));
         encoder.encode_reply(outcome)
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use toolgate_contract::AnyTool;
@@ -16,6 +16,7 @@ use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, Upstrea
 
 use super::log_refused_tools;
 use crate::owned_files::{OwnedFileStamp, stamp_of};
+use crate::sync::lock_mutex;
 use crate::upstreams::pins;
 
 /// Cache of upstream listings, connected to a host's catalog.
@@ -28,7 +29,7 @@ pub(crate) struct UpstreamCache {
     /// True once the lock file existed. `knows_pins` is true while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
-    on_change: PinReaction,
+    on_change: Mutex<PinReaction>,
     /// Upstreams that have not sent their tools yet, with the prefix of their tools' names.
     unlisted: Mutex<BTreeMap<String, String>>,
     host: OnceLock<Weak<Host>>,
@@ -80,7 +81,7 @@ impl UpstreamHost for UpstreamCache {
             (Ok(_), false) => tracing::info!("{} can be read again", self.lock_file.display()),
             _ => {}
         }
-        PinPolicy { lock, on_change: self.on_change }
+        PinPolicy { lock, on_change: *lock_mutex(&self.on_change) }
     }
 
     fn is_own_toolset(&self, toolset: &str) -> bool {
@@ -110,7 +111,7 @@ type LockFileResult = Result<Option<Arc<PinLock>>, String>;
 impl UpstreamCache {
     /// Returns the approved tools. Reads the lock file only if it has changed.
     fn read_lock_file(&self) -> LockFileResult {
-        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = lock_mutex(&self.last_read);
         // The stamp is taken before reading, so that a concurrent write is noticed next time.
         let stamp = stamp_of(&self.lock_file);
         match &*last_read {
@@ -129,20 +130,29 @@ impl UpstreamCache {
         (lock_file, on_change): (PathBuf, PinReaction),
         tables: &UpstreamTables,
     ) -> Self {
-        let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
-        let prefix = |(name, settings): (&String, &UpstreamSettings)| {
-            (name.clone(), settings.prefix.clone().unwrap_or_else(|| name.clone()))
-        };
         Self {
             folder,
             lock_file,
             last_read: Mutex::default(),
             had_lock_file: AtomicBool::new(false),
             lock_file_is_readable: AtomicBool::new(true),
-            on_change,
-            unlisted: Mutex::new(enabled.map(prefix).collect()),
+            on_change: Mutex::new(on_change),
+            unlisted: Mutex::new(prefixes(tables)),
             host: OnceLock::new(),
         }
+    }
+
+    /// Sets the reaction to changed tools from now on.
+    pub(super) fn set_pin_reaction(&self, on_change: PinReaction) {
+        *lock_mutex(&self.on_change) = on_change;
+    }
+
+    /// Checks the rules again once the upstreams of `tables` that are not `served` yet have sent their
+    /// tools.
+    pub(super) fn expect_listings(&self, tables: &UpstreamTables, served: &[String]) {
+        let mut expected = prefixes(tables);
+        expected.retain(|name, _| !served.contains(name));
+        lock_mutex(&self.unlisted).extend(expected);
     }
 
     /// Sets the host whose catalog gets the tools.
@@ -152,7 +162,7 @@ impl UpstreamCache {
 
     /// Warns about rules that match no tool, once the last upstream, `name`, has sent its tools.
     fn check_rules_once_listed(&self, host: &Host, name: &str) {
-        let mut unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unlisted = lock_mutex(&self.unlisted);
         if unlisted.remove(name).is_none() {
             return;
         }
@@ -162,4 +172,13 @@ impl UpstreamCache {
             tracing::warn!("{why}");
         }
     }
+}
+
+/// Returns the prefix of the tools of each enabled upstream.
+fn prefixes(tables: &UpstreamTables) -> BTreeMap<String, String> {
+    let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
+    let prefix = |(name, settings): (&String, &UpstreamSettings)| {
+        (name.clone(), settings.prefix.clone().unwrap_or_else(|| name.clone()))
+    };
+    enabled.map(prefix).collect()
 }

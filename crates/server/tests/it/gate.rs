@@ -6,6 +6,7 @@ mod facts;
 mod hidden;
 mod secrets;
 mod bounds;
+mod changes;
 mod offers;
 mod policy;
 mod limits;

@@ -145,15 +145,6 @@ fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
 }
 
 #[test]
-fn an_overlong_answer_fails_its_own_call_only() {
-    let workspace = with_odd("message_bytes = 1000000");
-    let mut client = stdio(&workspace);
-    let long = client.call("odd_huge", json!({}));
-    assert!(long.to_string().contains("message_bytes"), "{long}");
-    assert_eq!(text(&client.call("odd_echo", json!({ "message": "on" }))), "on");
-}
-
-#[test]
 fn log_lines_of_an_upstream_reach_the_client_unchanged() {
     let workspace = with_odd("");
     let mut client = Client::stdio(launch(&workspace), "2025-06-18");
@@ -192,7 +183,7 @@ fn an_answer_of_a_gibibyte_takes_no_memory_and_fails_its_own_call_only() {
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "first" }))), "first");
     let before = peak_memory_kib(client.server().pid);
     let long = client.call("odd_gibibyte", json!({}));
-    assert!(long.to_string().contains("message_bytes"), "{long}");
+    assert!(long.to_string().contains("longer than 16777216 bytes"), "{long}");
     let more = peak_memory_kib(client.server().pid).saturating_sub(before);
     assert!(more < 96 << 10, "{more} KiB more");
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "on" }))), "on");
@@ -215,7 +206,7 @@ fn tools_with_remote_schemas_or_ambiguous_names_are_left_out_and_logged() {
 #[test]
 fn a_tool_with_an_unusual_name_can_be_listed_called_and_run_as_a_job() {
     let workspace = with_odd("");
-    let mut client = Client::http(launch(&workspace).set("page_size", "3"), "2025-11-25");
+    let mut client = Client::http(launch(&workspace), "2025-11-25");
     let mut all = Vec::new();
     let mut params = json!({});
     loop {
@@ -267,6 +258,24 @@ fn a_schema_is_validated_by_its_own_draft() {
         assert!(text(&refused).contains("/pair"), "{refused}");
     }
     assert_eq!(workspace.read("odd.log").matches("call pair").count(), 1);
+}
+
+#[test]
+fn a_structured_result_without_text_reaches_clients_of_every_revision_as_text() {
+    let workspace = with_odd("");
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN] {
+        let mut client = Client::stdio(launch(&workspace), revision);
+        for value in [json!({ "rows": [] }), json!([{ "a": 1 }]), json!("words"), json!(7)] {
+            for content in [json!([]), json!(null), json!([{ "type": "text", "text": "" }])] {
+                let result = json!({ "content": content, "structuredContent": value });
+                let answer = client.call("odd_say", result);
+                assert_eq!(text(&answer), value.to_string(), "{revision}: {answer}");
+                let structured = &answer["result"]["structuredContent"];
+                let is_sent = revision == MODERN || (revision > "2025-06" && value.is_object());
+                assert_eq!(*structured == value, is_sent, "{revision}: {answer}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -371,17 +380,6 @@ fn upstreams_end_when_the_server_is_killed() {
 }
 
 #[test]
-fn an_idle_upstream_is_stopped_and_started_again_by_a_call() {
-    let workspace = with_odd("idle_ms = 200");
-    let mut client = stdio(&workspace);
-    let pid =
-        |client: &mut Client| text(&client.call("odd_pid", json!({}))).parse::<u32>().unwrap();
-    let first = pid(&mut client);
-    wait_until("it is ended", || !is_alive(first));
-    assert_ne!(pid(&mut client), first);
-}
-
-#[test]
 fn tools_that_appear_are_listed_without_a_restart() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
@@ -457,7 +455,7 @@ fn a_private_address_is_refused_unless_it_is_allowed() {
 fn prompts_of_an_upstream_are_served_if_our_own_are_disabled() {
     let example = crate::support::binary().with_file_name("example-everything");
     let settings = format!(
-        "[prompts]\nenabled = false\n[upstream.every]\ncommand = [{example:?}, \"stdio\"]\n"
+        "[prompts]\nfolder = \"off\"\n[upstream.every]\ncommand = [{example:?}, \"stdio\"]\n"
     );
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let mut client = stdio(&workspace);

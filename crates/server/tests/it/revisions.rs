@@ -7,6 +7,9 @@ use crate::support::{
     legacy, modern, refusal, text,
 };
 
+/// Number of tools in a page of a list.
+const PAGE: usize = 200;
+
 /// Runs `check` in each revision over both transports.
 fn check(workspace: &Workspace, check: impl Fn(&mut Client)) {
     for revision in REVISIONS {
@@ -42,14 +45,14 @@ fn a_paged_list_has_every_tool_once_in_the_same_order() {
     let names = |tools: &[Value]| -> Vec<String> {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
-    let workspace = Workspace::new();
+    let workspace = Workspace::with_many_tools(PAGE);
     let full = names(&Client::stdio(Launch::over(&workspace), MODERN).tools());
-    assert!(full.len() >= 14 && full.is_sorted(), "{full:?}");
+    assert!(full.len() >= PAGE + 14 && full.is_sorted(), "{full:?}");
     for revision in REVISIONS {
-        let launch = || Launch::over(&workspace).set("limits_page_size", 3);
+        let launch = || Launch::over(&workspace);
         for mut client in [Client::stdio(launch(), revision), Client::http(launch(), revision)] {
             let first = client.ask("tools/list", json!({}));
-            assert_eq!(first["result"]["tools"].as_array().unwrap().len(), 3, "{first}");
+            assert_eq!(first["result"]["tools"].as_array().unwrap().len(), PAGE, "{first}");
             assert_eq!(names(&client.tools()), full);
             assert_eq!(names(&client.tools()), full);
         }
@@ -58,14 +61,20 @@ fn a_paged_list_has_every_tool_once_in_the_same_order() {
 
 #[test]
 fn a_page_that_exactly_fits_the_rest_is_the_last() {
-    let workspace = Workspace::new();
-    let count = Client::stdio(Launch::over(&workspace), MODERN).tools().len();
-    for size in [1, count - 1, count, count + 1] {
-        let launch = Launch::over(&workspace).set("limits_page_size", size);
-        let mut client = Client::stdio(launch, MODERN);
+    let own = Client::stdio(Launch::over(&Workspace::new()), MODERN).tools().len();
+    for count in [PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 2 * PAGE + 1] {
+        let workspace = Workspace::with_many_tools(count - own);
+        let mut client = Client::stdio(Launch::over(&workspace), MODERN);
         assert_eq!(client.tools().len(), count);
-        let first = client.ask("tools/list", json!({}));
-        assert_eq!(first["result"].get("nextCursor").is_some(), size < count, "{size}");
+        let mut pages = 0;
+        let mut params = json!({});
+        loop {
+            pages += 1;
+            let page = client.ask("tools/list", params);
+            let Some(cursor) = page["result"].get("nextCursor") else { break };
+            params = json!({ "cursor": cursor });
+        }
+        assert_eq!(pages, count.div_ceil(PAGE), "{count}");
     }
 }
 

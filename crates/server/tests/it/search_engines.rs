@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{Client, Launch, MODERN, Stdio, Workspace, refusal, wait_for, wait_until};
-use crate::toolsets_search::{GOLD, corpus, found, paths};
+use crate::toolsets_search::{GOLD, corpus, paths, search};
 
 #[path = "../../../../tests/postgres/server.rs"]
 mod server;
@@ -38,10 +38,10 @@ fn the_queries_of_the_corpus_have_the_same_answers_as_without_a_server() {
     let workspace = corpus();
     let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
     wait_until("the index is complete", || {
-        found(&mut client, json!({ "query": "x" }))["index"]["complete"] == true
+        search(&mut client, json!({ "query": "x" }))["index"]["complete"] == true
     });
     let rank = |(query, path): (&str, &str)| {
-        let all = found(&mut client, json!({ "query": query, "top_k": 5 }));
+        let all = search(&mut client, json!({ "query": query, "top_k": 5 }));
         (query.to_owned(), paths(&all).iter().position(|it| *it == path))
     };
     let ranks: Vec<_> = GOLD.into_iter().map(rank).collect();
@@ -51,11 +51,11 @@ fn the_queries_of_the_corpus_have_the_same_answers_as_without_a_server() {
     let documents = server.run("select count(*) from toolgate_search.documents_1");
     assert_eq!(documents, "17");
     // Filters apply, and saved files are found.
-    let docs = found(&mut client, json!({ "query": "release", "path_prefix": "docs/" }));
+    let docs = search(&mut client, json!({ "query": "release", "path_prefix": "docs/" }));
     assert!(paths(&docs).iter().all(|path| path.starts_with("docs/")), "{docs}");
     workspace.put("src/okapi.rs", "/// Finds an okapi.\nfn find_okapi() {}\n");
     wait_until("the saved file is found", || {
-        paths(&found(&mut client, json!({ "query": "find okapi" }))).first()
+        paths(&search(&mut client, json!({ "query": "find okapi" }))).first()
             == Some(&"src/okapi.rs")
     });
 }
@@ -100,7 +100,7 @@ fn two_servers_share_an_index_and_each_can_maintain_it() {
     let mut other = start();
     let finds = |client: &mut Client, query: &str, path: &str| {
         wait_until(query, || {
-            paths(&found(client, json!({ "query": query }))).first() == Some(&path)
+            paths(&search(client, json!({ "query": query }))).first() == Some(&path)
         });
     };
     finds(&mut one, "find quagga", "a.rs");
@@ -122,7 +122,7 @@ fn a_file_that_the_server_rejects_is_reported_until_it_changes() {
     let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
     let finds = |client: &mut Client, query: &str, path: &str| {
         wait_for(query, || {
-            let all = found(client, json!({ "query": query }));
+            let all = search(client, json!({ "query": query }));
             let is_it = all["index"]["state"] == "ready" && paths(&all).first() == Some(&path);
             is_it.then(|| (all["index"]["complete"].clone(), all["index"]["note"].clone()))
         })
@@ -135,7 +135,7 @@ fn a_file_that_the_server_rejects_is_reported_until_it_changes() {
     workspace.put("a.rs", "fn find_poison() {}\n");
     workspace.put("b.rs", "fn find_okapi() {}\n");
     assert_eq!(finds(&mut client, "find okapi", "b.rs"), incomplete);
-    let before = found(&mut client, json!({ "query": "find quagga" }));
+    let before = search(&mut client, json!({ "query": "find quagga" }));
     assert!(!paths(&before).contains(&"a.rs"), "{before}");
     // The next process tries again, and reports it, too.
     drop(client);
@@ -158,7 +158,7 @@ fn documents_on_the_server_are_found_by_a_later_process() {
     assert!(answer.get("error").is_none(), "{answer}");
     drop(one);
     let mut other = start();
-    let all = found(&mut other, json!({ "query": "okapi", "namespace": "notes" }));
+    let all = search(&mut other, json!({ "query": "okapi", "namespace": "notes" }));
     assert_eq!(paths(&all), ["note 1"], "{all}");
     assert!(all["matches"][0]["snippet"].as_str().unwrap().contains("no quagga"), "{all}");
 }
@@ -178,7 +178,7 @@ fn a_wrong_password_is_an_error_that_does_not_contain_it() {
     assert!(!message.contains("horse") && !wrong.server().log().contains("horse"), "{message}");
     let mut correct = with("correct horse");
     wait_until("the file is found", || {
-        paths(&found(&mut correct, json!({ "query": "find quagga" }))).first() == Some(&"a.rs")
+        paths(&search(&mut correct, json!({ "query": "find quagga" }))).first() == Some(&"a.rs")
     });
 }
 

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
-    Launch, Marker, NOTHING, Post, Workspace, call, closed, descendants, is_alive, legacy, modern,
-    notification, refusal, sleeps, structured, wait_until, waits_for_go,
+    Launch, Marker, NOTHING, Post, Workspace, call, descendants, is_alive, legacy, modern,
+    notification, refusal, sleeps, structured, wait_until, wait_until_closed, waits_for_go,
 };
 
 const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
@@ -24,7 +24,7 @@ fn a_signal_lets_the_call_in_flight_finish_over_http() {
         connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
         marker.wait_until_running();
         served.signal(signal);
-        closed(served.addr);
+        wait_until_closed(served.addr);
         assert!(served.is_running());
         workspace.put("go", "");
         assert_eq!(structured(&connection.response().message())["stdout"], "began\nwent\n");
@@ -37,7 +37,7 @@ fn a_signal_lets_the_call_in_flight_finish_over_http() {
 #[test]
 fn a_signal_lets_a_stream_in_flight_finish() {
     let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("server_stream_after_ms", 10).served();
+    let served = Launch::over(&workspace).served();
     let session = served.session("2025-11-25");
     let params = json!({ "name": "exec_run", "arguments": waits_for_go(&Marker::new()) });
     let mut connection = served.connect();
@@ -45,7 +45,7 @@ fn a_signal_lets_a_stream_in_flight_finish() {
     assert!(connection.head().is_stream());
     wait_until("the program runs", || workspace.path("began").exists());
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     workspace.put("go", "");
     assert_eq!(structured(&connection.event().unwrap())["stdout"], "began\nwent\n");
     assert_eq!(connection.event(), None);
@@ -64,7 +64,7 @@ fn a_signal_lets_a_call_finish_whose_client_has_disconnected() {
     marker.wait_until_running();
     connection.close();
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     workspace.put("go", "");
     assert_eq!(served.wait_for_exit().code(), Some(0));
     assert!(workspace.path("went").exists());
@@ -137,7 +137,7 @@ fn a_second_signal_ends_the_server_at_once() {
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     served.signal(Signal::TERM);
     assert_eq!(served.wait_for_exit().code(), Some(130));
     marker.wait_until_gone();
@@ -257,7 +257,7 @@ fn standard_output_has_only_messages() {
 fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
     for how in ["input", "signal"] {
         let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(4000));
-        let mut stdio = Launch::over(&workspace).set("limits_cancel_grace_ms", 100).stdio();
+        let mut stdio = Launch::over(&workspace).stdio();
         for id in 0..40 {
             stdio.send(&call(id, "files_read", json!({ "path": "page.txt" })));
         }

@@ -29,9 +29,9 @@ pub(crate) use message::{
 pub(crate) use processes::{Marker, descendants, held_memory_kib, is_alive, peak_memory_kib};
 pub(crate) use socket::{Ended, Socket};
 pub(crate) use stdio::Stdio;
-pub(crate) use wire::{Connection, Head, Post, Response, Served, closed};
+pub(crate) use wire::{Connection, Head, Post, Response, Served, wait_until_closed};
 pub(crate) use workspace::Workspace;
-pub(crate) use zyra::{accepted, check_command, zyra};
+pub(crate) use zyra::{check_command, job_params, zyra};
 
 /// The limit on waits for quick operations; long, because other tests run at the same time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);

@@ -151,7 +151,7 @@ fn command_lines_obey_the_settings_of_exec() {
         refusal(&unlimited.call("ci_run", outside)).contains("leads out of the workspace"),
         "the folder is in the workspace"
     );
-    let set = |launch: Launch| launch.set("exec_allow", "echo").set("exec_shell", "false");
+    let set = |launch: Launch| launch.set("exec_allow", "echo");
     let mut limited = client(&workspace, set);
     assert_eq!(
         structured(&limited.call("ci_run", json!({ "command": "echo hi" })))["stdout"],

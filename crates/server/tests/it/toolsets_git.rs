@@ -112,7 +112,7 @@ fn hooks_run_only_if_the_settings_allow_them() {
         assert!(structured(&client.call("git_commit", commit.clone()))["commit"].is_string());
         assert!(!workspace.path("hooked").exists());
     });
-    over_both_with(&workspace, &[("git_hooks", "true")], |client| {
+    over_both_with(&workspace, &[("git_programs", "hooks")], |client| {
         let committed: Value = client.call("git_commit", commit.clone());
         assert!(structured(&committed)["commit"].is_string());
         assert!(workspace.path("hooked").exists());

@@ -174,13 +174,13 @@ fn filters_and_namespaces_restrict_a_search() {
 }
 
 #[test]
-fn another_root_is_searched_by_its_name_but_not_read_by_other_tools() {
+fn a_folder_elsewhere_is_searched_by_its_name_but_not_read_by_other_tools() {
     let other = TempDir::new().unwrap();
     let put = |name: &str, text: &str| fs::write(other.path().join(name), text).unwrap();
     put("lib.rs", "/// Feeds an okapi.\npub fn feed_okapi() {}\n");
     let workspace = Workspace::new().file("own.rs", "fn feed_gnu() {}\n");
-    let roots = format!("std={}, gone=/no/such/folder", other.path().display());
-    let tune = |launch: Launch| launch.set("search_roots", &roots);
+    let folders = format!("std={}, gone=/no/such/folder", other.path().display());
+    let tune = |launch: Launch| launch.set("search_namespaces", &folders);
     over_both_tuned(&workspace, tune, |client| {
         let feed = |more: Value| {
             let mut input = json!({ "query": "feed okapi" });
@@ -276,18 +276,16 @@ fn the_vector_of_a_match_finds_it_again_and_invalid_vectors_are_rejected() {
 }
 
 #[test]
-fn disabled_tools_are_not_listed() {
-    for (setting, disabled) in [
-        ("search_enabled", &["search_semantic", "docs_search"][..]),
-        ("docs_enabled", &["docs_load_fetch", "docs_render", "docs_search"]),
-    ] {
-        let launch = Launch::over(&Workspace::new()).set(setting, "false");
+fn instructions_recommend_search_only_if_it_is_available() {
+    for (deny, recommended) in [("", "search_semantic"), ("search.*", "files_search")] {
+        let launch = Launch::over(&Workspace::new()).set("tools_deny", deny);
         let mut client = Client::stdio(launch, MODERN);
-        let tools = client.tools();
-        let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        assert!(disabled.iter().all(|name| !names.contains(name)), "{names:?}");
-        let left = ["search_semantic", "docs_load_fetch"].iter().filter(|it| names.contains(it));
-        assert_eq!(left.count(), 1, "{names:?}");
+        let has_search = client.tools().iter().any(|tool| tool["name"] == "search_semantic");
+        assert_eq!(has_search, deny.is_empty());
+        let discovered = client.ask("server/discover", json!({}));
+        let instructions = discovered["result"]["instructions"].as_str().unwrap();
+        assert!(instructions.contains(recommended), "{instructions}");
+        assert_eq!(instructions.contains("search_semantic"), has_search, "{instructions}");
     }
 }
 

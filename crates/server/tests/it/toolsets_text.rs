@@ -30,6 +30,24 @@ fn code() -> Workspace {
         .link("loop", ".")
 }
 
+#[test]
+fn the_ignore_rules_above_a_served_folder_apply_and_are_not_shown() {
+    let repository = Workspace::new()
+        .file(".git/HEAD", "ref: refs/heads/main\n")
+        .file(".gitignore", "target/\n*.min.js\n")
+        .file("crates/one/src/lib.rs", "fn wombat() {}\n")
+        .file("crates/one/src/lib.min.js", "wombat\n")
+        .file("crates/one/target/debug/out.rs", "fn wombat() {}\n")
+        .file("crates/.gitignore", "!two.min.js\n")
+        .file("crates/one/two.min.js", "wombat\n");
+    let launch = Launch::at(&repository.path("crates/one"));
+    let mut client = Client::stdio(launch, MODERN);
+    let found = search(&mut client, json!({ "text": "wombat" }));
+    assert_eq!(paths(&found), ["src/lib.rs", "two.min.js"]);
+    let outside = client.call("files_read", json!({ "path": "../.gitignore" }));
+    assert!(!refusal(&outside).contains("min.js"), "{outside}");
+}
+
 fn paths(found: &Value) -> Vec<&str> {
     found["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
 }
@@ -375,22 +393,25 @@ fn an_answer_is_limited_in_size_and_the_next_page_continues() {
     let mut workspace = Workspace::new();
     for file in 0..9 {
         let line = format!("needle {}\n", "x".repeat(300));
-        workspace = workspace.file(&format!("f{file}.txt"), line.repeat(9 - file));
+        workspace = workspace.file(&format!("f{file}.txt"), line.repeat((9 - file) * 25));
     }
-    let workspace = workspace.file("wide.txt", format!("thread {}\n", "x".repeat(300)).repeat(60));
-    over_both_with(&workspace, &[("files_answer_bytes", 4096)], |client| {
-        let wide = search(client, json!({ "text": "thread", "per_file": 60, "limit": 1000 }));
-        assert!(wide["files"].to_string().len() < 6_000, "{wide}");
+    let workspace =
+        workspace.file("wide.txt", format!("thread {}\n", "x".repeat(300)).repeat(1000));
+    // An answer has 100 KiB of matches.
+    over_both(&workspace, |client| {
+        let wide = search(client, json!({ "text": "thread", "per_file": 1000, "limit": 1000 }));
+        assert!(wide["files"].to_string().len() < 150_000, "{wide}");
         let shown = wide["files"][0]["matches"].as_array().unwrap().len();
-        assert!((1..60).contains(&shown) && wide["files"][0]["count"] == 60, "{shown}");
+        assert!((1..1000).contains(&shown) && wide["files"][0]["count"] == 1000, "{shown}");
         let mut all = Vec::new();
         let mut cursor = Value::Null;
         let mut pages = 0;
         loop {
-            let input = json!({ "text": "needle", "per_file": 9, "limit": 1000, "cursor": cursor });
+            let input =
+                json!({ "text": "needle", "per_file": 225, "limit": 1000, "cursor": cursor });
             let page = search(client, input);
             let files = page["files"].as_array().unwrap();
-            assert!(page["files"].to_string().len() < 6_000, "{page}");
+            assert!(page["files"].to_string().len() < 150_000, "{page}");
             assert!(files.iter().all(|it| !it["matches"].as_array().unwrap().is_empty()));
             all.extend(paths(&page).into_iter().map(str::to_owned));
             (cursor, pages) = (page["cursor"].clone(), pages + 1);

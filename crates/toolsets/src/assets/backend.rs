@@ -1,7 +1,7 @@
 //! Client of the backend that stores assets.
 
 use serde_json::Value;
-use toolgate_contract::{ToolContext, ToolError};
+use toolgate_contract::{ToolContext, ToolError, strip_byte_order_mark_bytes};
 
 use super::AssetSettings;
 use toolgate_world::HttpFetcher;
@@ -46,12 +46,18 @@ impl AssetBackend {
         ctx: &ToolContext,
         asset: &Value,
     ) -> Result<SendOutcome, ToolError> {
+        let (unreachable_status, unreachable) = UNREACHABLE_RESPONSE;
+        let target = match &self.target {
+            Ok(target) => target,
+            Err(why) => {
+                let detail = format!("the backend's URL is unusable: it {why}");
+                return Ok(SendOutcome::Refused { status: unreachable_status, detail });
+            }
+        };
         let json = serde_json::to_vec(asset)
             .map_err(|err| ToolError::with_cause("the asset cannot be written as JSON", err))?;
-        let post =
-            async { self.fetch.post(self.target.as_ref().map_err(Clone::clone)?, json).await };
         let response = tokio::select! {
-            response = post => response,
+            response = self.fetch.post(target, json) => response,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
         Ok(match response {
@@ -63,8 +69,7 @@ impl AssetBackend {
             }
             Err(why) => {
                 tracing::warn!("the backend {} is unreachable: {why}", self.url);
-                let (status, detail) = UNREACHABLE_RESPONSE;
-                SendOutcome::Refused { status, detail: detail.to_owned() }
+                SendOutcome::Refused { status: unreachable_status, detail: unreachable.to_owned() }
             }
         })
     }
@@ -72,7 +77,8 @@ impl AssetBackend {
 
 /// Returns the `id` in an answer as text, or an empty text if there is none.
 fn response_id(body: &[u8]) -> String {
-    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let answer: Value =
+        serde_json::from_slice(strip_byte_order_mark_bytes(body)).unwrap_or_default();
     match answer.get("id") {
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use toolgate_contract::ToolError;
+use serde::de::IgnoredAny;
+use toolgate_contract::{ToolError, strip_byte_order_mark};
 
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
@@ -28,7 +29,7 @@ impl Default for ReadBudget {
 }
 
 /// Returns the text of every `*.json` below `root`, by its path there. Files that are unreadable or
-/// not UTF-8 are skipped with a warning in the log.
+/// not UTF-8 are skipped with a warning in the log. Files that are not JSON also cause a warning.
 ///
 /// The error is a phrase about the folder, to follow its name.
 pub(super) fn read_files(
@@ -55,6 +56,9 @@ pub(super) fn read_files(
         let Some(inner) = entry.path.to_str().filter(|inner| is_asset(inner)) else { continue };
         match read_text(root, inner, room) {
             Ok(Some(text)) => {
+                if let Err(why) = serde_json::from_str::<IgnoredAny>(&text) {
+                    tracing::warn!("the asset `{inner}` is not JSON: {why}");
+                }
                 found.insert(inner.to_owned(), text);
             }
             Ok(None) => {
@@ -68,7 +72,7 @@ pub(super) fn read_files(
     Ok(found)
 }
 
-/// Returns the text of the file `inner`. `None` if it exceeds the remaining bytes.
+/// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the remaining bytes.
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
@@ -80,7 +84,7 @@ pub(super) fn read_text(
     let bytes = file.read(0, size, &WorkMonitor::default())?;
     let text = String::from_utf8(bytes).map_err(|_| ToolError::failed("it is not UTF-8"))?;
     room.bytes = left;
-    Ok(Some(text.into()))
+    Ok(Some(strip_byte_order_mark(&text).into()))
 }
 
 /// Checks whether the file name of `inner` is that of an asset: `*.json`.

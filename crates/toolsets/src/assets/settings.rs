@@ -1,12 +1,18 @@
 //! Settings of the `assets` toolset.
 
+use std::path::{Path, PathBuf};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::uri_paths;
 use toolgate_world::fetch::HttpTarget;
 
-/// The default of `backend_assets_path`.
+/// The default folder of schemas, used if it exists.
+pub(super) const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
+/// The default folder of examples, used if it exists.
+pub(super) const EXAMPLES_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/examples";
+/// The default path at the backend to which assets are posted.
 const ASSETS_PATH_DEFAULT: &str = "/synesthetic-assets/";
 
 /// Folders of JSON assets, and the backend that stores them.
@@ -24,8 +30,6 @@ pub struct AssetSettings {
     /// URL of the backend that stores assets, such as `https://assets.example`. Default: no
     /// backend.
     pub backend_url: Option<String>,
-    /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
-    pub backend_assets_path: Option<String>,
     /// Settings from the owner's environment, which a settings file cannot change.
     #[serde(skip)]
     pub owner: OwnerAssetSettings,
@@ -40,6 +44,8 @@ pub struct OwnerAssetSettings {
     /// Folder of examples, absolute or relative to the server's working directory. It overrides
     /// `examples`, and it must exist.
     pub examples: Option<String>,
+    /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
+    pub backend_assets_path: Option<String>,
     /// Offers the tools even if there are no assets.
     pub always_offered: bool,
 }
@@ -52,13 +58,32 @@ impl AssetSettings {
     pub fn check(&self) -> Result<(), String> {
         let folders = [("assets.schemas", &self.schemas), ("assets.examples", &self.examples)];
         let mut named = folders.into_iter().filter_map(|(it, folder)| Some((it, folder.as_ref()?)));
-        named.try_for_each(|(setting, folder)| uri_paths::check_folder(setting, folder))?;
-        let Some(url) = self.backend() else { return Ok(()) };
-        let target = HttpTarget::new(url, &self.assets_path());
-        target.map(|_| ()).map_err(|why| {
-            let url = url.escape_debug();
-            format!("`assets.backend_url` is `{url}`, which {why}; give a URL such as `https://assets.example`")
-        })
+        named.try_for_each(|(setting, folder)| uri_paths::check_folder(setting, folder))
+    }
+
+    /// Returns why assets cannot be sent to the backend, if its URL is unusable. Everything else
+    /// works without it.
+    pub fn backend_problem(&self) -> Option<String> {
+        let url = self.backend()?;
+        let why = HttpTarget::new(url, &self.assets_path()).err()?;
+        let url = url.escape_debug();
+        Some(format!(
+            "no asset can be sent: `assets.backend_url` (SYN_BACKEND_URL) is `{url}`, which {why}; \
+             give a URL such as `https://assets.example`"
+        ))
+    }
+
+    /// Returns the folders of schemas and of examples of the workspace `root`. They need not exist.
+    pub fn folders(&self, root: &Path) -> [PathBuf; 2] {
+        let folder = |owners: &Option<String>, named: &Option<String>, by_default: &str| {
+            // A relative folder of the owner starts from the server's working directory.
+            let owners = owners.as_ref().map(PathBuf::from);
+            owners.unwrap_or_else(|| root.join(named.as_deref().unwrap_or(by_default)))
+        };
+        [
+            folder(&self.owner.schemas, &self.schemas, SCHEMAS_FOLDER_DEFAULT),
+            folder(&self.owner.examples, &self.examples, EXAMPLES_FOLDER_DEFAULT),
+        ]
     }
 
     /// Returns the URL of the backend, if one is configured.
@@ -68,7 +93,7 @@ impl AssetSettings {
 
     /// Returns the path to which assets are posted, with a leading slash.
     pub(super) fn assets_path(&self) -> String {
-        match self.backend_assets_path.as_deref() {
+        match self.owner.backend_assets_path.as_deref() {
             None => ASSETS_PATH_DEFAULT.to_owned(),
             Some(path) if path.starts_with('/') => path.to_owned(),
             Some(path) => format!("/{path}"),

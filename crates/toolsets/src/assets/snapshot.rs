@@ -1,4 +1,4 @@
-//! Assets as read at start. Later changes of the files are not seen.
+//! Assets as they were when they were read. Later changes of the files are not seen.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,18 +14,15 @@ use super::AssetSettings;
 use super::outcome::AssetError;
 use super::pointer::check_pointers;
 use super::read::{ReadBudget, read_files};
+use super::settings::{EXAMPLES_FOLDER_DEFAULT, SCHEMAS_FOLDER_DEFAULT};
 use super::validators::{SchemaSource, SchemaValidators};
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
-/// The default folder of schemas, used if it exists.
-const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
-/// The default folder of examples, used if it exists.
-const EXAMPLES_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/examples";
 /// The file that states the version of the schemas, in the parent of their folder.
 const VERSION_FILE: &str = "version.json";
 
-/// The schemas and examples of a workspace, as they were at start.
+/// The schemas and examples of a workspace, as they were when they were read.
 pub struct AssetSnapshot {
     /// The workspace. Long work on assets runs on its worker threads.
     root: Root,

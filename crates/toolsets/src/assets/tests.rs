@@ -74,6 +74,18 @@ async fn call(
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_at_the_start_of_an_asset_is_ignored() {
+    let bench = Bench::new();
+    bench.put("schemas/marked.json", "\u{feff}{\"version\": \"2\"}");
+    bench.put("examples/marked.json", "\u{feff}{\"a\": 1}");
+    let listed = call(&bench, &both(), "list_schemas", json!({})).await.unwrap();
+    assert!(listed.to_string().contains("marked"), "{listed}");
+    let example = json!({ "path": "marked.json" });
+    let read = call(&bench, &both(), "get_example", example).await.unwrap();
+    assert!(read.to_string().contains("\"a\":1"), "{read}");
+}
+
+#[tokio::test]
 async fn without_settings_and_default_folders_there_are_no_assets() {
     let bench = Bench::new();
     assert!(bench.open(&AssetSettings::default()).is_none());
@@ -103,6 +115,16 @@ fn an_invalid_setting_is_refused() {
     let some = |text: &str| Some(text.to_owned());
     refused(AssetSettings { schemas: some("../x"), ..both() }, "`assets.schemas` is `../x`");
     refused(AssetSettings { examples: some(""), ..both() }, "`assets.examples` is empty");
+}
+
+#[test]
+fn an_unusable_url_of_the_backend_is_a_problem_but_no_error() {
+    let some = |text: &str| Some(text.to_owned());
+    let problem = |settings: AssetSettings, expected: &str| {
+        settings.check().unwrap();
+        let message = settings.backend_problem().unwrap();
+        assert!(message.contains(expected), "{message}");
+    };
     for (url, why) in [
         ("ftp://x", "does not start with"),
         ("x", "does not start with"),
@@ -110,16 +132,15 @@ fn an_invalid_setting_is_refused() {
         ("https://x?y=1", "has a query"),
         ("http://", "is not a URL"),
     ] {
-        let start = format!("`assets.backend_url` is `{url}`, which {why}");
-        refused(AssetSettings { backend_url: some(url), ..both() }, &start);
+        let expected = format!("is `{url}`, which {why}");
+        problem(AssetSettings { backend_url: some(url), ..both() }, &expected);
     }
-    AssetSettings { backend_url: some(""), ..both() }.check().unwrap();
-    let odd = AssetSettings {
-        backend_url: some("http://x/api"),
-        backend_assets_path: some("a b"),
-        ..both()
-    };
-    refused(odd, "`assets.backend_url` is `http://x/api`, which has an invalid path");
+    assert_eq!(AssetSettings { backend_url: some(""), ..both() }.backend_problem(), None);
+    assert_eq!(both().backend_problem(), None);
+    let owner =
+        OwnerAssetSettings { backend_assets_path: some("a b"), ..OwnerAssetSettings::default() };
+    let odd = AssetSettings { backend_url: some("http://x/api"), owner, ..both() };
+    problem(odd, "is `http://x/api`, which has an invalid path");
 }
 
 #[tokio::test]

@@ -11,12 +11,38 @@ use super::output_parsers::OutputReader;
 use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
 use super::report::{CiFailure, CiReport, FailureSeverity, RunCounts};
-use crate::exec::{self, InputFields, StartFailureCause};
+use crate::exec::{self, InputFields, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
+/// The bytes at the end of the output that a result shows, if the call does not set a number. The
+/// findings above it are complete, so the end suffices.
+const OUTPUT_BYTES: usize = 8 << 10;
+
+/// The most failures in a result. The first ones explain the rest.
+const FAILURES_MAX: usize = 50;
+
 /// The most suffixes of a path that are tried.
 const SUFFIXES_MAX: usize = 20;
+
+/// Environment variables of the server that build tools receive: the locations of toolchains and
+/// caches, without which they would download everything again. `exec.env_keep` adds others.
+const KEPT_VARIABLES: [&str; 14] = [
+    "CARGO_HOME",
+    "CARGO_TARGET_DIR",
+    "DOTNET_ROOT",
+    "GOCACHE",
+    "GOMODCACHE",
+    "GOPATH",
+    "GRADLE_USER_HOME",
+    "JAVA_HOME",
+    "NUGET_PACKAGES",
+    "PYENV_ROOT",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "VIRTUAL_ENV",
+    "XDG_CACHE_HOME",
+];
 
 /// Environment variables that keep build tools from coloring, prompting and watching.
 const QUIET_VARIABLES: [(&str, &str); 6] = [
@@ -62,7 +88,7 @@ impl CiContext {
             .split_first()
             .ok_or_else(|| ToolError::failed("the project has no command to run"))?;
         let Project { kind, folder, .. } = &project;
-        let output_bytes = max_output_bytes.unwrap_or(self.settings.output_bytes);
+        let output_bytes = max_output_bytes.unwrap_or(OUTPUT_BYTES);
         let run_input = exec::RunProgramInput {
             command: program.clone(),
             args: rest.to_vec(),
@@ -70,13 +96,12 @@ impl CiContext {
             cwd: Some(folder.clone()),
             env: self.variables(),
             stdin: None,
-            timeout_ms: Some(timeout_ms.unwrap_or(self.settings.timeout_ms)),
+            timeout_ms: Some(timeout_ms.unwrap_or(TIMEOUT_MS_MAX)),
             max_output_bytes: Some(output_bytes),
         };
         let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
         let start = start.map_err(|err| unavailable_program(program, err))?;
-        let reader =
-            Mutex::new(OutputReader::new(*kind, verb, self.settings.failures_max, output_bytes));
+        let reader = Mutex::new(OutputReader::new(*kind, verb, FAILURES_MAX, output_bytes));
         let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
         let show = |stream, bytes: &[u8]| lock().read(stream, bytes);
         let to_error = |cause, message: String| match cause {
@@ -132,9 +157,9 @@ impl CiContext {
     /// Returns the variables to add to the environment of build tools.
     pub(super) fn variables(&self) -> BTreeMap<String, String> {
         let processes = &self.programs.processes;
-        let kept = self.settings.env_keep.iter().filter_map(|name| {
+        let kept = KEPT_VARIABLES.into_iter().filter_map(|name| {
             let value = processes.variable(name)?.to_str()?;
-            Some((name.clone(), value.to_owned()))
+            Some((name.to_owned(), value.to_owned()))
         });
         let quiet =
             QUIET_VARIABLES.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
@@ -143,8 +168,8 @@ impl CiContext {
 }
 
 /// The advice if a restore without network access fails. Its last lines are TOML.
-const OFFLINE_ADVICE: &str = "it ran without a network; the server's operator can allow it with \
-    these lines in the configuration:\n\
+const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \
+    allow it with these lines in the configuration:\n\
     [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 
 /// Checks whether a test runner reports that no test matched the filter.

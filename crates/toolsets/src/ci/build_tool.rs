@@ -47,6 +47,8 @@ pub(super) enum ProjectAction {
 pub(super) struct ProjectFacts {
     /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
+    /// The reason why the `package.json` cannot be read, if it cannot.
+    pub(super) unreadable: Option<String>,
     /// The command of the script `test` in a `package.json`.
     pub(super) test_script: String,
     /// The file names in the project's folder.
@@ -231,6 +233,9 @@ impl ProjectFacts {
         let name = verb.name();
         if self.has_script(name) {
             return Ok(name);
+        }
+        if let Some(why) = &self.unreadable {
+            return Err(format!("the {file} is not JSON: {why}"));
         }
         let known: Vec<String> = self.scripts.iter().map(|name| format!("`{name}`")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -37,7 +37,7 @@ pub(super) struct MachineDiagnostics {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DiagnosticsOutput {
-    /// All of it as text lines.
+    /// The whole report as lines of text.
     lines: Vec<String>,
     /// Operating system and version.
     os: String,

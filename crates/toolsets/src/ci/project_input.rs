@@ -22,12 +22,11 @@ pub(super) struct ProjectInput {
     /// Further arguments for the program.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,
-    /// Most bytes shown from the end of its output; 8192 unless the server is configured otherwise.
+    /// Most bytes shown from the end of its output; 8192 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     pub(super) max_output_bytes: Option<usize>,

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use serde_json::Value;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolFault, strip_byte_order_mark_bytes};
 
 use super::build_tool::{BuildTool, ProjectFacts};
 use toolgate_world::Root;
@@ -192,7 +192,9 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
         add(BuildTool::Maven, file, ProjectFacts::default());
     }
     if let Some(file) = first(&["package.json"]) {
-        let package: Value = serde_json::from_str(&text(&file)).unwrap_or_default();
+        let package = serde_json::from_str::<Value>(&text(&file));
+        let unreadable = package.as_ref().err().map(ToString::to_string);
+        let package = package.unwrap_or_default();
         let test_script = package["scripts"]["test"].as_str().unwrap_or_default().to_owned();
         let scripts = package["scripts"].as_object().into_iter().flatten();
         let scripts = scripts.map(|(name, _)| name.clone()).collect();
@@ -204,7 +206,11 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
         } else {
             BuildTool::Npm
         };
-        add(kind, file, ProjectFacts { scripts, test_script, ..ProjectFacts::default() });
+        add(
+            kind,
+            file,
+            ProjectFacts { scripts, test_script, unreadable, ..ProjectFacts::default() },
+        );
     }
     let python = [
         "pytest.ini",
@@ -248,10 +254,12 @@ pub(super) fn join(folder: &str, name: &str) -> String {
     if folder == "." { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// Returns the text of a file, or an empty text if it is unreadable.
+/// Returns the text of a file without a byte order mark, or an empty text if it is unreadable.
 fn read_text(root: &Root, path: &str, watch: &WorkMonitor) -> String {
     let bytes = root.open_file(path).and_then(|file| file.read(0, FILE_BYTES, watch));
-    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    let text =
+        |bytes: Vec<u8>| String::from_utf8_lossy(strip_byte_order_mark_bytes(&bytes)).into_owned();
+    bytes.map(text).unwrap_or_default()
 }
 
 /// Returns the targets of a makefile that have literal names.

@@ -52,7 +52,7 @@ pub(super) struct RunCounts {
     pub(super) skipped: Option<u64>,
     /// Errors of a compiler or linter.
     pub(super) errors: Option<u64>,
-    /// Warnings of these.
+    /// Warnings of a compiler or linter.
     pub(super) warnings: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct CiFailure {
 pub(super) enum FailureSeverity {
     /// Error of a compiler or linter.
     Error,
-    /// Warning of these.
+    /// Warning of a compiler or linter.
     Warning,
     /// Failed test.
     Failure,

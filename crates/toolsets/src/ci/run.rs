@@ -25,8 +25,7 @@ pub(super) struct CommandLineInput {
     /// Folder to run in, inside the workspace; its root by default.
     #[serde(default)]
     folder: Option<String>,
-    /// Time limit, after which it is stopped with all it started; 600000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
@@ -111,7 +110,7 @@ impl RunCommandLine {
             cwd: folder,
             env: self.0.variables(),
             stdin: None,
-            timeout_ms: Some(timeout_ms.unwrap_or(self.0.settings.timeout_ms)),
+            timeout_ms: Some(timeout_ms.unwrap_or(TIMEOUT_MS_MAX)),
             max_output_bytes,
         }
     }

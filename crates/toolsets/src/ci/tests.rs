@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
 
-use super::{CiSettings, tools};
+use super::tools;
 use crate::exec::{self, WorkspacePrograms};
 use toolgate_world::{ProcessRunner, Root};
 
@@ -23,16 +23,22 @@ struct Bench {
 
 impl Bench {
     fn new(exec: &exec::ExecSettings) -> Self {
+        Self::with_path(exec, std::env::var_os("PATH").expect("PATH is set"))
+    }
+
+    /// Creates a bench whose programs are looked up in the folders of `path`.
+    fn with_path(exec: &exec::ExecSettings, path: OsString) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
-        let names = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
+        let names = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
         let env = names.iter().filter_map(|name| {
             let value = std::env::var_os(name)?;
             Some((OsString::from(name), value))
         });
+        let env = env.chain([("PATH".into(), path)]);
         let processes = ProcessRunner::new(env).expect("programs start");
         let root = Root::open(folder.path()).expect("the workspace opens");
         let programs = WorkspacePrograms::new(&root, &processes, exec);
-        Self { tools: tools(&programs, &CiSettings::default(), "0"), folder }
+        Self { tools: tools(&programs, "0"), folder }
     }
 
     fn put(&self, name: &str, content: &str) {
@@ -71,7 +77,8 @@ async fn a_refused_command_line_gets_advice_on_its_own_fields() {
     let input = json!({ "command": "echo hi", "args": [] });
     let message = bench.refused("ci.run", input).await.message;
     assert!(message.contains("; with `args`, `command` is only the program"), "{message}");
-    let bench = Bench::new(&exec::ExecSettings { shell: false, ..exec::ExecSettings::default() });
+    let allow = vec!["ls".to_owned(), "wc".to_owned()];
+    let bench = Bench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
     let message = bench.refused("ci.run", json!({ "command": "ls | wc" })).await.message;
     assert!(message.starts_with("this line needs a shell, "), "{message}");
     assert!(!message.contains("`shell`"), "{message}");
@@ -83,8 +90,7 @@ async fn a_program_that_is_not_allowed_is_not_reported_as_missing() {
     let bench = Bench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
     let output = bench.call("ci.diagnostics", json!({})).await.unwrap();
     assert!(output.text.body.contains("\nGit Version: may not be run\n"), "{}", output.text.body);
-    let path = Some("/nowhere".to_owned());
-    let bench = Bench::new(&exec::ExecSettings { path, ..exec::ExecSettings::default() });
+    let bench = Bench::with_path(&exec::ExecSettings::default(), "/nowhere".into());
     let output = bench.call("ci.diagnostics", json!({})).await.unwrap();
     assert!(output.text.body.contains("\nGit Version: not found\n"), "{}", output.text.body);
 }
@@ -118,6 +124,17 @@ async fn packages_are_not_installed_without_a_virtual_environment() {
     assert!(refused.message.contains("`python3 -m venv .venv`"), "{refused:?}");
     let output = bench.call("ci.detect", json!({})).await.unwrap();
     assert_eq!(output.value["projects"][0]["restore"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_package_json_with_a_byte_order_mark_is_read_and_a_broken_one_is_reported() {
+    let bench = Bench::new(&exec::ExecSettings::default());
+    bench.put("package.json", "\u{feff}{ \"scripts\": { \"lint\": \"eslint .\" } }");
+    let refused = bench.refused("ci.test", json!({})).await;
+    assert!(refused.message.contains("it has `lint`"), "{refused:?}");
+    bench.put("package.json", "{ \"scripts\": { \"test\": ");
+    let refused = bench.refused("ci.test", json!({})).await;
+    assert!(refused.message.contains("package.json is not JSON: EOF"), "{refused:?}");
 }
 
 #[tokio::test]

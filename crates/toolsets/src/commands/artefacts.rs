@@ -1,11 +1,11 @@
 //! Finds the files that a command creates or changes, by the glob patterns that it declares.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, ToolFault};
 
 use super::argument::{ArgumentValues, CommandArgument};
 use super::template::{RawPiece, split_pieces, value_text};
@@ -16,6 +16,8 @@ use toolgate_world::root::{
 
 /// The most artefacts of one call. Each file stays open until it is collected.
 const FILES_MAX: usize = 1000;
+/// Paths through which programs print. They are no files.
+const OUTPUT_DEVICES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/null"];
 
 /// A glob for artefacts of a command, with placeholders for arguments. Argument values are inserted
 /// literally.
@@ -31,22 +33,40 @@ enum PatternPiece {
 /// A character of a pattern, and `true` if it is literal instead of glob syntax.
 type PatternChar = (char, bool);
 
+/// The folders in which a program may write artefacts, as absolute paths.
+pub(super) struct ArtefactFolders<'f> {
+    pub(super) workspace: &'f Path,
+    /// Folders outside the workspace.
+    pub(super) outside: Vec<PathBuf>,
+}
+
 /// A pattern with its arguments filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArtefactQuery {
+    /// Files in the workspace, or in another folder if there is a `base`.
+    Within { base: Option<PathBuf>, search: FileQuery },
+    /// A path outside all folders of artefacts.
+    Outside(String),
+    /// No possible artefact.
+    Impossible,
+}
+
+/// A search for files in one folder of artefacts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FileQuery {
     /// A single path.
-    File(String),
+    Single(String),
     /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
-    /// No possible artefact, with a note about the reason if it should be reported.
-    Impossible(Option<String>),
 }
 
 /// The artefacts of a finished command.
 #[derive(Debug, Default)]
 pub(super) struct CollectedArtefacts {
-    /// The open files, by path relative to the workspace.
+    /// The open files, by path: relative to the workspace, or absolute if outside.
     pub(super) files: BTreeMap<String, Arc<std::fs::File>>,
+    /// Paths outside that may have been written but are not included.
+    pub(super) left_out: Vec<String>,
     /// Notes about files that are not included, with the reason.
     pub(super) notes: Vec<String>,
     is_full: bool,
@@ -96,7 +116,7 @@ impl ArtefactPattern {
         &self,
         given: &ArgumentValues<'_>,
         cwd: &str,
-        root: &Path,
+        folders: &ArtefactFolders<'_>,
     ) -> Result<Vec<ArtefactQuery>, ToolError> {
         let mut all: Vec<Vec<PatternChar>> = vec![Vec::new()];
         for piece in &self.0 {
@@ -123,62 +143,76 @@ impl ArtefactPattern {
                 }
             }
         }
-        Ok(all.iter().map(|chars| resolve_query(chars, cwd, root)).collect())
+        Ok(all.iter().map(|chars| resolve_query(chars, cwd, folders)).collect())
     }
 }
 
-/// Resolves the pattern `chars` relative to `cwd`.
-fn resolve_query(chars: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery {
-    let written: String = chars.iter().map(|(c, _)| c).collect();
-    let outside = || {
-        let shown = quoted_path(&written);
-        let note = format!("{shown} is outside the workspace, so it is not an artefact");
-        ArtefactQuery::Impossible(Some(note))
+/// Resolves the pattern `chars` relative to `cwd`, which is relative to the workspace.
+fn resolve_query(chars: &[PatternChar], cwd: &str, folders: &ArtefactFolders<'_>) -> ArtefactQuery {
+    let written = name_text(chars);
+    if OUTPUT_DEVICES.contains(&written.as_str()) {
+        return ArtefactQuery::Impossible;
+    }
+    let start = match written.starts_with('/') {
+        true => String::new(),
+        false => format!("{}/{cwd}/", folders.workspace.to_string_lossy()),
     };
-    let mut parts: Vec<Vec<PatternChar>> = Vec::new();
-    let plain = |name: &str| name.chars().map(|c| (c, true)).collect::<Vec<PatternChar>>();
-    if written.starts_with('/') {
-        let names = chars.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
-        let mut names = names.map(<[PatternChar]>::to_vec);
-        let root = root.to_string_lossy();
-        for name in root.split('/').filter(|name| !name.is_empty()) {
-            let next: String = names.next().unwrap_or_default().iter().map(|(c, _)| c).collect();
-            if next != name {
-                return outside();
-            }
-        }
-        parts.extend(names);
-    } else {
-        parts.extend(cwd.split('/').filter(|name| !name.is_empty()).map(plain));
-        let names = chars.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
-        parts.extend(names.map(<[PatternChar]>::to_vec));
+    let names = absolute_names(&start, chars);
+    let outside = folders.outside.iter().map(|folder| (Some(folder), folder.as_path()));
+    let mut bases = std::iter::once((None, folders.workspace)).chain(outside);
+    let found = bases.find_map(|(base, folder)| Some((base, names_below(&names, folder)?)));
+    let Some((base, names)) = found else { return ArtefactQuery::Outside(written) };
+    match file_query(names) {
+        Some(search) => ArtefactQuery::Within { base: base.cloned(), search },
+        None => ArtefactQuery::Impossible,
     }
+}
+
+/// Returns the names on the absolute path that `start` and `chars` form.
+fn absolute_names(start: &str, chars: &[PatternChar]) -> Vec<Vec<PatternChar>> {
+    let all: Vec<PatternChar> =
+        start.chars().map(|c| (c, true)).chain(chars.iter().copied()).collect();
     let mut names: Vec<Vec<PatternChar>> = Vec::new();
-    for part in parts {
-        let name: String = part.iter().map(|(c, _)| c).collect();
-        match name.as_str() {
-            "." => {}
-            ".." if names.pop().is_none() => return outside(),
-            ".." => {}
-            _ => names.push(part),
+    for part in all.split(|(c, _)| *c == '/') {
+        match name_text(part).as_str() {
+            "" | "." => {}
+            ".." => _ = names.pop(),
+            _ => names.push(part.to_vec()),
         }
     }
+    names
+}
+
+/// Returns the `names` below `folder`; `None` if their path is outside of it.
+fn names_below<'n>(names: &'n [Vec<PatternChar>], folder: &Path) -> Option<&'n [Vec<PatternChar>]> {
+    let mut rest = names;
+    for part in folder.iter().skip(1) {
+        let (name, after) = rest.split_first()?;
+        if name_text(name) != part.to_string_lossy() {
+            return None;
+        }
+        rest = after;
+    }
+    Some(rest)
+}
+
+fn name_text(name: &[PatternChar]) -> String {
+    name.iter().map(|(c, _)| c).collect()
+}
+
+/// Returns the search for the path or glob `names`; `None` for the folder itself.
+fn file_query(names: &[Vec<PatternChar>]) -> Option<FileQuery> {
     let is_plain = |name: &Vec<PatternChar>| {
         let is_syntax = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}');
         name.iter().all(|(c, is_literal)| *is_literal || !is_syntax(*c))
     };
-    let text = |name: &Vec<PatternChar>| name.iter().map(|(c, _)| c).collect::<String>();
     let first = names.iter().position(|name| !is_plain(name)).unwrap_or(names.len());
     let (folder, rest) = names.split_at(first);
-    let folder: Vec<String> = folder.iter().map(text).collect();
-    let folder = if folder.is_empty() { ".".to_owned() } else { folder.join("/") };
+    let folder: Vec<String> = folder.iter().map(|name| name_text(name)).collect();
     if rest.is_empty() {
-        return if folder == "." {
-            ArtefactQuery::Impossible(None)
-        } else {
-            ArtefactQuery::File(folder)
-        };
+        return (!folder.is_empty()).then(|| FileQuery::Single(folder.join("/")));
     }
+    let folder = if folder.is_empty() { ".".to_owned() } else { folder.join("/") };
     let glob = |name: &Vec<PatternChar>| -> String {
         let escaped = |(c, is_literal): &PatternChar| {
             let c = c.to_string();
@@ -186,9 +220,9 @@ fn resolve_query(chars: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery
         };
         name.iter().map(escaped).collect()
     };
-    let deep = rest.iter().any(|name| text(name).contains("**"));
+    let deep = rest.iter().any(|name| name_text(name).contains("**"));
     let glob: Vec<String> = rest.iter().map(glob).collect();
-    ArtefactQuery::Beneath { folder, glob: glob.join("/"), deep, depth: rest.len() }
+    Some(FileQuery::Beneath { folder, glob: glob.join("/"), deep, depth: rest.len() })
 }
 
 fn compile_glob(glob: &str) -> Result<Glob, globset::Error> {
@@ -198,7 +232,7 @@ fn compile_glob(glob: &str) -> Result<Glob, globset::Error> {
 impl CollectedArtefacts {
     /// Collects the regular files that match `queries` and changed since `started`.
     pub(super) fn collect(
-        root: &Root,
+        workspace: &Root,
         queries: Vec<ArtefactQuery>,
         started: FileTime,
         watch: &WorkMonitor,
@@ -206,32 +240,36 @@ impl CollectedArtefacts {
         let mut collected = Self::default();
         for query in queries {
             match query {
-                ArtefactQuery::File(path) => {
-                    if let Ok(file) = root.open_file(&path) {
-                        collected.add(path, file, started);
-                    }
+                ArtefactQuery::Within { base: None, search } => {
+                    let folder = ArtefactSearch { root: workspace, base: None, started, watch };
+                    folder.run(&search, &mut collected)?;
                 }
-                ArtefactQuery::Beneath { folder, glob, deep, depth } => {
-                    let Ok(WalkStart::Folder(folder)) = root.walk_start(&folder) else { continue };
-                    let Ok(glob) = compile_glob(&glob) else { continue };
-                    let depth = if deep { usize::MAX } else { depth };
-                    let base = folder.path.clone();
-                    let search = ArtefactSearch {
-                        root,
-                        glob: glob.compile_matcher(),
-                        base: &base,
-                        started,
-                        watch,
+                ArtefactQuery::Within { base: Some(base), search } => {
+                    let Ok(root) = Root::open(&base) else {
+                        let path = base.to_string_lossy().into_owned();
+                        collected.leave_out(path, "cannot be opened");
+                        continue;
                     };
-                    search.collect_matches(folder, depth, &mut collected)?;
+                    let base = Some(base.as_path());
+                    let folder = ArtefactSearch { root: &root, base, started, watch };
+                    folder.run(&search, &mut collected)?;
                 }
-                ArtefactQuery::Impossible(note) => collected.notes.extend(note),
+                ArtefactQuery::Outside(path) => {
+                    collected.leave_out(path, "is outside the workspace");
+                }
+                ArtefactQuery::Impossible => {}
             }
         }
         if collected.is_full {
             collected.notes.push(format!("only the first {FILES_MAX} artefacts are returned"));
         }
         Ok(collected)
+    }
+
+    /// Notes that the file at `path` is not included because it `why`.
+    fn leave_out(&mut self, path: String, why: &str) {
+        self.notes.push(format!("{} {why}, so it is not an artefact", quoted_path(&path)));
+        self.left_out.push(path);
     }
 
     fn add(&mut self, path: String, file: WorkspaceFile, started: FileTime) {
@@ -247,21 +285,47 @@ impl CollectedArtefacts {
     }
 }
 
-/// A search for artefacts below a folder.
+/// A search for artefacts in one folder.
 struct ArtefactSearch<'s> {
     root: &'s Root,
-    glob: GlobMatcher,
-    base: &'s Path,
+    /// The absolute path of the folder, if it is not the workspace.
+    base: Option<&'s Path>,
     started: FileTime,
     watch: &'s WorkMonitor,
 }
 
 impl ArtefactSearch<'_> {
-    /// Adds the matching files in `folder` and up to `depth - 1` levels below it to `collected`.
+    /// Adds the files that `query` finds to `collected`.
+    fn run(&self, query: &FileQuery, collected: &mut CollectedArtefacts) -> Result<(), ToolError> {
+        match query {
+            FileQuery::Single(path) => match self.root.open_file(path) {
+                Ok(file) => collected.add(self.shown_path(path), file, self.started),
+                Err(err) if self.base.is_some() && err.fault != ToolFault::NotFound => {
+                    collected.leave_out(self.shown_path(path), "cannot be read");
+                }
+                Err(_) => {}
+            },
+            FileQuery::Beneath { folder, glob, deep, depth } => {
+                let Ok(WalkStart::Folder(folder)) = self.root.walk_start(folder) else {
+                    return Ok(());
+                };
+                let Ok(glob) = compile_glob(glob) else { return Ok(()) };
+                let depth = if *deep { usize::MAX } else { *depth };
+                let start = folder.path.clone();
+                self.collect_matches(folder, depth, &start, &glob.compile_matcher(), collected)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the files in `folder` and up to `depth - 1` levels below it whose paths from `start`
+    /// match `glob`.
     fn collect_matches(
         &self,
         mut folder: WalkFolder,
         depth: usize,
+        start: &Path,
+        glob: &GlobMatcher,
         collected: &mut CollectedArtefacts,
     ) -> Result<(), ToolError> {
         let filter = WalkFilter { include_ignored: true, include_hidden: true };
@@ -272,20 +336,26 @@ impl ArtefactSearch<'_> {
             let path = folder.path.join(&name);
             match kind {
                 EntryKind::Dir if depth > 1 => {
-                    self.collect_matches(folder.child(&name), depth - 1, collected)?;
+                    let inner = folder.child(&name);
+                    self.collect_matches(inner, depth - 1, start, glob, collected)?;
                 }
                 EntryKind::File => {
-                    let below = path.strip_prefix(self.base).unwrap_or(&path);
-                    let (Some(text), true) = (path.to_str(), self.glob.is_match(below)) else {
+                    let below = path.strip_prefix(start).unwrap_or(&path);
+                    let (Some(text), true) = (path.to_str(), glob.is_match(below)) else {
                         continue;
                     };
                     if let Ok(file) = self.root.open_walked(&path) {
-                        collected.add(text.to_owned(), file, self.started);
+                        collected.add(self.shown_path(text), file, self.started);
                     }
                 }
                 EntryKind::Dir | EntryKind::Symlink | EntryKind::Other => {}
             }
         }
         Ok(())
+    }
+
+    /// Returns the path by which results name the file at `path` in this folder.
+    fn shown_path(&self, path: &str) -> String {
+        self.base.map_or(path.to_owned(), |base| base.join(path).to_string_lossy().into_owned())
     }
 }

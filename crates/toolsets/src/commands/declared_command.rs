@@ -11,9 +11,6 @@ use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
 use super::template::ArgvItem;
 
-/// The name of the argument for extra words, if a command allows them.
-pub(super) const PASSTHROUGH: &str = "argv";
-
 /// A declared command.
 #[derive(Debug, Clone)]
 pub struct DeclaredCommand {
@@ -29,8 +26,6 @@ pub struct DeclaredCommand {
     /// The indexes of the arguments that only `{options}` passes.
     pub(super) rest: Vec<usize>,
     pub(super) stdin: Option<usize>,
-    pub(super) passthrough: bool,
-    pub(super) ignore_extra: bool,
     pub(super) cwd: Option<String>,
     pub(super) env: Vec<(String, String)>,
     pub(super) env_keep: Vec<String>,
@@ -42,7 +37,6 @@ pub struct DeclaredCommand {
     pub(super) replaces: bool,
     pub(super) effects: Effects,
     pub(super) at_once: Option<usize>,
-    pub(super) priority: i32,
     pub(super) progress: Option<RegexMatcher>,
 }
 
@@ -116,18 +110,11 @@ impl DeclaredCommand {
                 required.push(argument.name.as_str());
             }
         }
-        if self.passthrough {
-            let about = "Further arguments for the program, appended unchanged.";
-            let items = json!({"type": "string"});
-            let schema = json!({"type": "array", "items": items, "description": about});
-            properties.insert(PASSTHROUGH.to_owned(), schema);
-        }
-        let mut schema = json!({"type": "object", "properties": properties});
+        let mut schema = json!({
+            "type": "object", "properties": properties, "additionalProperties": false,
+        });
         if !required.is_empty() {
             schema["required"] = json!(required);
-        }
-        if !self.ignore_extra {
-            schema["additionalProperties"] = json!(false);
         }
         schema
     }
@@ -150,7 +137,6 @@ impl DeclaredCommand {
     /// Checks whether `name` is exactly the name of an argument.
     pub(super) fn has_argument(&self, name: &str) -> bool {
         self.arguments.iter().any(|argument| argument.name == name)
-            || (self.passthrough && name == PASSTHROUGH)
     }
 
     /// Renames aliases in `input` to the names of their arguments. If an argument is given twice

@@ -11,9 +11,7 @@ use toolgate_contract::{Effects, ToolId};
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
-use super::declared_command::{
-    CommandProgram, DeclarationPlace, DeclaredCommand, PASSTHROUGH, snake,
-};
+use super::declared_command::{CommandProgram, DeclarationPlace, DeclaredCommand, snake};
 use super::load::{DeclarationError, absolute_program};
 use super::table::{
     ArgumentDeclaration, ArgumentTable, ArgvElement, CommandTable, DeclaredEffects, OrderedEntries,
@@ -21,7 +19,7 @@ use super::table::{
 };
 use super::template::ArgvItem;
 use super::type_note::{TypeNote, ValueCount, ValueKind};
-use crate::exec::{PathVariable, variable_refusal};
+use crate::exec::variable_refusal;
 
 /// The highest limit of concurrent calls of one command.
 const AT_ONCE_MAX: usize = 1_000_000;
@@ -45,9 +43,6 @@ impl CommandDefaults {
             |name: &str| format!("`{name}` applies to one command; set it in `[command.…]`");
         if let Some(about) = &table.about {
             return Err(DeclarationError::at(about, single("about")));
-        }
-        if let Some(title) = &table.title {
-            return Err(DeclarationError::at(title, single("title")));
         }
         if let Some(argv) = &table.argv {
             return Err(DeclarationError::at(argv, single("argv")));
@@ -101,8 +96,7 @@ pub(super) fn resolve_command(
         own.iter().chain(&inherited).map(|(place, _)| place.clone()).collect();
     let arguments: Vec<CommandArgument> =
         own.into_iter().chain(inherited).map(|(_, argument)| argument).collect();
-    let passthrough = table.passthrough.or(defaults.passthrough).unwrap_or(false);
-    check_distinct(&arguments, &places, passthrough)?;
+    check_distinct(&arguments, &places)?;
 
     let argv = table.argv.ok_or_else(|| {
         DeclarationError::at(
@@ -165,15 +159,13 @@ pub(super) fn resolve_command(
     Ok(DeclaredCommand {
         id: tool,
         written_id: id.get_ref().clone(),
-        title: table.title.map_or_else(|| default_title(&stage, &name), Spanned::into_inner),
+        title: title(&stage, &name),
         about: about.into_inner(),
         place: found,
         program,
         argv,
         rest,
         stdin,
-        passthrough,
-        ignore_extra: table.ignore_extra.or(defaults.ignore_extra).unwrap_or(false),
         cwd: table.cwd.or_else(|| defaults.cwd.clone()),
         env,
         env_keep: defaults.env_keep.iter().chain(&table.env_keep).cloned().collect(),
@@ -184,7 +176,6 @@ pub(super) fn resolve_command(
         idempotent: table.idempotent.or(defaults.idempotent).unwrap_or(false),
         effects,
         at_once: at_once.map(|at_once| *at_once.get_ref()),
-        priority: table.priority.or(defaults.priority).unwrap_or(0),
         progress: progress.map(compile_progress).transpose()?,
         arguments,
     })
@@ -215,7 +206,7 @@ fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), Declaratio
 }
 
 /// Returns a title such as `Visualize compose video`.
-fn default_title(stage: &str, name: &str) -> String {
+fn title(stage: &str, name: &str) -> String {
     let words = if stage == name { stage.to_owned() } else { format!("{stage} {name}") };
     let words = words.replace(['-', '_'], " ");
     let first = words.chars().next().map(char::to_uppercase);
@@ -333,16 +324,14 @@ fn read_argument(
 fn check_distinct(
     arguments: &[CommandArgument],
     places: &[Spanned<String>],
-    passthrough: bool,
 ) -> Result<(), DeclarationError> {
     let mut seen = BTreeSet::new();
-    let is_reserved = |name: &str| passthrough && name == PASSTHROUGH;
     for (argument, place) in arguments.iter().zip(places) {
         let aliases = argument.aliases.iter().map(|alias| snake(alias));
         // An alias may be another spelling of the argument's own name.
         let names: BTreeSet<String> = aliases.chain([snake(&argument.name)]).collect();
         for name in names {
-            if is_reserved(&name) || !seen.insert(name.clone()) {
+            if !seen.insert(name.clone()) {
                 return Err(DeclarationError::at(
                     place,
                     format!("two arguments have the name or alias `{name}`"),
@@ -418,7 +407,6 @@ fn read_variables(
     let variable = |(name, value): (Spanned<String>, Spanned<String>)| match variable_refusal(
         name.get_ref(),
         value.get_ref(),
-        PathVariable::Refused,
     ) {
         Some(reason) => {
             let message = format!("`{}` {reason}", name.get_ref().escape_debug());

@@ -14,11 +14,11 @@ use toolgate_contract::{
 };
 
 use super::argument::{ArgumentValues, pointer};
-use super::artefacts::{ArtefactQuery, CollectedArtefacts};
-use super::declared_command::{DeclaredCommand, PASSTHROUGH};
-use super::template::value_text;
+use super::artefacts::{ArtefactFolders, ArtefactQuery, CollectedArtefacts};
+use super::declared_command::DeclaredCommand;
 use crate::exec::{
-    ProgressMeter, RunResult, StartFailureCause, WorkspacePrograms, bounds, set_trace_variables,
+    ProgressMeter, RunResult, StartFailureCause, TIMEOUT_MS, WorkspacePrograms, bounds,
+    set_trace_variables,
 };
 use toolgate_world::processes::ProgramStart;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram};
@@ -42,8 +42,11 @@ struct CommandRunResult {
     outcome: RunResult,
     /// The program and its arguments.
     argv: Vec<String>,
-    /// Files it created or changed in the workspace.
+    /// Files it created or changed.
     artefacts: Vec<String>,
+    /// Files outside the workspace that it may have written, but that are not artefacts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
 }
 
 /// A call with its arguments filled into the templates.
@@ -55,7 +58,7 @@ struct PreparedCall {
 
 impl CommandTool {
     pub(super) fn new(declared: DeclaredCommand, programs: &WorkspacePrograms) -> Self {
-        let timeout = timeout(&declared, programs);
+        let timeout = timeout(&declared);
         let spec = ToolSpec {
             // The owner declares the program, so the policy need not treat it like arbitrary
             // programs.
@@ -64,7 +67,6 @@ impl CommandTool {
             idempotent: declared.idempotent,
             deadline: Some(timeout + EXTRA_TIME),
             concurrency_max: declared.at_once,
-            priority: declared.priority,
             input_schema: declared.schema().into(),
             output_schema: Some(LazySchema::for_type::<CommandRunResult>()),
             ..ToolSpec::new(declared.id.clone(), &declared.title, &declared.about, declared.effects)
@@ -91,20 +93,21 @@ impl CommandTool {
         let outcome = self.programs.run(ctx, start, meter, to_error).await?;
         let collect =
             move |root: &_, watch: &_| CollectedArtefacts::collect(root, queries, started, watch);
-        let CollectedArtefacts { files, notes, .. } =
+        let CollectedArtefacts { files, left_out, notes, .. } =
             self.programs.root.run_blocking(ctx, collect).await?;
         let artefacts: Vec<String> = files.keys().cloned().collect();
         for (path, handle) in files {
             ctx.report_file(ProducedFile { path, handle });
         }
-        let result = CommandRunResult { outcome, argv, artefacts };
+        let result = CommandRunResult { outcome, argv, artefacts, left_out };
         let mut text = result.outcome.text("set the `deadline_ms` of the command for more time");
         for note in notes.into_iter().chain(artefact_note(&result.artefacts)) {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
         let ending = result.outcome.ending(&self.declared.success);
-        let value = serde_json::to_value(&result)
-            .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
+        let value = serde_json::to_value(&result).map_err(|err| {
+            ToolError::with_cause("the command's result cannot be written as JSON", err)
+        })?;
         Ok(ToolOutput::new(value, text, ending))
     }
 
@@ -117,13 +120,6 @@ impl CommandTool {
         for item in &declared.argv {
             item.render(&given, &declared.rest, &mut words)?;
         }
-        if declared.passthrough {
-            for (at, word) in
-                input.get(PASSTHROUGH).and_then(Value::as_array).into_iter().flatten().enumerate()
-            {
-                words.push(value_text(word, &format!("/{PASSTHROUGH}/{at}"))?);
-            }
-        }
         let stdin = match declared.stdin.and_then(|index| given.value(index)) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(other) => Some(other.to_string()),
@@ -131,30 +127,39 @@ impl CommandTool {
         };
         let cwd = declared.cwd.as_deref().unwrap_or("");
         let mut queries = Vec::new();
+        let folders = self.artefact_folders();
         for pattern in &declared.artefacts {
-            queries.extend(pattern.fill(&given, cwd, self.programs.root.path())?);
+            queries.extend(pattern.fill(&given, cwd, &folders)?);
         }
         Ok(PreparedCall { words, stdin, artefacts: queries })
+    }
+
+    /// Returns the folders in which the program may write artefacts.
+    fn artefact_folders(&self) -> ArtefactFolders<'_> {
+        let programs = &self.programs;
+        let outside = match programs.confinement() {
+            Some(confinement) if !confinement.may_write() => Vec::new(),
+            Some(_) | None => programs.processes.writable_folders(),
+        };
+        ArtefactFolders { workspace: programs.root.path(), outside }
     }
 
     /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.
     fn check_names(&self, input: &Map<String, Value>) -> Result<(), ToolError> {
         let declared = &self.declared;
-        for name in input.keys().filter(|name| !declared.has_argument(name)) {
+        if let Some(name) = input.keys().find(|name| !declared.has_argument(name)) {
             let shown = name.escape_debug();
-            if let Some(target) = declared.find_alias(name) {
-                let message = format!(
+            let message = match declared.find_alias(name) {
+                Some(target) => format!(
                     "`{shown}` is an alias of `{target}`, which is set too; set only one of them"
-                );
-                return Err(ToolError::invalid(pointer(name), message));
-            }
-            if !declared.ignore_extra {
-                let names = declared.arguments.iter().map(|argument| argument.name.as_str());
-                let suggestion = super::suggestion(name, names);
-                let message =
-                    format!("`{shown}` is not an argument of `{}`{suggestion}", declared.id());
-                return Err(ToolError::invalid(pointer(name), message));
-            }
+                ),
+                None => {
+                    let names = declared.arguments.iter().map(|argument| argument.name.as_str());
+                    let suggestion = super::suggestion(name, names);
+                    format!("`{shown}` is not an argument of `{}`{suggestion}", declared.id())
+                }
+            };
+            return Err(ToolError::invalid(pointer(name), message));
         }
         let missing = declared
             .arguments
@@ -177,7 +182,7 @@ impl CommandTool {
         stdin: Option<String>,
     ) -> Result<ProgramStart, ToolError> {
         let Self { declared, programs, .. } = self;
-        let path = programs.processes.search_path(programs.settings.path.as_deref());
+        let path = programs.processes.search_path();
         let cwd = declared.cwd.clone().unwrap_or_else(|| ".".to_owned());
         let opened = programs.root.run_blocking(ctx, move |root, _| root.open_dir(&cwd)).await;
         let cwd = opened.map_err(|err| {
@@ -210,7 +215,7 @@ impl CommandTool {
             cwd,
             env,
             stdin: stdin.map(String::into_bytes),
-            bounds: bounds(&programs.settings, timeout(declared, programs), None),
+            bounds: bounds(&programs.settings, timeout(declared), None),
             confinement,
         })
     }
@@ -238,8 +243,8 @@ impl AnyTool for CommandTool {
     }
 }
 
-fn timeout(declared: &DeclaredCommand, programs: &WorkspacePrograms) -> Duration {
-    declared.deadline.unwrap_or(Duration::from_millis(programs.settings.timeout_ms))
+fn timeout(declared: &DeclaredCommand) -> Duration {
+    declared.deadline.unwrap_or(Duration::from_millis(TIMEOUT_MS))
 }
 
 /// Returns a note for a reader that lists the artefacts.

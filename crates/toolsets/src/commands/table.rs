@@ -35,9 +35,6 @@ pub(super) struct CommandTable {
     /// Description for the agent.
     #[schemars(with = "Option<String>")]
     pub(super) about: Option<Spanned<String>>,
-    /// Short name for people. Default: made from the id.
-    #[schemars(with = "Option<String>")]
-    pub(super) title: Option<Spanned<String>>,
     /// Program: a name in PATH, or a path, relative to the file that declares it.
     #[schemars(with = "Option<String>")]
     pub(super) program: Option<Spanned<String>>,
@@ -50,10 +47,6 @@ pub(super) struct CommandTable {
     /// Arguments of the tool: each a type note such as `"string!"`, or a table.
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) args: OrderedEntries<Spanned<ArgumentDeclaration>>,
-    /// Permission for a call to append words unchanged, in the argument `argv`. Default: false.
-    pub(super) passthrough: Option<bool>,
-    /// Handling of undeclared arguments: true ignores them, false (the default) refuses them.
-    pub(super) ignore_extra: Option<bool>,
     /// Directory to start in, inside the workspace. Default: its root.
     pub(super) cwd: Option<String>,
     /// Environment variables to set.
@@ -64,7 +57,7 @@ pub(super) struct CommandTable {
     /// Argument whose value is passed as standard input.
     #[schemars(with = "Option<String>")]
     pub(super) stdin: Option<Spanned<String>>,
-    /// Time limit in milliseconds. Default: `exec.timeout_ms`.
+    /// Time limit in milliseconds. Default: 60000.
     #[schemars(with = "Option<u64>")]
     pub(super) deadline_ms: Option<Spanned<u64>>,
     /// Exit codes that mean success. Default: 0.
@@ -82,8 +75,6 @@ pub(super) struct CommandTable {
     /// Limit of concurrent calls.
     #[schemars(with = "Option<usize>")]
     pub(super) at_once: Option<Spanned<usize>>,
-    /// Priority among waiting jobs: the highest goes first. Default: 0.
-    pub(super) priority: Option<i32>,
     /// Progress pattern for its output: a regular expression with one group (a percentage), or two
     /// (done and total).
     #[schemars(with = "Option<String>")]

@@ -9,7 +9,7 @@ mod loading;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ use toolgate_contract::{
 
 use super::{CommandSettings, DeclarationSource, DeclaredCommand, LoadError, load_commands, tools};
 use crate::exec;
-use toolgate_world::{ProcessRunner, Root};
+use toolgate_world::sandbox::{SandboxPaths, SandboxProfile, SandboxSettings};
+use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 /// The commands that a configuration declares, over a workspace with a small program.
 struct Bench {
@@ -52,10 +53,29 @@ impl Bench {
         Self::with(workspace, declared.expect("the declaration is valid"))
     }
 
+    /// Creates the command `x.y`, whose program may write the folder `outside`, too.
+    fn script_that_writes(outside: &Path, script: &str, rest: &str) -> Self {
+        let write = vec![outside.to_str().expect("it is UTF-8").to_owned()];
+        let profile = SandboxProfile::Off;
+        let settings = SandboxSettings { profile, write, ..SandboxSettings::default() };
+        let sandbox = Sandbox::new(&settings, SandboxPaths::default()).expect("it is valid");
+        let bench = Self::script(script, rest);
+        let declared = load(&declaration(bench.program().to_str().expect("it is UTF-8"), rest));
+        Self::with_sandbox(bench.workspace, declared.expect("it is valid"), sandbox)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.workspace.path().join("program")
+    }
+
     fn with(workspace: TempDir, declared: Vec<DeclaredCommand>) -> Self {
+        Self::with_sandbox(workspace, declared, Sandbox::disabled())
+    }
+
+    fn with_sandbox(workspace: TempDir, declared: Vec<DeclaredCommand>, sandbox: Sandbox) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
         let env = std::env::vars_os().chain([secret, ("KEPT".into(), "kept".into())]);
-        let processes = ProcessRunner::new(env).expect("programs can be started");
+        let processes = ProcessRunner::with_sandbox(env, sandbox).expect("programs can be started");
         let root = Root::open(workspace.path()).expect("the workspace opens");
         let programs =
             exec::WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());

@@ -3,18 +3,23 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{
+    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, strip_byte_order_mark,
+};
 
-use super::{Settings, sha256};
+use super::sha256;
 use crate::counted::counted;
 use crate::front_matter;
 use toolgate_world::Root;
 use toolgate_world::root::{WorkMonitor, quoted_path};
 
+/// Largest document, or metadata file, that can be loaded, in bytes. A larger one fills an agent's
+/// context; `files.read` reads a part of it.
+const BYTES_MAX: u64 = 1 << 20;
+
 /// The tool `docs.load.fetch`.
 pub struct LoadDocument {
     root: Root,
-    bytes_max: u64,
 }
 
 /// Input of `docs.load.fetch`.
@@ -72,8 +77,8 @@ enum TextEncoding {
 
 impl LoadDocument {
     /// Creates the tool for documents beneath `root`.
-    pub fn new(root: &Root, settings: &Settings) -> Self {
-        Self { root: root.clone(), bytes_max: settings.bytes_max }
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone() }
     }
 }
 
@@ -94,8 +99,7 @@ impl Tool for LoadDocument {
         ctx: &ToolContext,
         input: LoadDocumentInput,
     ) -> Result<LoadDocumentOutput, ToolError> {
-        let bytes_max = self.bytes_max;
-        self.root.run_blocking(ctx, move |root, watch| load(root, input, bytes_max, watch)).await
+        self.root.run_blocking(ctx, move |root, watch| load(root, input, watch)).await
     }
 
     fn decode_utf8(output: &LoadDocumentOutput) -> ResultText {
@@ -113,18 +117,17 @@ impl Tool for LoadDocument {
 fn load(
     root: &Root,
     input: LoadDocumentInput,
-    bytes_max: u64,
     watch: &WorkMonitor,
 ) -> Result<LoadDocumentOutput, ToolError> {
     let LoadDocumentInput { path, metadata_path, encoding } = input;
     let encoding = TextEncoding::parse(&encoding)?;
-    let bytes = read(root, &path, bytes_max, watch)?;
+    let bytes = read(root, &path, watch)?;
     let content = encoding.decode(&bytes).ok_or_else(|| {
         let message = format!("{} is not {encoding}; pass its encoding", quoted_path(&path));
         ToolError::invalid("/encoding", message)
     })?;
     let metadata = match metadata_path {
-        Some(metadata_path) => read_metadata(root, &metadata_path, bytes_max, watch)
+        Some(metadata_path) => read_metadata(root, &metadata_path, watch)
             .map_err(|err| err.with_pointer("/metadataPath"))?,
         None => parse_front_matter(&content).map_err(|why| {
             ToolError::invalid(
@@ -138,18 +141,13 @@ fn load(
     Ok(LoadDocumentOutput { document: LoadedDocument { path, content, sha256 }, metadata, stats })
 }
 
-fn read(
-    root: &Root,
-    path: &str,
-    bytes_max: u64,
-    watch: &WorkMonitor,
-) -> Result<Vec<u8>, ToolError> {
+fn read(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
     let file = root.open_file(path)?;
     let size = file.meta().size();
-    if size > bytes_max {
+    if size > BYTES_MAX {
         let message = format!(
-            "{} has {size} bytes, and at most {bytes_max} can be loaded (`docs.bytes_max`); read a \
-             part with files_read",
+            "{} has {size} bytes, and at most {BYTES_MAX} can be loaded; read a part with \
+             files_read",
             quoted_path(path)
         );
         return Err(ToolError::new(ToolFault::TooLarge, message));
@@ -161,19 +159,19 @@ fn read(
 fn read_metadata(
     root: &Root,
     path: &str,
-    bytes_max: u64,
     watch: &WorkMonitor,
 ) -> Result<Map<String, Value>, ToolError> {
     let invalid =
         |why: String| ToolError::invalid("/metadataPath", format!("{} {why}", quoted_path(path)));
-    let bytes = read(root, path, bytes_max, watch)?;
+    let bytes = read(root, path, watch)?;
     let text =
         TextEncoding::Utf8.decode(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
+    let text = strip_byte_order_mark(&text);
     let is_json = path.to_lowercase().ends_with(".json");
     let value = if is_json {
-        serde_json::from_str(&text).map_err(|err| invalid(format!("is not JSON: {err}")))?
+        serde_json::from_str(text).map_err(|err| invalid(format!("is not JSON: {err}")))?
     } else {
-        front_matter::parse(&text, &[]).map_err(|problem| {
+        front_matter::parse(text, &[]).map_err(|problem| {
             // The parser counts an opening line `---`, which this file does not have.
             invalid(format!("is not YAML: line {}: {}", problem.line.max(2) - 1, problem.message))
         })?

@@ -31,8 +31,7 @@ impl Desk {
         let folders = search::IndexFolders::default();
         let fetch = toolgate_world::HttpFetcher::default();
         let service = SearchService::new(&root, &searched, &files, folders, &fetch).unwrap();
-        let settings = Settings { bytes_max: 1000, ..Settings::default() };
-        Self { _folder: folder, tools: tools(&root, &settings, service.as_ref()) }
+        Self { _folder: folder, tools: tools(&root, &service) }
     }
 
     async fn call(&self, tool: &str, input: Value) -> Result<Value, ToolError> {
@@ -96,7 +95,7 @@ async fn a_document_is_loaded_with_its_metadata() {
 
 #[tokio::test]
 async fn a_document_that_cannot_be_loaded_gives_the_right_fault() {
-    let desk = Desk::new(&[("big.txt", &[b'x'; 1001]), ("dir/a.txt", b"a")]);
+    let desk = Desk::new(&[("big.txt", &vec![b'x'; (1 << 20) + 1]), ("dir/a.txt", b"a")]);
     for (path, fault) in [
         ("none.md", ToolFault::NotFound),
         ("big.txt", ToolFault::TooLarge),

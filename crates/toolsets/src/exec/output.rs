@@ -47,15 +47,15 @@ enum StreamChoice {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ReadOutputResult {
-    /// The piece.
+    /// The requested part of the output.
     text: String,
     /// Encoding of `text`.
     encoding: OutputEncoding,
-    /// Offset of the piece: as requested, or after lost bytes.
+    /// Offset of this part: as requested, or after lost bytes.
     offset: u64,
-    /// Bytes in the piece.
+    /// Bytes in this part.
     bytes: u64,
-    /// Offset of the next piece; null at the end.
+    /// Offset of the next part; null at the end.
     next: Option<u64>,
     /// Bytes printed to this stream.
     total_bytes: u64,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolgate_contract::{Caller, ToolError};
 
+use super::settings::StoredOutputLimits;
 use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
@@ -30,7 +31,8 @@ struct StoredRun {
 }
 
 impl OutputStore {
-    pub(super) fn new(runs_max: usize, bytes_max: u64) -> Self {
+    pub(super) fn new(limits: &StoredOutputLimits) -> Self {
+        let StoredOutputLimits { stream_bytes_max: _, runs_max, bytes_max } = *limits;
         Self { runs: Mutex::default(), runs_max, bytes_max }
     }
 

@@ -17,9 +17,9 @@ pub(super) enum ScriptPermission {
 
 impl ScriptPermission {
     pub(super) fn from_settings(settings: &ExecSettings) -> Self {
-        let ExecSettings { allow, shell, .. } = settings;
-        let is_sh_allowed = allow.is_empty() || allow.iter().any(|it| file_name(it) == Some("sh"));
-        if *shell && is_sh_allowed { Self::Allowed } else { Self::Refused }
+        let allow = &settings.allow;
+        let is_allowed = allow.is_empty() || allow.iter().any(|it| file_name(it) == Some("sh"));
+        if is_allowed { Self::Allowed } else { Self::Refused }
     }
 }
 
@@ -90,13 +90,13 @@ impl InputFields {
     pub(super) fn no_scripts_message(self) -> &'static str {
         match self {
             Self::Program => {
-                "this server runs no shell scripts (`exec.shell`); name a program in `command`, \
-                 pass its arguments in `args`, and leave `shell` out"
+                "this server runs no shell scripts (`exec.allow` has no `sh`); name a program in \
+                 `command`, pass its arguments in `args`, and leave `shell` out"
             }
             Self::CommandLine | Self::Project => {
-                "this line needs a shell, and this server runs no shell scripts (`exec.shell`); \
-                 name one program and its arguments, without pipes, redirections, globs or \
-                 variables, or pass the arguments unchanged in `args`"
+                "this line needs a shell, and this server runs no shell scripts (`exec.allow` has \
+                 no `sh`); name one program and its arguments, without pipes, redirections, globs \
+                 or variables, or pass the arguments unchanged in `args`"
             }
         }
     }

@@ -53,10 +53,15 @@ impl WorkspacePrograms {
             root: root.clone(),
             processes: processes.clone(),
             settings: Arc::new(settings.clone()),
-            outputs: Arc::new(OutputStore::new(settings.kept_runs_max, settings.kept_bytes_max)),
+            outputs: Arc::new(OutputStore::new(&settings.stored_output)),
             tool: "exec.run".into(),
             only_reads: false,
         }
+    }
+
+    /// Returns a copy with other `settings`. Stored outputs are kept.
+    pub fn with_settings(&self, settings: &ExecSettings) -> Self {
+        Self { settings: Arc::new(settings.clone()), ..self.clone() }
     }
 
     /// Returns a copy for the programs of `tool`, whose id selects the sandbox profile.

@@ -15,6 +15,10 @@ use super::programs::{StartFailureCause, WorkspacePrograms};
 use super::start::prepare_start;
 use toolgate_world::processes::ProgramStart;
 
+/// The timeout of a program in milliseconds, if the call sets none. Most programs end sooner, and
+/// an agent that waits for longer asks for it.
+pub(crate) const TIMEOUT_MS: u64 = 60_000;
+
 /// The longest timeout that a call may set, in milliseconds.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 
@@ -45,13 +49,12 @@ pub(crate) struct RunProgramInput {
     /// Standard input; empty by default.
     #[serde(default)]
     pub(crate) stdin: Option<String>,
-    /// Time limit, after which it is stopped with all it started; 60000 unless the server is
-    /// configured otherwise.
+    /// Time limit, after which the program and all it started are stopped; 60000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,
     /// Most bytes of each output in the result; longer output shows its beginning and end. 32768
-    /// unless the server is configured otherwise, at most 1048576 or the server's setting.
+    /// by default, at most 1048576.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub(crate) max_output_bytes: Option<usize>,

@@ -11,12 +11,20 @@ use toolgate_contract::{ToolError, TraceContext};
 use super::ExecSettings;
 use super::program::{InputFields, ProgramChooser, ScriptPermission};
 use super::programs::WorkspacePrograms;
-use super::run::{RunProgramInput, TIMEOUT_MS_MAX};
+use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
 use toolgate_world::processes::{ProgramStart, RunLimits, refused_variable};
 
-/// The longest grace period, in milliseconds. A longer one could exceed the deadline of the call.
-const GRACE_MS_MAX: u64 = 5000;
+/// The time between asking a program to stop and killing it. Most programs clean up faster, and a
+/// caller who cancels waits for it.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The bytes of each output stream in a result, if the call sets no number. An agent reads so much
+/// in one go, and gets the rest with `exec_output`.
+const OUTPUT_BYTES: usize = 32 << 10;
+
+/// The most bytes of each output stream in a result, because a result is held in memory.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Prepares the program that `input` requests, as a part of `trace`.
 pub(super) fn prepare_start(
@@ -28,7 +36,7 @@ pub(super) fn prepare_start(
     let WorkspacePrograms { root, processes, settings, .. } = programs;
     let RunProgramInput { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } =
         input;
-    let path = processes.search_path(settings.path.as_deref());
+    let path = processes.search_path();
     let cwd =
         root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(|err| err.with_pointer("/cwd"))?;
     if let Some(at) = args.iter().position(|arg| arg.contains('\0')) {
@@ -59,7 +67,7 @@ pub(super) fn prepare_start(
     };
     let (mut program, args) = match shell {
         false => (chooser.find_allowed(&command, &settings.allow)?, args),
-        true if !settings.shell => {
+        true if scripts == ScriptPermission::Refused => {
             return Err(ToolError::not_allowed(fields.no_scripts_message()));
         }
         true if command.trim().is_empty() => {
@@ -75,8 +83,8 @@ pub(super) fn prepare_start(
     };
     let mut base = processes.environment(&settings.env_keep, &path);
     set_trace_variables(&mut base, trace);
-    let env = environment(env, base, settings)?;
-    let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
+    let env = environment(env, base)?;
+    let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_MS).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
     let mut confinement = confinement;
     if !settings.allow.is_empty()
@@ -106,11 +114,9 @@ pub(crate) fn bounds(
 ) -> RunLimits {
     RunLimits {
         timeout,
-        grace: Duration::from_millis(settings.grace_ms.min(GRACE_MS_MAX)),
-        memory_bytes_max: output_bytes
-            .unwrap_or(settings.output_bytes)
-            .clamp(1, settings.output_bytes_max.max(1)),
-        spool_bytes_max: settings.spool_bytes_max,
+        grace: GRACE,
+        memory_bytes_max: output_bytes.unwrap_or(OUTPUT_BYTES).clamp(1, OUTPUT_BYTES_MAX),
+        spool_bytes_max: settings.stored_output.stream_bytes_max,
     }
 }
 
@@ -118,11 +124,9 @@ pub(crate) fn bounds(
 fn environment(
     given: BTreeMap<String, String>,
     mut base: BTreeMap<OsString, OsString>,
-    settings: &ExecSettings,
 ) -> Result<BTreeMap<OsString, OsString>, ToolError> {
     for (name, value) in given {
-        let path = if settings.env_path { PathVariable::Allowed } else { PathVariable::Refused };
-        if let Some(reason) = variable_refusal(&name, &value, path) {
+        if let Some(reason) = variable_refusal(&name, &value) {
             let pointer = format!("/env/{}", name.replace('~', "~0").replace('/', "~1"));
             return Err(ToolError::invalid(pointer, format!("`{}` {reason}", name.escape_debug())));
         }
@@ -131,15 +135,8 @@ fn environment(
     Ok(base)
 }
 
-/// Permission to set `PATH` for a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PathVariable {
-    Allowed,
-    Refused,
-}
-
 /// Returns the reason why the variable `name` may not be set to `value`, if there is one.
-pub(crate) fn variable_refusal(name: &str, value: &str, path: PathVariable) -> Option<String> {
+pub(crate) fn variable_refusal(name: &str, value: &str) -> Option<String> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Some("is not a valid name of a variable".to_owned());
     }
@@ -149,6 +146,6 @@ pub(crate) fn variable_refusal(name: &str, value: &str, path: PathVariable) -> O
     if let Some(reason) = refused_variable(name) {
         return Some(format!("may not be set: {reason}"));
     }
-    (name == "PATH" && path == PathVariable::Refused)
-        .then(|| "may not be set; name the program by its path instead".to_owned())
+    // Otherwise a call could choose which file an allowed program's name means.
+    (name == "PATH").then(|| "may not be set; name the program by its path instead".to_owned())
 }

@@ -8,7 +8,7 @@ mod outputs;
 mod events;
 mod confirmation;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -46,8 +46,14 @@ impl Bench {
     }
 
     fn with(settings: &ExecSettings) -> Self {
+        Self::with_path(settings, &std::env::var_os("PATH").expect("PATH is set"))
+    }
+
+    /// Creates a bench whose programs are looked up in the folders of `path`.
+    fn with_path(settings: &ExecSettings, path: impl AsRef<OsStr>) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
-        let env = std::env::vars_os().chain([secret]);
+        let path = ("PATH".into(), path.as_ref().to_owned());
+        let env = std::env::vars_os().filter(|(name, _)| name != "PATH").chain([secret, path]);
         let processes = ProcessRunner::new(env).expect("programs can be started");
         let workspace = TempDir::new().expect("a temporary directory");
         let outside = TempDir::new().expect("a temporary directory");

@@ -41,9 +41,9 @@ pub struct CopyEntryInput {
 /// Entry that was copied.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CopyEntryOutput {
-    /// The original.
+    /// Path of the original.
     source: String,
-    /// The copy.
+    /// Path of the copy.
     destination: String,
     /// Number of files and directories copied.
     entries: u64,
@@ -82,7 +82,7 @@ impl Tool for CopyEntry {
                 DestinationConflict::Refuse
             },
             parents: if input.mkdirs { ParentPolicy::Make } else { ParentPolicy::Require },
-            bytes_max: self.settings.copy_bytes_max,
+            bytes_max: self.settings.limits.copy_bytes_max,
         };
         // The size is known only after the copy, so this only checks that some budget is left.
         ctx.write_budget.reserve(0)?;

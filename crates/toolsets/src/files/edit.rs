@@ -5,6 +5,7 @@ mod flat;
 mod nearest;
 mod numbered;
 mod diff;
+mod encoded;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
 
@@ -18,6 +19,7 @@ use toolgate_contract::{
 
 use super::FileSettings;
 use crate::counted::counted;
+use encoded::EncodedText;
 use toolgate_world::Root;
 use toolgate_world::root::{
     Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions, quoted_path,
@@ -178,7 +180,7 @@ fn edit_once(
 ) -> Result<EditFileOutput, ToolError> {
     let file = root.open_file(&input.path)?;
     let path = file.path().to_owned();
-    let most = settings.write_bytes_max;
+    let most = settings.limits.write_bytes_max;
     let too_large = |size: u64| {
         let message =
             format!("{} has {size} bytes; at most {most} can be edited", quoted_path(&path));
@@ -195,16 +197,25 @@ fn edit_once(
     {
         return Err(etag.stale_error(&path, expected));
     }
-    let plan = plan::plan_edit(&old, changes, &path, watch)?;
-    let new = plan::apply(&old, &plan);
+    let text = EncodedText::decode(&old, changes, &path)?;
+    let plan = plan::plan_edit(&text.bytes, changes, &path, watch)?;
+    text.check_plan(changes, &plan)?;
+    let edited = plan::apply(&text.bytes, &plan);
+    let new = text.encode(&edited);
     if new.len() as u64 > most {
         return Err(too_large(new.len() as u64));
     }
-    let (diff, diff_truncated) =
-        diff::unified_diff(&old, &new, &plan.spans, &path, settings.answer_bytes, watch)?;
+    let (diff, diff_truncated) = diff::unified_diff(
+        &text.bytes,
+        &edited,
+        &plan.spans,
+        &path,
+        settings.limits.answer_bytes,
+        watch,
+    )?;
     let replacements = plan.spans.len() as u64;
     let dry_run = input.dry_run;
-    let (meta, etag) = if dry_run || new == old {
+    let (meta, etag) = if dry_run || *new == *old {
         (meta, etag)
     } else {
         let terms = WriteConditions {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use memchr::{memchr_iter, memrchr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
 use crate::counted::counted;
+use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding};
 use content::FileContent;
 use toolgate_world::Root;
 use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
@@ -49,8 +49,8 @@ pub struct ReadFileInput {
     line_count: Option<u64>,
     /// An etag from an earlier read: if the file still has it, no content is returned.
     if_none_match: Option<String>,
-    /// Return at most this many bytes; `next` is the position to continue at. By default 102400 and
-    /// at most 4194304, unless the server sets other limits.
+    /// Return at most this many bytes; `next` is the position to continue at. By default 102400,
+    /// and at most 4194304.
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
 }
@@ -74,6 +74,9 @@ pub struct ReadFileOutput {
     path: String,
     /// Encoding of `content`.
     encoding: FileEncoding,
+    /// Encoding of the file, if it was converted to UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_encoding: Option<&'static str>,
     /// The content; null if it was not modified.
     content: Option<String>,
     /// Size of the whole file in bytes.
@@ -153,8 +156,8 @@ impl Tool for ReadFile {
     ) -> Result<ReadFileOutput, ToolError> {
         let range = requested_range(&input)?;
         let limit = match input.max_bytes {
-            Some(bytes) => bytes.min(self.settings.answer_bytes_max),
-            None => self.settings.answer_bytes.max(1),
+            Some(bytes) => bytes.min(self.settings.limits.answer_bytes_max),
+            None => self.settings.limits.answer_bytes,
         };
         if !self.is_local {
             let work = move |root: &Root, watch: &WorkMonitor| {
@@ -174,13 +177,14 @@ impl Tool for ReadFile {
     }
 
     fn decode_utf8(output: &ReadFileOutput) -> ResultText {
-        let ReadFileOutput { content, size, etag, bytes, lines, next, .. } = output;
+        let ReadFileOutput { content, size, etag, bytes, lines, next, file_encoding, .. } = output;
         let size_text = counted(*size, "byte", "bytes");
         let Some(content) = content else {
             return ResultText::default()
                 .with_note(format!("not modified; etag {etag}; {size_text}"));
         };
         let mut note = format!("etag {etag}; {size_text}");
+        note += &file_encoding.map(|encoding| format!(" in {encoding}")).unwrap_or_default();
         match (lines, bytes) {
             (Some(LineRange { start, count, total }), _) if next.is_some() || *start != 1 => {
                 note += &match count {
@@ -249,6 +253,7 @@ fn read_file(
     let mut output = ReadFileOutput {
         path: content.file.path().to_owned(),
         encoding: input.encoding,
+        file_encoding: None,
         content: None,
         size: content.size(),
         etag: content.etag.clone(),
@@ -285,20 +290,23 @@ fn fill_output(
         ReadRange::Bytes { length, .. } => remaining.min(length),
         ReadRange::Lines { .. } => remaining,
     };
+    let ends = content.line_ends();
+    let utf16 = content.utf16.filter(|_| output.encoding == FileEncoding::Utf8);
+    let limit = utf16.map_or(limit, |_| whole_units(limit));
     let mut bytes = content.read(offset, requested.min(limit))?;
     let mut whole = bytes.len() as u64 >= requested;
     if let ReadRange::Lines { count, .. } = *range
-        && let Some(end) = end_of_line(&bytes, count)
+        && let Some(end) = end_of_line(&bytes, count, ends)
     {
         bytes.truncate(end);
         whole = true;
     }
     if !whole && output.encoding == FileEncoding::Utf8 {
-        truncate_at_line(&mut bytes);
+        truncate_at_line(&mut bytes, utf16);
     }
     let end = offset + bytes.len() as u64;
-    let newlines = memchr_iter(b'\n', &bytes).count() as u64;
-    let open_line = u64::from(bytes.last().is_some_and(|&last| last != b'\n'));
+    let newlines = ends.count(&bytes);
+    let open_line = u64::from(!ends.is_at_line_start(&bytes));
     output.truncated = !whole;
     output.bytes = Some(ByteRange { offset, length: bytes.len() as u64 });
     output.lines = first_line
@@ -311,47 +319,113 @@ fn fill_output(
             .map(|line| line.saturating_add_unsigned(newlines))
             .filter(|&line| line != 0),
     });
-    output.content = Some(match output.encoding {
-        FileEncoding::Base64 => BASE64_STANDARD.encode(&bytes),
-        FileEncoding::Utf8 => text(bytes, offset, end == size, &output.path)?,
+    let part = ContentPart { offset, at_end: end == size, path: &output.path };
+    output.content = Some(match (output.encoding, utf16) {
+        (FileEncoding::Base64, _) => BASE64_STANDARD.encode(&bytes),
+        (FileEncoding::Utf8, Some(order)) => part.decode_utf16(&bytes, order)?,
+        (FileEncoding::Utf8, None) => part.into_utf8(bytes, content.whole())?,
     });
+    output.file_encoding = utf16.map(ByteOrder::utf16_name);
     Ok(())
 }
 
+/// Returns the largest number of bytes up to `limit` that are whole UTF-16 units, at least one.
+fn whole_units(limit: u64) -> u64 {
+    (limit - limit % 2).max(2)
+}
+
 /// Returns the byte after line number `count` in `bytes`, or `None` if fewer lines end there.
-fn end_of_line(bytes: &[u8], count: u64) -> Option<usize> {
-    let nth = usize::try_from(count - 1).ok()?;
-    memchr_iter(b'\n', bytes).nth(nth).map(|at| at + 1)
+fn end_of_line(bytes: &[u8], count: u64, ends: LineEnds) -> Option<usize> {
+    ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
 /// Shortens `bytes` to the end of its last whole line, or of its last whole character.
-fn truncate_at_line(bytes: &mut Vec<u8>) {
-    if let Some(at) = memrchr(b'\n', bytes) {
-        bytes.truncate(at + 1);
-    } else if let Err(err) = std::str::from_utf8(bytes)
-        && err.error_len().is_none()
-        && err.valid_up_to() > 0
-    {
-        bytes.truncate(err.valid_up_to());
+fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
+    if let Some(end) = LineEnds(utf16).last(bytes) {
+        return bytes.truncate(end);
+    }
+    let whole_chars = match utf16 {
+        Some(order) => order.whole_chars_len(bytes),
+        None => match str::from_utf8(bytes) {
+            Err(err) if err.error_len().is_none() => err.valid_up_to(),
+            Ok(_) | Err(_) => bytes.len(),
+        },
+    };
+    if whole_chars > 0 {
+        bytes.truncate(whole_chars);
     }
 }
 
-/// Converts `bytes` to text. If they are not UTF-8, the error names the byte in the file.
-fn text(bytes: Vec<u8>, offset: u64, at_end: bool, path: &str) -> Result<String, ToolError> {
-    String::from_utf8(bytes).map_err(|err| {
-        let bytes = err.as_bytes();
-        let err = err.utf8_error();
-        let at = offset + err.valid_up_to() as u64;
-        let path = quoted_path(path);
-        let continues = bytes.get(err.valid_up_to()).is_some_and(|byte| byte & 0xc0 == 0x80);
-        ToolError::invalid("/encoding", match err.error_len() {
-            None if !at_end => format!(
+/// The place of the bytes that were read, for errors about their encoding.
+struct ContentPart<'p> {
+    offset: u64,
+    /// Set if the bytes end with the file.
+    at_end: bool,
+    path: &'p str,
+}
+
+impl ContentPart<'_> {
+    /// Converts `bytes` to text. An error names the encoding of the file, whose `whole` content is
+    /// known if it is small.
+    fn into_utf8(self, bytes: Vec<u8>, whole: Option<&[u8]>) -> Result<String, ToolError> {
+        String::from_utf8(bytes).map_err(|err| {
+            let bytes = err.as_bytes();
+            let err = err.utf8_error();
+            let at = err.valid_up_to();
+            let continues = bytes.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
+            match err.error_len() {
+                None if !self.at_end => self.cut_at_end(at),
+                Some(_) if self.offset > 0 && at == 0 && continues => self.cut_at_start(),
+                None | Some(_) => {
+                    let encoding = match TextEncoding::detect(whole.unwrap_or(bytes)) {
+                        TextEncoding::Utf8 | TextEncoding::Binary => String::new(),
+                        other => format!(" ({other})"),
+                    };
+                    self.invalid("UTF-8", at, &encoding)
+                }
+            }
+        })
+    }
+
+    /// Converts `bytes` from UTF-16 to text.
+    fn decode_utf16(self, bytes: &[u8], order: ByteOrder) -> Result<String, ToolError> {
+        if self.offset % 2 == 1 || (self.offset > 0 && order.begins_inside_char(bytes)) {
+            return Err(self.cut_at_start());
+        }
+        if !self.at_end && order.whole_chars_len(bytes) < bytes.len() {
+            return Err(self.cut_at_end(order.whole_chars_len(bytes)));
+        }
+        order.decode(bytes).map_err(|at| self.invalid(order.utf16_name(), at, ""))
+    }
+
+    fn cut_at_start(&self) -> ToolError {
+        let path = quoted_path(self.path);
+        ToolError::invalid(
+            "/encoding",
+            format!(
+                "the range begins inside a character, at byte {} of {path}; start it elsewhere, or use encoding base64",
+                self.offset
+            ),
+        )
+    }
+
+    fn cut_at_end(&self, at: usize) -> ToolError {
+        let at = self.offset + at as u64;
+        let path = quoted_path(self.path);
+        ToolError::invalid(
+            "/encoding",
+            format!(
                 "the range ends inside the character at byte {at} of {path}; end it earlier, or use encoding base64"
             ),
-            Some(_) if offset > 0 && at == offset && continues => format!(
-                "the range begins inside a character, at byte {at} of {path}; start it elsewhere, or use encoding base64"
-            ),
-            None | Some(_) => format!("{path} is not UTF-8 at byte {at}; use encoding base64"),
-        })
-    })
+        )
+    }
+
+    fn invalid(&self, expected: &str, at: usize, encoding: &str) -> ToolError {
+        let at = self.offset + at as u64;
+        let path = quoted_path(self.path);
+        ToolError::invalid(
+            "/encoding",
+            format!("{path} is not {expected} at byte {at}{encoding}; use encoding base64"),
+        )
+    }
 }

@@ -55,7 +55,7 @@ impl FileResources {
             root: root.clone(),
             guard: read_file_spec(),
             uris: Arc::new(FileUris::for_root(root.path())),
-            read_bytes_max: settings.answer_bytes_max,
+            read_bytes_max: settings.limits.answer_bytes_max,
             watcher: FileWatcher::new(root),
             is_local: root.is_local(),
         }

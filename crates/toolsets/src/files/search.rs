@@ -147,7 +147,7 @@ impl Tool for SearchFiles {
                 format!("it must be at most {CONTEXT_MAX}"),
             ));
         }
-        let answer_bytes = self.settings.answer_bytes;
+        let answer_bytes = self.settings.limits.answer_bytes;
         self.root
             .run_blocking(ctx, move |root, watch| {
                 search_run::run_search(root, &input, answer_bytes, watch)

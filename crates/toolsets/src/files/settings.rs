@@ -9,19 +9,6 @@ use toolgate_world::RootRules;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileSettings {
-    /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`.
-    /// Default: 102400 (100 KiB).
-    pub answer_bytes: u64,
-    /// Highest `max_bytes` a call may set, in bytes, and the largest file that can be read whole as
-    /// a resource. Larger answers delay other calls while they are written. Default: 4194304.
-    pub answer_bytes_max: u64,
-    /// Largest file that can be written or edited, in bytes. Default: 67108864 (64 MiB).
-    pub write_bytes_max: u64,
-    /// Most bytes one call may copy. Default: 4294967296 (4 GiB).
-    pub copy_bytes_max: u64,
-    /// Largest file whose etag is a hash of its content, in bytes. A larger file gets a weak etag
-    /// made from its size and times.
-    pub hashed_bytes_max: u64,
     /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
     /// the workspace. They add to the default names: `.git`, `.mcp.json`, `.vscode`, `.idea`,
     /// `.claude`, `.codex`, `.cursor`, `.gemini`, `.toolgate`, `toolgate.toml` and `toolgate.lock`.
@@ -34,6 +21,43 @@ pub struct FileSettings {
     pub unprotected: Vec<String>,
     /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
     pub confirm_folders: ConfirmFolders,
+    /// Limits of size, which a settings file cannot change.
+    #[serde(skip)]
+    pub limits: FileLimits,
+}
+
+/// Limits of size of the `files` tools.
+///
+/// They are no settings: they are above what an agent needs, and keep one call from delaying all
+/// others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLimits {
+    /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`. An
+    /// agent reads so much in one go. Default: 100 KiB.
+    pub answer_bytes: u64,
+    /// Highest `max_bytes` a call may set, in bytes, and the largest file that can be read whole as
+    /// a resource. Larger answers delay other calls while they are written. Default: 4 MiB.
+    pub answer_bytes_max: u64,
+    /// Largest file that can be written or edited, in bytes. It is held in memory. Default: 64 MiB.
+    pub write_bytes_max: u64,
+    /// Most bytes one call may copy. Default: 4 GiB.
+    pub copy_bytes_max: u64,
+    /// Largest file whose etag is a hash of its content, in bytes. A larger file gets a weak etag
+    /// made from its size and times, because hashing it would take too long. Default: 64 MiB.
+    pub hashed_bytes_max: u64,
+}
+
+impl Default for FileLimits {
+    fn default() -> Self {
+        let RootRules { protected: _, hashed_bytes_max } = RootRules::default();
+        Self {
+            answer_bytes: 100 << 10,
+            answer_bytes_max: 4 << 20,
+            write_bytes_max: 64 << 20,
+            copy_bytes_max: 4 << 30,
+            hashed_bytes_max,
+        }
+    }
 }
 
 /// Confirmation before a folder is deleted with everything in it.
@@ -51,16 +75,11 @@ pub enum ConfirmFolders {
 
 impl Default for FileSettings {
     fn default() -> Self {
-        let RootRules { protected: _, hashed_bytes_max } = RootRules::default();
         Self {
-            answer_bytes: 100 << 10,
-            answer_bytes_max: 4 << 20,
-            write_bytes_max: 64 << 20,
-            copy_bytes_max: 4 << 30,
-            hashed_bytes_max,
             protected: Vec::new(),
             unprotected: Vec::new(),
             confirm_folders: ConfirmFolders::default(),
+            limits: FileLimits::default(),
         }
     }
 }
@@ -79,7 +98,7 @@ impl FileSettings {
     /// Returns the rules that [`toolgate_world::Root`] enforces.
     pub(crate) fn rules(&self) -> RootRules {
         let mut rules =
-            RootRules { hashed_bytes_max: self.hashed_bytes_max, ..RootRules::default() };
+            RootRules { hashed_bytes_max: self.limits.hashed_bytes_max, ..RootRules::default() };
         rules.protected.retain(|name| !self.unprotected.contains(name));
         rules.protected.extend_from_slice(&self.protected);
         rules

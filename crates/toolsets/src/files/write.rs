@@ -148,7 +148,7 @@ impl WriteFile {
             }
         };
         let size = content.len() as u64;
-        let limit = self.settings.write_bytes_max;
+        let limit = self.settings.limits.write_bytes_max;
         if size > limit {
             let message = format!("the content has {size} bytes; at most {limit} can be written");
             return Err(ToolError::new(ToolFault::TooLarge, message));

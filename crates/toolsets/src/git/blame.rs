@@ -102,7 +102,7 @@ impl Tool for GitBlame {
                 // Given a path, git would follow symlinks out of the workspace.
                 let inside = repository.top_path.strip_prefix(self.0.programs.root.path());
                 let inside = inside.map_err(|err| {
-                    ToolError::with_cause("the repository left the workspace", err)
+                    ToolError::with_cause("the repository is no longer in the workspace", err)
                 })?;
                 let whole = inside.join(&path).to_string_lossy().into_owned();
                 let content = self.0.programs.root.run_blocking(ctx, move |root, watch| {

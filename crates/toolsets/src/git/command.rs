@@ -18,6 +18,10 @@ use toolgate_world::programs::ResolvedProgram;
 
 /// Default limit on git's output, in bytes. It suits lists, which are limited by count.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// Time limit for git in one call. git alone answers much sooner.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for git where it may run hooks and filters, such as tests before a commit.
+const TIMEOUT_WITH_PROGRAMS: Duration = Duration::from_secs(600);
 /// Most characters of git's error output in an error.
 const ERROR_CHARS_MAX: usize = 2000;
 /// Most bytes of git's error output kept.
@@ -174,7 +178,7 @@ impl<'g> GitCommand<'g> {
             bytes_max,
         } = self;
         let GitContext { programs, settings } = git;
-        let path = programs.processes.search_path(programs.settings.path.as_deref());
+        let path = programs.processes.search_path();
         let path = programs.processes.unwritable_path(&path, &programs.root);
         let program = ResolvedProgram::find("git", cwd.as_fd(), &path).map_err(|_| {
             let message = format!("the program `git` is missing: it is not in PATH ({path})");
@@ -208,7 +212,7 @@ impl<'g> GitCommand<'g> {
             env.insert(format!("GIT_CONFIG_VALUE_{at}").into(), value.clone());
         }
         env.extend(extra_env);
-        let timeout = Duration::from_millis(settings.timeout_ms.clamp(1, 600_000));
+        let timeout = if settings.programs.is_empty() { TIMEOUT } else { TIMEOUT_WITH_PROGRAMS };
         let mut bounds = bounds(&programs.settings, timeout, None);
         // Only the first half of the kept output is its start, so twice as much is kept.
         bounds.memory_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES_MAX);
@@ -223,7 +227,7 @@ impl<'g> GitCommand<'g> {
             let named = configured.iter().filter_map(|name| Some(PathBuf::from(env.get(*name)?)));
             let is_file = |path: &PathBuf| path.is_absolute() && path != Path::new("/dev/null");
             confinement.visible_paths.extend(named.filter(is_file));
-            let runs_only_git = !settings.hooks && !settings.filters;
+            let runs_only_git = settings.programs.is_empty();
             confinement.executables =
                 runs_only_git.then(|| own_programs(&program, cwd.as_fd())).flatten();
         }
@@ -238,8 +242,7 @@ impl<'g> GitCommand<'g> {
             None => Ok(GitOutput::new(ended, bytes_max)),
             Some(StopReason::Canceled) => Err(ToolError::canceled()),
             Some(StopReason::TimedOut) => Err(ToolError::failed(format!(
-                "git timed out and was stopped after {} ms; request less, or have the server's \
-                 operator raise `git.timeout_ms`",
+                "git timed out and was stopped after {} ms; request less",
                 timeout.as_millis()
             ))),
         }

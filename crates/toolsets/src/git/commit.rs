@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::GitContext;
 use super::diff::{parse_numstat, without_programs};
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
+use super::{GitContext, GitProgram};
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
@@ -81,7 +81,7 @@ impl Tool for GitCommit {
             .args(["--file=-", "--cleanup=whitespace", "--no-gpg-sign", "--no-edit", "--no-status"])
             .arg_if(all, "--all")
             .arg_if(allow_empty, "--allow-empty")
-            .arg_if(!self.0.settings.hooks, "--no-verify")
+            .arg_if(!self.0.settings.allows(GitProgram::Hooks), "--no-verify")
             .stdin(message.into_bytes())
             .run_unchecked(ctx)
             .await?;

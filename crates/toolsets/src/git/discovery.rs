@@ -9,10 +9,10 @@ use toolgate_contract::{ToolContext, ToolError, ToolFault};
 
 use schemars::JsonSchema;
 
-use super::GitContext;
 use super::command::{ConfigScope, GitCommand, OUTPUT_BYTES_MAX};
 use super::configuration::{AllowedPrograms, GitConfig};
 use super::repository::GitRepository;
+use super::{GitContext, GitProgram};
 use toolgate_world::Root;
 use toolgate_world::root::{EscapeReason, EscapedPath, InspectDepth, WorkMonitor, quoted_path};
 
@@ -69,8 +69,10 @@ impl GitContext {
                 quoted_path(key)
             )));
         }
-        let allowed =
-            AllowedPrograms { hooks: self.settings.hooks, filters: self.settings.filters };
+        let allowed = AllowedPrograms {
+            hooks: self.settings.allows(GitProgram::Hooks),
+            filters: self.settings.allows(GitProgram::Filters),
+        };
         let overrides = configuration.overrides(allowed);
 
         let find = GitCommand::new(self, &cwd, &overrides, ConfigScope::Repository, "rev-parse")

@@ -28,7 +28,7 @@ impl GitRepository<'_> {
             None => Ok(()),
             Some(entry) => Err(ToolError::not_allowed(format!(
                 "{} needs the filter {}, a program that this server does not run; leave the file \
-                 out, or have the server's operator set `git.filters`",
+                 out, or have the server's operator add `filters` to `git.programs`",
                 quoted_path(&entry[0]),
                 quoted_path(&entry[2])
             ))),

@@ -3,23 +3,31 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Programs that git may run, and its time limit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Programs that git may run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GitSettings {
-    /// Repository hooks, such as `pre-commit`, which are programs that a repository brings along.
-    /// `true` lets them run; `false` (default) does not.
-    pub hooks: bool,
-    /// Filters, such as Git LFS: programs in the user's or the repository's configuration that
-    /// convert files. `true` lets them run. With `false` (default), a file that needs a filter
-    /// cannot be added.
-    pub filters: bool,
-    /// Time limit for git in one call, in milliseconds; at most 600000. Default: 60000.
-    pub timeout_ms: u64,
+    /// Kinds of programs that git may run. None by default.
+    ///
+    /// `hooks` are programs that a repository brings along, such as `pre-commit`. `filters` are
+    /// programs in the user's or the repository's configuration that convert files, such as Git
+    /// LFS; without them, a file that needs a filter cannot be added.
+    pub programs: Vec<GitProgram>,
 }
 
-impl Default for GitSettings {
-    fn default() -> Self {
-        Self { hooks: false, filters: false, timeout_ms: 60_000 }
+/// Kind of programs that git runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GitProgram {
+    /// Hooks of the repository.
+    Hooks,
+    /// Filters that convert files.
+    Filters,
+}
+
+impl GitSettings {
+    /// Returns true if git may run programs of this `kind`.
+    pub fn allows(&self, kind: GitProgram) -> bool {
+        self.programs.contains(&kind)
     }
 }

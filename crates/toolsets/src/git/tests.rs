@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
 
-use super::{GitSettings, tools};
+use super::{GitProgram, GitSettings, tools};
 use crate::exec::{self, WorkspacePrograms};
 use toolgate_world::{ProcessRunner, Root};
 

@@ -11,6 +11,7 @@ use grep_searcher::{
 };
 
 use super::MatchSpan;
+use crate::text_encoding::ByteOrder;
 use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
 /// The largest file that is read at once, in bytes, which is faster.
@@ -82,10 +83,16 @@ impl FileScanner {
             drop(file);
             self.text_len = read;
             let text = &self.text[..read];
-            if memchr::memchr(0, text).is_some() && !is_utf16(text) {
+            if let Some(order) = ByteOrder::detect(text) {
+                // Otherwise the searcher decodes it, and replaces what is invalid.
+                if let Ok(decoded) = order.decode(text) {
+                    self.text_len = decoded.len();
+                    self.text = decoded.into_bytes();
+                }
+            } else if memchr::memchr(0, text).is_some() {
                 return ScanOutcome::Binary;
             }
-            self.searcher.search_slice(matcher, text, &mut flagged)
+            self.searcher.search_slice(matcher, &self.text[..self.text_len], &mut flagged)
         } else {
             self.text_len = 0;
             let file = fs::File::from(OwnedFd::from(file)).take(bytes);
@@ -109,11 +116,6 @@ impl FileScanner {
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..self.text_len]
     }
-}
-
-/// Returns true if `text` begins with a UTF-16 byte order mark.
-fn is_utf16(text: &[u8]) -> bool {
-    text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])
 }
 
 /// A file reader that fails as soon as the call is canceled.

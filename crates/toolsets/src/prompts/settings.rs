@@ -9,19 +9,15 @@ use crate::uri_paths;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptSettings {
-    /// Switch for all prompts. Default: true.
-    pub enabled: bool,
-    /// Switch for the built-in prompts. Default: true. A prompt in `folder` replaces the built-in
-    /// one of the same name.
-    pub shipped: bool,
-    /// Folder of prompts, relative to the workspace, with one `NAME.md` each. It need not exist.
-    /// Default: `.toolgate/prompts`.
+    /// Folder of prompts, relative to the workspace, with one `NAME.md` each. It need not exist. A
+    /// prompt there replaces the built-in one of the same name. `off` turns all prompts off, the
+    /// built-in ones too. Default: `.toolgate/prompts`.
     pub folder: String,
 }
 
 impl Default for PromptSettings {
     fn default() -> Self {
-        Self { enabled: true, shipped: true, folder: ".toolgate/prompts".to_owned() }
+        Self { folder: ".toolgate/prompts".to_owned() }
     }
 }
 
@@ -31,6 +27,14 @@ impl PromptSettings {
     /// # Errors
     /// Describes the invalid setting and its fix.
     pub fn check(&self) -> Result<(), String> {
-        uri_paths::check_folder("prompts.folder", &self.folder)
+        match self.folder() {
+            Some(folder) => uri_paths::check_folder("prompts.folder", folder),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the folder of prompts, unless prompts are off.
+    pub(super) fn folder(&self) -> Option<&str> {
+        Some(self.folder.as_str()).filter(|folder| *folder != "off")
     }
 }

@@ -126,19 +126,17 @@ async fn every_built_in_prompt_renders_with_its_arguments() {
 #[test]
 fn a_folder_outside_the_workspace_is_refused() {
     PromptSettings::default().check().unwrap();
-    let message = PromptSettings { folder: "../x".to_owned(), ..PromptSettings::default() }
-        .check()
-        .unwrap_err();
+    let message = PromptSettings { folder: "../x".to_owned() }.check().unwrap_err();
     assert!(message.starts_with("`prompts.folder` is `../x`, which is outside"), "{message}");
 }
 
 #[tokio::test]
-async fn settings_select_the_sources_and_the_workspace_comes_first() {
+async fn the_workspace_comes_before_built_in_prompts_and_off_disables_both() {
     let bench = Bench::new();
     bench.prompt("review", "title: Ours\n", "Ours.");
-    let count = |settings: &PromptSettings| sources(&bench.root, settings).len();
-    assert_eq!(count(&PromptSettings { enabled: false, ..PromptSettings::default() }), 0);
-    assert_eq!(count(&PromptSettings { shipped: false, ..PromptSettings::default() }), 1);
+    let off = PromptSettings { folder: "off".to_owned() };
+    off.check().unwrap();
+    assert!(sources(&bench.root, &off).is_empty());
     let sources = sources(&bench.root, &PromptSettings::default());
     assert_eq!(sources.len(), 2);
     assert_eq!(sources[0].all().await[0].spec().title.as_deref(), Some("Ours"));

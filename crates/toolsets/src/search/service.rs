@@ -82,7 +82,7 @@ pub struct SearchService {
 
 impl SearchService {
     /// Creates the service for the workspace `root`, with the etags that `files` configures.
-    /// Returns `None` if `settings` disable search. Reads nothing yet.
+    /// Reads nothing yet.
     ///
     /// # Errors
     ///
@@ -93,11 +93,8 @@ impl SearchService {
         files: &files_toolset::FileSettings,
         folders: IndexFolders,
         fetch: &HttpFetcher,
-    ) -> Result<Option<Arc<Self>>, String> {
-        if !settings.enabled {
-            return Ok(None);
-        }
-        Ok(Some(Arc::new(Self {
+    ) -> Result<Arc<Self>, String> {
+        Ok(Arc::new(Self {
             root: root.clone().with_rules(&files.rules()),
             settings: settings.clone(),
             files_settings: files.clone(),
@@ -106,7 +103,7 @@ impl SearchService {
             embedder: embedders::open(&settings.embedder, root.path(), fetch)?,
             space: OnceCell::new(),
             collections: Mutex::default(),
-        })))
+        }))
     }
 
     /// Returns the passages that match `request`, best first.
@@ -223,7 +220,7 @@ impl SearchService {
 
     /// Returns the approximate size limit of an answer, in bytes.
     pub(crate) fn answer_bytes(&self) -> usize {
-        usize::try_from(self.files_settings.answer_bytes).unwrap_or(usize::MAX)
+        usize::try_from(self.files_settings.limits.answer_bytes).unwrap_or(usize::MAX)
     }
 
     /// Returns all namespaces with the state of their indexes. Starts no indexing.
@@ -274,7 +271,7 @@ impl SearchService {
         }
         let key = CollectionKey::Documents(namespace.to_owned());
         let collection = self.open_collection(&key, namespace).await?;
-        let documents_max = self.settings.documents_max as u64;
+        let documents_max = self.settings.limits.documents_max;
         let changed = collection.change_documents(documents, remove, documents_max).await?;
         changed.map_err(|err| unavailable_error(namespace, &err))
     }
@@ -370,7 +367,7 @@ impl SearchService {
 
     /// Opens the root that the settings call `name`.
     async fn open_root(&self, name: &str) -> Result<Root, ToolError> {
-        let Some(path) = self.settings.roots.get(name).cloned() else {
+        let Some(path) = self.settings.namespaces.get(name).cloned() else {
             return Err(self.unknown_namespace(name).await);
         };
         let rules = self.files_settings.rules();

@@ -15,43 +15,55 @@ use crate::uri_paths;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Offers the tools of this toolset and `docs_search`.
-    pub enabled: bool,
-    /// Folders of the workspace that a call can search alone, by namespace, e.g.
-    /// `{ docs = "docs" }`. A call without a namespace searches the whole workspace.
+    /// Folders that a call can search alone, by namespace, e.g.
+    /// `{ docs = "docs", std = "/usr/lib/rustlib/src" }`. A call without a namespace searches the
+    /// whole workspace.
+    ///
+    /// A relative path is a folder of the workspace. An absolute path is a folder elsewhere, which
+    /// no other tool reads.
     pub namespaces: BTreeMap<String, String>,
-    /// Folders outside the workspace that a call can search by namespace, as absolute paths, e.g.
-    /// `{ std = "/usr/lib/rustlib/src" }`. No other tool reads them.
-    pub roots: BTreeMap<String, String>,
     /// Location of the indexes: `user` (a folder for each workspace in this user's cache folder),
     /// an absolute folder, or `memory`. You can delete them at any time: toolgate builds them
     /// again.
     pub cache: String,
-    /// Largest number of files in the index of a root.
-    pub files_max: usize,
-    /// Largest size of the text in the index of a root, in bytes.
-    pub text_bytes_max: u64,
-    /// Largest number of documents that callers can put into a namespace with `search_upsert`.
-    pub documents_max: usize,
     /// Location of the search index: `embedded` keeps it in this process, and a table
     /// `engine.postgres` names a PostgreSQL server that keeps it.
     pub engine: EngineSettings,
     /// Embedding model to use in addition to the built-in one.
     pub embedder: EmbedderSettings,
+    /// Limits of the indexes, which a settings file cannot change.
+    #[serde(skip)]
+    pub limits: IndexLimits,
+}
+
+/// Limits of the indexes.
+///
+/// They are no settings: they are far above what is useful, and only keep the server's memory and
+/// disk from filling up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexLimits {
+    /// Most files in the index of a folder. Default: 200,000.
+    pub files_max: usize,
+    /// Most bytes of text in the index of a folder. Default: 2 GiB.
+    pub text_bytes_max: u64,
+    /// Most documents that callers can put into a namespace with `search.upsert`. Default: 10,000.
+    pub documents_max: u64,
+}
+
+impl Default for IndexLimits {
+    fn default() -> Self {
+        Self { files_max: 200_000, text_bytes_max: 2 << 30, documents_max: 10_000 }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            enabled: true,
             namespaces: BTreeMap::new(),
-            roots: BTreeMap::new(),
             cache: "user".to_owned(),
-            files_max: 200_000,
-            text_bytes_max: 2 << 30,
-            documents_max: 10_000,
             engine: EngineSettings::default(),
             embedder: EmbedderSettings::default(),
+            limits: IndexLimits::default(),
         }
     }
 }
@@ -63,28 +75,15 @@ impl Settings {
     ///
     /// If a value is invalid, with the way to fix it.
     pub fn check(&self) -> Result<(), String> {
-        for (table, names) in [("namespaces", &self.namespaces), ("roots", &self.roots)] {
-            if let Some(name) = names.keys().find(|it| it.trim().is_empty() || *it == WORKSPACE) {
-                return Err(format!(
-                    "`search.{table}` has a namespace `{name}`; use another name (`{WORKSPACE}` is \
-                     the whole folder)"
-                ));
-            }
-        }
         for (name, folder) in &self.namespaces {
-            uri_paths::check_folder(&format!("search.namespaces.{name}"), folder)?;
-        }
-        for (name, folder) in &self.roots {
-            if self.namespaces.contains_key(name) {
+            if name.trim().is_empty() || name == WORKSPACE {
                 return Err(format!(
-                    "`search.roots` and `search.namespaces` both have `{name}`; rename one"
+                    "`search.namespaces` has a namespace `{name}`; use another name (`{WORKSPACE}` \
+                     is the whole folder)"
                 ));
             }
             if !Path::new(folder).is_absolute() {
-                return Err(format!(
-                    "`search.roots.{name}` is `{folder}`; set an absolute folder, or add a folder \
-                     of the workspace to `search.namespaces`"
-                ));
+                uri_paths::check_folder(&format!("search.namespaces.{name}"), folder)?;
             }
         }
         let cache = self.cache.as_str();
@@ -95,6 +94,11 @@ impl Settings {
         }
         self.engine.check()?;
         self.embedder.check()
+    }
+
+    /// Returns the folders outside the workspace.
+    pub fn outside_folders(&self) -> impl Iterator<Item = &Path> {
+        self.namespaces.values().map(Path::new).filter(|folder| folder.is_absolute())
     }
 
     /// Reads the secrets that these settings name. `variable` looks up an environment variable.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use toolgate_contract::{Caller, ToolContext, ToolFault};
 
 use super::{
-    IndexFolders, IndexState, SearchRequest, SearchResult, SearchService, Settings, distinct_tags,
+    IndexFolders, IndexLimits, IndexState, SearchRequest, SearchResult, SearchService, Settings,
+    distinct_tags,
 };
 use crate::files;
 use toolgate_world::{HttpFetcher, Root};
@@ -23,7 +24,7 @@ fn service(root: &Path, settings: &Settings) -> Arc<SearchService> {
 fn service_in(root: &Path, settings: &Settings, folders: IndexFolders) -> Arc<SearchService> {
     let root = Root::open(root).unwrap();
     let files = files::FileSettings::default();
-    SearchService::new(&root, settings, &files, folders, &HttpFetcher::default()).unwrap().unwrap()
+    SearchService::new(&root, settings, &files, folders, &HttpFetcher::default()).unwrap()
 }
 
 fn request(query: &str) -> SearchRequest {

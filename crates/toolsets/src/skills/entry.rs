@@ -53,6 +53,14 @@ pub(super) enum FileOrigin {
 }
 
 impl SkillFileInfo {
+    /// Returns the keys in the front matter of a `SKILL.md` whose values lack their quotes.
+    pub(super) fn unquoted_keys(&self) -> Vec<String> {
+        let head = self.text.as_deref().and_then(|text| Some(front_matter::split(text).ok()?.head));
+        let broken = head.filter(|head| front_matter::parse::<Value>(head, &[]).is_err());
+        let quoted = broken.and_then(front_matter::quote_broken_values);
+        quoted.map(|quoted| quoted.keys).unwrap_or_default()
+    }
+
     /// Computes the properties of `content`, from a file called `name`.
     pub(super) fn from_content(name: &str, content: &[u8]) -> Self {
         let text = std::str::from_utf8(content).ok();
@@ -164,9 +172,16 @@ pub(super) fn too_large(bytes: u64) -> FileProblem {
 }
 
 /// Parses the front matter of `text`. Returns its YAML and its values.
+///
+/// Many published skills have a description with a colon and no quotes. Such a value is taken as it
+/// stands.
 fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
     let head = front_matter::split(text)?.head;
-    match front_matter::parse(head, &[])? {
+    let parsed = front_matter::parse(head, &[]).or_else(|problem| {
+        let quoted = front_matter::quote_broken_values(head).ok_or_else(|| problem.clone())?;
+        front_matter::parse(&quoted.head, &[]).map_err(|_| problem)
+    });
+    match parsed? {
         Value::Object(fields) => Ok((head, fields)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(FileProblem::at_line(2, "the front matter is not a list of `key: value`"))

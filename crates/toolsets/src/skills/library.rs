@@ -28,18 +28,21 @@ pub struct SkillLibrary {
 }
 
 impl SkillLibrary {
-    /// Creates the source of the skills that `settings` enable, for the workspace `root`. `None` if
-    /// they enable none.
+    /// Creates the source of the built-in skill and of those in the folders of `settings`, for the
+    /// workspace `root`. `None` if skills are off.
     pub fn new(root: &Root, settings: &SkillSettings) -> Option<Arc<Self>> {
-        let SkillSettings { enabled, shipped, folders } = settings.clone();
-        if !enabled || (folders.is_empty() && !shipped) {
-            return None;
-        }
+        let SkillSettings { folders } = settings;
+        (!folders.is_empty()).then(|| Self::open(root, folders, true))
+    }
+
+    /// Creates the source of the skills in `folders`, and of the built-in one if `has_built_in`.
+    pub(super) fn open(root: &Root, folders: &[String], has_built_in: bool) -> Arc<Self> {
+        let folders = folders.to_vec();
         let searched = folders.clone();
         let scan = WorkspaceScan::new(root, move |root, memory, watch| {
-            search::find_skills(root, &searched, shipped, memory, watch)
+            search::find_skills(root, &searched, has_built_in, memory, watch)
         });
-        Some(Arc::new(Self { scan, folders, guard: guard() }))
+        Arc::new(Self { scan, folders, guard: guard() })
     }
 
     async fn current(&self, ctx: &ToolContext) -> Result<Arc<Vec<SkillEntry>>, ToolError> {

@@ -286,7 +286,17 @@ impl SkillSearch<'_> {
         }
         let info = self.files.get_or_make(at, &file, || {
             let content = file.read(0, size, self.watch)?;
-            Ok(Arc::new(SkillFileInfo::from_content(name, &content)))
+            let info = SkillFileInfo::from_content(name, &content);
+            // A file is read again only after it has changed.
+            let keys = info.unquoted_keys();
+            if !keys.is_empty() {
+                tracing::warn!(
+                    "{}: not valid YAML: {}; used as it stands, but put it in quotes",
+                    at.display(),
+                    keys.join(", ")
+                );
+            }
+            Ok(Arc::new(info))
         });
         info.map(Ok)
     }

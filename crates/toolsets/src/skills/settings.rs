@@ -9,20 +9,17 @@ use crate::uri_paths;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SkillSettings {
-    /// Switch for all skills. Default: true.
-    pub enabled: bool,
-    /// Switch for the built-in skill, which teaches an agent to use toolgate. Default: true.
-    pub shipped: bool,
     /// Folders of skills, relative to the workspace. Each skill is a folder with a `SKILL.md`. The
     /// folders need not exist. If two skills have the same path, the first folder in the list wins.
-    /// Default: `skills`, `.claude/skills`, `.agents/skills` and `.toolgate/skills`.
+    /// An empty list turns all skills off, also the built-in one, which teaches an agent to use
+    /// toolgate. Default: `skills`, `.claude/skills`, `.agents/skills` and `.toolgate/skills`.
     pub folders: Vec<String>,
 }
 
 impl Default for SkillSettings {
     fn default() -> Self {
         let folders = ["skills", ".claude/skills", ".agents/skills", ".toolgate/skills"];
-        Self { enabled: true, shipped: true, folders: folders.map(str::to_owned).to_vec() }
+        Self { folders: folders.map(str::to_owned).to_vec() }
     }
 }
 

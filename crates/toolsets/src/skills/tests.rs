@@ -29,14 +29,15 @@ struct Bench {
 }
 
 impl Bench {
+    /// Creates a workspace without the built-in skill.
     fn new() -> Self {
-        Self::with(&SkillSettings { shipped: false, ..SkillSettings::default() })
+        Self::with(|root| SkillLibrary::open(root, &SkillSettings::default().folders, false))
     }
 
-    fn with(settings: &SkillSettings) -> Self {
+    fn with(open: impl FnOnce(&Root) -> Arc<SkillLibrary>) -> Self {
         let dir = TempDir::new().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let library = SkillLibrary::new(&root, settings).expect("skills are enabled");
+        let library = open(&root);
         Self { dir, root, library }
     }
 
@@ -127,6 +128,21 @@ async fn check_files(bench: &Bench, skill: &Skill) {
         assert_eq!(digest(&bytes(&contents)), file.digest, "{}", file.uri);
         assert_eq!(bytes(&contents).len() as u64, file.bytes, "{}", file.uri);
     }
+}
+
+#[tokio::test]
+async fn a_skill_with_values_that_lack_quotes_is_served_as_they_stand() {
+    let bench = Bench::new();
+    let text = "\u{feff}---\r\nname: tidy\r\ndescription: Use it: `always`\r\nhint: @all\r\n---\r\nBody\r\n";
+    bench.put("skills/tidy/SKILL.md", text);
+    let all = bench.all().await;
+    let [skill] = &all[..] else { panic!("{all:?} {:?}", bench.left_out()) };
+    assert_eq!(skill.front_matter["description"], "Use it: `always`");
+    assert_eq!(skill.front_matter["hint"], "@all");
+    check_files(&bench, skill).await;
+    // The error of a file that cannot be repaired names its own line.
+    bench.put("skills/tidy/SKILL.md", "---\nname: tidy\ndescription: a: b\n[\n---\n");
+    bench.check_left_out("skills/tidy/SKILL.md:3: ").await;
 }
 
 #[tokio::test]
@@ -407,7 +423,9 @@ async fn a_folder_lists_its_files_and_folders_and_a_file_is_refused() {
 
 #[tokio::test]
 async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
-    let bench = Bench::with(&SkillSettings::default());
+    let bench = Bench::with(|root| {
+        SkillLibrary::new(root, &SkillSettings::default()).expect("skills are on")
+    });
     let all = bench.all().await;
     assert_eq!(all[0].uri, "skill://toolgate/SKILL.md");
     assert_eq!(files(&all[0]).len(), 3);
@@ -416,15 +434,8 @@ async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
     assert!(folder.iter().any(|(_, media)| media == "inode/directory"), "{folder:?}");
     bench.skill("skills/toolgate", "toolgate");
     assert_eq!(files(&bench.all().await[0]).len(), 1);
-    let none = SkillSettings { shipped: false, folders: Vec::new(), ..SkillSettings::default() };
+    let none = SkillSettings { folders: Vec::new() };
     assert!(SkillLibrary::new(&bench.root, &none).is_none());
-    assert!(
-        SkillLibrary::new(
-            &bench.root,
-            &SkillSettings { enabled: false, ..SkillSettings::default() }
-        )
-        .is_none()
-    );
 }
 
 proptest! {

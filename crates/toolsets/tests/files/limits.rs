@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Effects;
-use toolgate_toolsets::files::{self, FileSettings};
+use toolgate_toolsets::files::{self, ConfirmFolders, FileSettings};
 use toolgate_world::Root;
 
 use crate::space::Space;
@@ -116,8 +116,10 @@ fn every_tool_declares_its_effects_and_describes_each_argument() {
 
 #[test]
 fn missing_settings_are_the_default_and_unknown_ones_are_refused() {
-    let settings: FileSettings = serde_json::from_value(json!({ "answer_bytes": 1 })).unwrap();
-    assert_eq!(settings, FileSettings { answer_bytes: 1, ..FileSettings::default() });
-    assert!(serde_json::from_value::<FileSettings>(json!({ "answer": 1 })).is_err());
+    let settings: FileSettings =
+        serde_json::from_value(json!({ "confirm_folders": "never" })).unwrap();
+    let confirm_folders = ConfirmFolders::Never;
+    assert_eq!(settings, FileSettings { confirm_folders, ..FileSettings::default() });
+    assert!(serde_json::from_value::<FileSettings>(json!({ "confirm": "never" })).is_err());
     assert!(settings.protected.is_empty() && settings.unprotected.is_empty());
 }

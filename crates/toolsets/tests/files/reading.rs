@@ -7,15 +7,15 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate_toolsets::files::FileSettings;
+use toolgate_toolsets::files::FileLimits;
 
 use crate::space::Space;
 
 fn small_space() -> Space {
-    Space::with(&FileSettings {
+    Space::limited(FileLimits {
         answer_bytes: 100,
         answer_bytes_max: 1000,
-        ..FileSettings::default()
+        ..FileLimits::default()
     })
 }
 
@@ -148,6 +148,102 @@ async fn content_that_is_not_utf_8_is_refused_as_text_and_read_as_base64() {
 }
 
 #[tokio::test]
+async fn a_utf_16_file_is_read_as_text_with_its_encoding() {
+    let text = "one \u{e9}\r\ntwo \u{1f600}\n\u{a0a}\u{10a}three";
+    for mark in ["\u{feff}", ""] {
+        for (name, to_bytes) in
+            [("UTF-16LE", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("UTF-16BE", u16::to_be_bytes)]
+        {
+            let space = Space::new();
+            let whole = format!("{mark}{text}");
+            let bytes: Vec<u8> = whole.encode_utf16().flat_map(to_bytes).collect();
+            space.put("f", &bytes);
+            let read = space.ok("files.read", json!({ "path": "f" })).await;
+            assert_eq!((&read["content"], &read["file_encoding"]), (&json!(whole), &json!(name)));
+            assert_eq!(read["lines"], json!({ "start": 1, "count": 3, "total": 3 }));
+            assert_eq!(read["bytes"], json!({ "offset": 0, "length": bytes.len() }));
+            let lines = json!({ "path": "f", "start_line": 2, "line_count": 1 });
+            assert_eq!(space.ok("files.read", lines).await["content"], "two \u{1f600}\n");
+            let last = json!({ "path": "f", "start_line": -1 });
+            assert_eq!(space.ok("files.read", last).await["content"], "\u{a0a}\u{10a}three");
+            let note = space.text("files.read", json!({ "path": "f" })).await;
+            assert!(note.ends_with(&format!("; {} bytes in {name}]", bytes.len())), "{note}");
+            let base64 = json!({ "path": "f", "encoding": "base64" });
+            assert_eq!(space.ok("files.read", base64).await.get("file_encoding"), None);
+            // Continued reads give the whole text.
+            let mut all = String::new();
+            let mut next = json!({ "offset": 0 });
+            while let Some(offset) = next["offset"].as_u64() {
+                let input = json!({ "path": "f", "offset": offset, "max_bytes": 7 });
+                let part = space.ok("files.read", input).await;
+                all += part["content"].as_str().unwrap();
+                next = part["next"].clone();
+            }
+            assert_eq!(all, whole);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_large_utf_16_file_is_read_by_lines() {
+    let lines: Vec<String> = (1..=120_000).map(|at| format!("line {at} \u{a0a}")).collect();
+    let text = format!("\u{feff}{}\n", lines.join("\n"));
+    let space = Space::new();
+    space.put("f", text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
+    let read = json!({ "path": "f", "start_line": 99_000, "line_count": 1 });
+    let read = space.ok("files.read", read).await;
+    assert_eq!(read["content"], "line 99000 \u{a0a}\n");
+    assert_eq!(read["lines"]["total"], 120_000);
+    // The lines of a file that is too large to hash are counted from its end.
+    let tail = "\none \u{a0a}\ntwo\n".encode_utf16().flat_map(u16::to_be_bytes);
+    let file = File::create(space.ws.join("huge")).unwrap();
+    file.write_all_at(&[0xfe, 0xff], 0).unwrap();
+    file.write_all_at(&tail.collect::<Vec<u8>>(), 80 << 20).unwrap();
+    let read = json!({ "path": "huge", "start_line": -2, "line_count": 1 });
+    assert_eq!(space.ok("files.read", read).await["content"], "one \u{a0a}\n");
+}
+
+#[tokio::test]
+async fn a_file_in_another_encoding_is_refused_as_text_and_its_encoding_named() {
+    let space = Space::new();
+    for (bytes, part) in [
+        (&b"Stra\xdfe, \xe4hnlich\n"[..], "is not UTF-8 at byte 4 (perhaps windows-1252)"),
+        (
+            b"\x93\xfa\x96{\x8c\xea\x82\xcc\x83e\x83L\x83X\x83g\n",
+            "is not UTF-8 at byte 0 (perhaps Shift_JIS)",
+        ),
+        (b"\xff\xfe\0\0a\0\0\0", "is not UTF-8 at byte 0 (UTF-32LE)"),
+        (b"\xfe\xff\0a\xd8\0\0b", "is not UTF-16BE at byte 4"),
+        (b"\xff\xfea\0b", "is not UTF-16LE at byte 4"),
+    ] {
+        space.put("f", bytes);
+        let failed = space.fails("files.read", json!({ "path": "f" })).await;
+        assert_eq!(failed.pointer(), "/encoding");
+        assert_eq!(failed.message, format!("`f` {part}; use encoding base64"));
+    }
+}
+
+#[tokio::test]
+async fn a_byte_range_that_cuts_a_utf_16_character_is_refused() {
+    let space = Space::new();
+    let text = "\u{feff}a\u{1f600}b";
+    space.put("f", text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+    for (range, part) in [
+        (json!({ "offset": 1, "length": 2 }), "begins inside a character, at byte 1"),
+        (json!({ "offset": 6, "length": 4 }), "begins inside a character, at byte 6"),
+        (json!({ "offset": 0, "length": 6 }), "ends inside the character at byte 4"),
+        (json!({ "offset": 0, "length": 3 }), "ends inside the character at byte 2"),
+    ] {
+        let mut input = json!({ "path": "f" });
+        input.as_object_mut().unwrap().extend(range.as_object().unwrap().clone());
+        let failed = space.fails("files.read", input).await;
+        assert!(failed.message.contains(part), "{part}: {}", failed.message);
+    }
+    let whole = json!({ "path": "f", "offset": 4, "length": 4 });
+    assert_eq!(space.ok("files.read", whole).await["content"], "\u{1f600}");
+}
+
+#[tokio::test]
 async fn a_byte_range_that_cuts_a_character_is_refused() {
     let space = Space::new();
     space.put("f", "aé€b");
@@ -226,7 +322,7 @@ async fn large_files_are_read_like_small_ones() {
     // The first setting hashes the file from disk, the second not at all.
     let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
     for hashed_bytes_max in [64 << 20, 1000] {
-        let space = Space::with(&FileSettings { hashed_bytes_max, ..FileSettings::default() });
+        let space = Space::limited(FileLimits { hashed_bytes_max, ..FileLimits::default() });
         space.put("f", &content);
         let etag = space.ok("files.info", json!({ "path": "f" })).await["etag"].clone();
         assert_eq!(etag.as_str().unwrap().starts_with("W/"), hashed_bytes_max == 1000);

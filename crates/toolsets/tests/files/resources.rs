@@ -11,7 +11,7 @@ use toolgate_contract::{
     Caller, CompletionRequest, CompletionTarget, ResourceData, ResourceSource, ResourceSpec,
     ToolContext, ToolFault,
 };
-use toolgate_toolsets::files::{self, FileSettings};
+use toolgate_toolsets::files::{self, FileLimits, FileSettings};
 use toolgate_world::Root;
 
 use crate::space::Space;
@@ -103,8 +103,8 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
 #[tokio::test]
 async fn a_missing_or_too_large_file_is_refused_with_the_reason() {
     let space = Space::new();
-    let source =
-        resources(&space, &FileSettings { answer_bytes_max: 10, ..FileSettings::default() });
+    let limits = FileLimits { answer_bytes_max: 10, ..FileLimits::default() };
+    let source = resources(&space, &FileSettings { limits, ..FileSettings::default() });
     space.put("folder/ten", "0123456789");
     space.put("eleven", "0123456789a");
     contents(&*source, &uri(&space, "folder/ten")).await;

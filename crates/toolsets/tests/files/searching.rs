@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileSettings;
+use toolgate_toolsets::files::FileLimits;
 
 use crate::space::Space;
 
@@ -202,7 +202,7 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
 
 #[tokio::test]
 async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
-    let space = Space::with(&FileSettings { answer_bytes: 3000, ..FileSettings::default() });
+    let space = Space::limited(FileLimits { answer_bytes: 3000, ..FileLimits::default() });
     space.put("long", format!("{}needle{}\n", "é".repeat(2_500_000), "x".repeat(5_000_000)));
     for at in 0..50 {
         space.put(&format!("many/{at}"), format!("{}needle\n", "y".repeat(300)));
@@ -247,6 +247,19 @@ async fn files_that_cannot_be_searched_are_counted_as_skipped() {
     assert!(paths.contains(&"utf16") && paths.contains(&"latin"), "{paths:?}");
     let text = space.text("files.search", json!({ "text": "needle" })).await;
     assert!(text.contains("; 1 skipped (not text)"), "{text}");
+}
+
+#[tokio::test]
+async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark() {
+    let space = Space::new();
+    for (name, mark) in [("marked", "\u{feff}"), ("plain", "")] {
+        let text = format!("{mark}first\n\u{fc}ber needle\n");
+        let units = || text.encode_utf16();
+        space.put(&format!("{name}-be"), units().flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
+        space.put(&format!("{name}-le"), units().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+    }
+    let found = lines(&space, json!({ "text": "\u{fc}ber needle" })).await;
+    assert_eq!(found, ["marked-be:2", "marked-le:2", "plain-be:2", "plain-le:2"]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
-use toolgate_toolsets::files::{self, FileSettings};
+use toolgate_toolsets::files::{self, FileLimits, FileSettings};
 use toolgate_world::Root;
 
 /// A workspace `ws` next to a directory `ws_evil` that contains a secret.
@@ -38,6 +38,10 @@ impl Space {
         let dir = TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap());
         let space = Self::at(dir.path(), &FileSettings::default());
         Self { _dir: Some(dir), ..space }
+    }
+
+    pub(crate) fn limited(limits: FileLimits) -> Self {
+        Self::with(&FileSettings { limits, ..FileSettings::default() })
     }
 
     pub(crate) fn with(settings: &FileSettings) -> Self {

@@ -106,10 +106,10 @@ impl HeadChecker {
 
     fn read_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
         let Some(line) = line.strip_suffix(b"\r\n") else {
-            return Err("a line of the head ends without CR");
+            return Err("a line of the request head ends without CR");
         };
         if line.contains(&b'\r') {
-            return Err("a line of the head has a CR inside");
+            return Err("a line of the request head has a CR inside");
         }
         match (self.head.has_begun, line.is_empty()) {
             // Empty lines may precede a request.
@@ -132,13 +132,18 @@ impl HeadChecker {
     }
 }
 
+/// Returns the problem of a connection that starts with `bytes`, if there is one.
+pub(super) fn head_problem(bytes: &[u8]) -> Option<&'static str> {
+    HeadChecker::default().check_bytes(bytes).err()
+}
+
 impl RequestHeadFields {
     fn read_field(&mut self, line: &[u8]) -> Result<(), &'static str> {
         if matches!(line[0], b' ' | b'\t') {
             return Err("a header continues on a second line");
         }
         let Some(colon) = memchr(b':', line) else {
-            return Err("a line of the head has no colon");
+            return Err("a line of the request head has no colon");
         };
         let name = &line[..colon];
         let value = line[colon + 1..].trim_ascii();
@@ -165,7 +170,9 @@ impl RequestHeadFields {
     /// Returns the position after the head.
     fn finish(self) -> Result<HeadPosition, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
-            (Some(_), true, _) => Err("the body has both a Content-Length and a Transfer-Encoding"),
+            (Some(_), true, _) => {
+                Err("the request has both a Content-Length and a Transfer-Encoding")
+            }
             (_, true, _) | (_, _, true) => Ok(HeadPosition::Last),
             (Some(length @ 1..), false, false) => Ok(HeadPosition::Body(length)),
             (Some(0) | None, false, false) => Ok(HeadPosition::Head),

@@ -129,3 +129,40 @@ impl AsyncWrite for ClientStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio_rustls::rustls::crypto::ring;
+    use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+    use tokio_rustls::rustls::sign::CertifiedKey;
+
+    use super::*;
+
+    /// Resolver for handshakes that never complete, so it needs no certificate.
+    #[derive(Debug)]
+    struct NoCertificate;
+
+    impl ResolvesServerCert for NoCertificate {
+        fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unfinished_tls_handshake_is_ended() {
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(NoCertificate));
+        let secure = TlsHandshaker(TlsAcceptor::from(Arc::new(config)));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let mut client = TcpStream::connect(addr).await.expect("a connection");
+        client.write_all(&[0x16, 0x03, 0x01]).await.expect("sent");
+        let (stream, _) = listener.accept().await.expect("a client");
+        let agreed = timeout(HANDSHAKE_MAX, secure.accept(stream, Duration::from_millis(100)));
+        assert!(agreed.await.expect("it ends in time").is_none());
+    }
+}

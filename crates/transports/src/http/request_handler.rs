@@ -117,11 +117,10 @@ impl RequestHandler {
         if path == "/healthz" && !self.application.answers_health() {
             return text_response(StatusCode::OK, "ok\n");
         }
-        if !self.application.serves(path) {
-            let paths = self.application.paths().join(", ");
-            let why = format!("nothing is served at {path}; the paths are {paths}\n");
+        let Some(path) = self.served_path(path).map(str::to_owned) else {
+            let why = unknown_path_text(path, &self.application.paths());
             return text_response(StatusCode::NOT_FOUND, &why);
-        }
+        };
         let websocket = match WebSocketRequest::from_request(&request) {
             Ok(websocket) => websocket,
             Err(invalid) => return invalid.refusal(),
@@ -129,7 +128,7 @@ impl RequestHandler {
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
         let unsupported = unsupported_body(&parts.method, &parts.headers);
-        let head = head(parts);
+        let head = head(parts, path);
         let sender = self.application.authenticate(&head, client.peer).await;
         let caller = match &sender {
             RequestSender::Known(caller) => {
@@ -170,7 +169,7 @@ impl RequestHandler {
             ) => (turn.while_sending(self.read_unauthenticated(body)).await, None),
         };
         let is_authenticated = matches!(sender, RequestSender::Known(_) | RequestSender::Anonymous);
-        let frame = MessageFrame { head, body };
+        let frame = MessageFrame::new(head, body);
         let incoming = ReceivedRequest { frame, upgrade: websocket.is_some(), sender };
         let head = &incoming.frame.head;
         match (self.application.handle(&incoming).await, websocket) {
@@ -202,6 +201,13 @@ impl RequestHandler {
                 text_response(StatusCode::INTERNAL_SERVER_ERROR, "internal server error\n")
             }
         }
+    }
+
+    /// Returns the served path that `path` means: itself, or itself without the slash at its end,
+    /// which many clients add. A redirect would make some of them lose the body.
+    fn served_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let bare = path.strip_suffix('/');
+        std::iter::once(path).chain(bare).find(|path| self.application.serves(path))
     }
 
     async fn refuse(&self, head: &FrameHead, unread: &UnreadReason) -> Response<ResponseBody> {
@@ -321,14 +327,19 @@ impl From<BudgetExceeded> for UnreadReason {
     }
 }
 
-fn head(parts: Parts) -> FrameHead {
-    let path = parts.uri.path().to_owned();
+/// Returns the head of a request for `path`.
+fn head(parts: Parts, path: String) -> FrameHead {
     let query = parts.uri.query().unwrap_or_default().to_owned();
     FrameHead::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
+/// Returns the text of the response for a path that is not among the served `paths`.
+pub(super) fn unknown_path_text(path: &str, paths: &[&str]) -> String {
+    format!("nothing is served at {path}; the paths are {}\n", paths.join(", "))
+}
+
 /// Rejects a POST body that is not uncompressed JSON.
-fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason> {
+pub(super) fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason> {
     if method != Method::POST {
         return None;
     }

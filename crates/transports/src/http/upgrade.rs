@@ -46,23 +46,31 @@ impl WebSocketRequest {
 }
 
 impl HandshakeError {
+    /// Returns the status and text of the error response.
+    pub(super) fn status_and_text(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Version => (StatusCode::UPGRADE_REQUIRED, "the WebSocket version must be 13\n"),
+            Self::Key => {
+                let why = "a WebSocket request needs one `Sec-WebSocket-Key` of 16 bytes\n";
+                (StatusCode::BAD_REQUEST, why)
+            }
+        }
+    }
+
     /// Returns the error response.
     pub(super) fn refusal(&self) -> Response<ResponseBody> {
+        let (status, text) = self.status_and_text();
+        let mut refusal = text_response(status, text);
         match self {
             Self::Version => {
-                let why = "the WebSocket version must be 13\n";
-                let mut refusal = text_response(StatusCode::UPGRADE_REQUIRED, why);
                 let headers = refusal.headers_mut();
                 headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
                 headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
                 headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-                refusal
             }
-            Self::Key => {
-                let why = "a WebSocket request needs one `Sec-WebSocket-Key` of 16 bytes\n";
-                text_response(StatusCode::BAD_REQUEST, why)
-            }
+            Self::Key => {}
         }
+        refusal
     }
 }
 

@@ -4,6 +4,7 @@ mod served;
 mod upgrades;
 mod talking;
 mod slowness;
+mod timeouts;
 mod closing;
 mod frames;
 mod replies;

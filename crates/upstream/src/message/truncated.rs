@@ -1,5 +1,7 @@
 //! Identifies messages that are too long to read by their beginning and end.
 
+use toolgate_contract::strip_byte_order_mark_bytes;
+
 /// Number of bytes that are kept of the beginning.
 const HEAD_BYTES: usize = 4096;
 /// Number of bytes that are kept of the end of a message.
@@ -43,7 +45,7 @@ impl TruncatedMessage {
 /// Identifies a message by the top-level members in `start`, which is the beginning of the message
 /// or all of it.
 pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
-    let mut at = JsonScanner { text: start, at: 0 };
+    let mut at = JsonScanner { text: strip_byte_order_mark_bytes(start), at: 0 };
     if at.next() != Some(b'{') {
         return MessageKind::Other;
     }

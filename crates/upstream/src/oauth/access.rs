@@ -90,7 +90,7 @@ impl OAuthAccess {
     ) -> Result<SignInAttempt, String> {
         let credentials = &self.credentials;
         let found = self.discover(steps).await?;
-        found.server.check_pkce(OAuthGrant::AuthorizationCode)?;
+        found.server.check_pkce(&credentials.upstream, &credentials.settings)?;
         let before = credentials.stored();
         let scopes = self.scopes_to_request(&found, before.as_ref());
         let client = self.client_for(&found, redirect, &scopes, before, steps).await?;
@@ -125,7 +125,7 @@ impl OAuthAccess {
     async fn examine_steps(&self, steps: &mut StepReporter<'_>) -> Result<(), String> {
         let credentials = &self.credentials;
         let found = self.discover(steps).await?;
-        found.server.check_pkce(credentials.settings.grant)?;
+        found.server.check_pkce(&credentials.upstream, &credentials.settings)?;
         if credentials.settings.grant != OAuthGrant::AuthorizationCode {
             let mut state = TokenRequestState {
                 scopes_wanted: found.scopes.clone(),

@@ -31,8 +31,8 @@ pub(crate) struct AuthorizationServer {
     pub(crate) registration_endpoint: Option<String>,
     #[serde(default)]
     pub(crate) scopes_supported: Vec<String>,
-    #[serde(default)]
-    pub(crate) code_challenge_methods_supported: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) code_challenge_methods_supported: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,19 +209,33 @@ fn check_metadata(
 }
 
 impl AuthorizationServer {
-    /// Checks that the server supports PKCE with S256, so that an intercepted code is useless.
-    pub(crate) fn check_pkce(&self, grant: OAuthGrant) -> Result<(), String> {
-        if grant != OAuthGrant::AuthorizationCode {
+    /// Checks that the server supports PKCE with S256, so that an intercepted code is useless. The
+    /// `settings` of `upstream` may assume it.
+    pub(crate) fn check_pkce(
+        &self,
+        upstream: &str,
+        settings: &OAuthSettings,
+    ) -> Result<(), String> {
+        if settings.grant != OAuthGrant::AuthorizationCode {
             return Ok(());
         }
         if self.authorization_endpoint.is_none() {
             return Err(format!("`{}` has no `authorization_endpoint`", self.issuer));
         }
-        match self.code_challenge_methods_supported.iter().any(|method| method == "S256") {
-            true => Ok(()),
-            false => Err(format!(
-                "`{}` does not declare PKCE with S256, which a sign-in requires",
-                self.issuer
+        let issuer = &self.issuer;
+        let methods = self.code_challenge_methods_supported.as_deref().unwrap_or_default();
+        if methods.iter().any(|method| method == "S256") {
+            return Ok(());
+        }
+        match methods {
+            [] if settings.assume_pkce => Ok(()),
+            [] => Err(format!(
+                "`{issuer}` does not declare PKCE with S256, which a sign-in requires; if you know \
+                 that it supports it, set `assume_pkce = true` in [upstream.{upstream}.oauth]"
+            )),
+            methods => Err(format!(
+                "`{issuer}` declares PKCE only with {}, but a sign-in requires S256",
+                methods.join(", ")
             )),
         }
     }
@@ -236,7 +250,7 @@ fn default_endpoints(origin: &str) -> AuthorizationServer {
         token_endpoint: format!("{origin}/token"),
         registration_endpoint: Some(format!("{origin}/register")),
         // The revision 2025-03-26 requires PKCE of every server.
-        code_challenge_methods_supported: vec!["S256".to_owned()],
+        code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
         ..AuthorizationServer::default()
     }
 }
@@ -304,6 +318,27 @@ mod tests {
         for other in ["http://a.example", "https://b.example", "https://a.example/mc"] {
             assert!(!covers(other, "https://a.example/mcp"), "{other}");
         }
+    }
+
+    #[test]
+    fn pkce_that_is_not_declared_is_refused_unless_the_settings_assume_it() {
+        let check = |methods: &str, assume_pkce| {
+            let metadata = format!(
+                r#"{{"issuer":"https://login.example","authorization_endpoint":"https://login.example/a"{methods}}}"#
+            );
+            let server: AuthorizationServer = serde_json::from_str(&metadata).expect("metadata");
+            let settings = OAuthSettings { assume_pkce, ..OAuthSettings::default() };
+            server.check_pkce("crm", &settings)
+        };
+        let methods = |list: &str| format!(r#","code_challenge_methods_supported":{list}"#);
+        for undeclared in [String::new(), methods("null"), methods("[]")] {
+            let why = check(&undeclared, false).expect_err("it is refused");
+            assert!(why.contains("`assume_pkce = true` in [upstream.crm.oauth]"), "{why}");
+            assert_eq!(check(&undeclared, true), Ok(()));
+        }
+        assert_eq!(check(&methods(r#"["plain","S256"]"#), false), Ok(()));
+        let why = check(&methods(r#"["plain"]"#), true).expect_err("S256 would fail");
+        assert!(why.contains("only with plain") && !why.contains("assume_pkce"), "{why}");
     }
 
     #[test]

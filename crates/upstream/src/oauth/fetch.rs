@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
+use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, discover_params};
 
 use super::challenge::challenges;
@@ -47,7 +48,8 @@ pub(crate) struct FetchedResponse {
 impl FetchedResponse {
     /// Parses the body as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
-        serde_json::from_slice(&self.body).map_err(|err| err.to_string())
+        serde_json::from_slice(strip_byte_order_mark_bytes(&self.body))
+            .map_err(|err| err.to_string())
     }
 }
 

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use toolgate_contract::strip_byte_order_mark_bytes;
 
 use super::assertion::SigningKey;
 use super::discovery::AuthorizationServer;
@@ -292,7 +293,7 @@ pub(crate) async fn request_tokens(
 
 /// Returns the error in an authorization server's answer, escaped for terminals.
 fn error_in_body(body: &[u8]) -> String {
-    escape_line(&match serde_json::from_slice(body) {
+    escape_line(&match serde_json::from_slice(strip_byte_order_mark_bytes(body)) {
         Ok(OAuthErrorBody { error, error_description: Some(more) }) => format!("{error}: {more}"),
         Ok(OAuthErrorBody { error, error_description: None }) => error,
         Err(_) => {

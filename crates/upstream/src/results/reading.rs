@@ -84,15 +84,16 @@ impl Tool for ReadResult {
             (spec, StoredData::Bytes(_)) => {
                 let media_type = spec.media_type.as_deref().unwrap_or("binary");
                 let message =
-                    format!("it is {media_type}, not text: read the resource {}", spec.uri);
+                    format!("the result is {media_type}, not text; read the resource {}", spec.uri);
                 return Err(ToolError::invalid("/id", message));
             }
         };
         let total = text.len();
         if let Some(find) = find.filter(|find| !find.is_empty()) {
             let searched = spawn_blocking(move || (find_matches(&text, offset, &find), text)).await;
-            let (places, text) =
-                searched.map_err(|err| ToolError::with_cause("the search was aborted", err))?;
+            let (places, text) = searched.map_err(|err| {
+                ToolError::with_cause("the search in the result was aborted", err)
+            })?;
             let next = places.get(MATCHES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
             let found = places.into_iter();
             let found = found

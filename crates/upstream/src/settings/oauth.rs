@@ -35,6 +35,10 @@ pub struct OAuthSettings {
     pub audience: Option<String>,
     /// Local port for the redirect after sign-in. 0 picks any free port.
     pub redirect_port: u16,
+    /// Sign in with PKCE (S256) even if the metadata of the authorization server leaves out
+    /// `code_challenge_methods_supported`, as Microsoft Entra and Amazon Cognito do. `false` by
+    /// default: the sign-in is refused, because PKCE protects it.
+    pub assume_pkce: bool,
 }
 
 /// Identity for which tokens are requested.

@@ -1,5 +1,6 @@
 //! A conversation over any two-way transport: pipes, HTTP+SSE or a WebSocket.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -40,6 +41,8 @@ pub(crate) struct ConversationState {
     spin: Arc<AnswerSpin>,
     closed: CancellationToken,
     closed_reason: Mutex<String>,
+    /// True if the server does not know the session any more.
+    has_lost_session: AtomicBool,
     last_words: Mutex<Vec<u8>>,
     questions: Arc<Semaphore>,
 }
@@ -57,6 +60,17 @@ impl ConversationState {
         drop(reason);
         self.closed.cancel();
         drop(self.in_flight.remove_all());
+    }
+
+    /// Ends the conversation because the server refused the message `id` of an unknown session.
+    pub(crate) fn end_lost_session(&self, id: Option<u64>, why: String) {
+        // The refused request can be repeated. The others may have been executed.
+        let refused = id.and_then(|id| self.in_flight.remove(id));
+        self.has_lost_session.store(true, Ordering::Release);
+        self.end(why.clone());
+        if let Some(answer) = refused {
+            let _ = answer.send(Err(RequestFailure::SessionGone(why)));
+        }
     }
 
     fn closed_reason(&self) -> String {
@@ -87,6 +101,7 @@ impl UpstreamConversation {
             spin: Arc::new(spin),
             closed: CancellationToken::new(),
             closed_reason: Mutex::default(),
+            has_lost_session: AtomicBool::new(false),
             last_words: Mutex::default(),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         });
@@ -174,8 +189,14 @@ impl OutgoingQueue {
 }
 
 impl ConversationState {
+    /// Records output that is not a message.
+    pub(crate) fn record_output(&self, output: &[u8]) {
+        self.in_flight.record_output(output);
+    }
+
     /// Stores the end of the program's standard error output.
     pub(crate) fn keep_last_words(&self, output: &[u8]) {
+        self.in_flight.record_error_output(output);
         let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(output);
         let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
@@ -185,8 +206,7 @@ impl ConversationState {
 
 /// Returns the error for an answer that is longer than `bytes_max`.
 pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
-    let why =
-        format!("its answer is longer than the {bytes_max} bytes that `message_bytes` allows");
+    let why = format!("its answer is longer than {bytes_max} bytes");
     RequestFailure::Refused(RpcError::new(-32603, why))
 }
 
@@ -210,7 +230,7 @@ impl IncomingMessages {
             }
             MessageKind::Answer(None) => shared.in_flight.remove_all(),
             MessageKind::Other => {
-                tracing::debug!("ignoring a message of more than {bytes_max} bytes");
+                tracing::debug!("ignoring a message of an upstream of more than {bytes_max} bytes");
                 Vec::new()
             }
         };
@@ -237,7 +257,10 @@ impl IncomingMessages {
             Err(why) => {
                 // Text that a server prints to its standard output is ignored.
                 let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
-                tracing::debug!("ignoring output that is not a message ({why}): {shown}");
+                tracing::debug!(
+                    "ignoring output of an upstream that is not a message ({why}): {shown}"
+                );
+                shared.in_flight.record_output(line);
                 return;
             }
         };
@@ -341,8 +364,13 @@ impl TransportConnection for UpstreamConversation {
         })
     }
 
-    fn requests_show_call(&self) -> bool {
-        false
+    fn may_lose_session(&self) -> bool {
+        // Only programs are written to directly, and a program ends with its session.
+        self.outgoing.writer.is_none()
+    }
+
+    fn has_lost_session(&self) -> bool {
+        self.shared.has_lost_session.load(Ordering::Acquire)
     }
 
     fn closed(&self) -> &CancellationToken {

@@ -1,5 +1,7 @@
 //! Parses server-sent events incrementally.
 
+use toolgate_contract::strip_byte_order_mark_bytes;
+
 use crate::message::truncated::TruncatedMessage;
 
 /// Parser of server-sent events.
@@ -76,7 +78,7 @@ impl SseParser {
             return;
         }
         let held = std::mem::take(&mut self.line);
-        let Some(data) = held.strip_prefix(b"data:") else {
+        let Some(data) = strip_byte_order_mark_bytes(&held).strip_prefix(b"data:") else {
             self.rest = Some(LongLineRest::Ignored);
             return;
         };
@@ -103,6 +105,8 @@ impl SseParser {
     }
 
     fn end_line(&mut self, line: &[u8]) -> Option<SseEvent> {
+        // A stream may begin with a mark.
+        let line = strip_byte_order_mark_bytes(line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             return std::mem::take(&mut self.has_fields).then_some(event);
@@ -141,6 +145,21 @@ mod tests {
             let all = SseParser::default().parse(text.join(end).as_bytes(), 1000);
             assert_eq!(all.len(), 1, "{end:?}");
             assert_eq!((all[0].data.as_str(), all[0].id.as_deref()), ("{\"a\":\n1}", Some("1")));
+        }
+    }
+
+    #[test]
+    fn a_mark_at_the_start_of_a_stream_is_ignored() {
+        for text in
+            ["\u{feff}data: 1\n\n", "\u{feff}event: endpoint\ndata: 1\n\n", "\u{feff}\ndata: 1\n\n"]
+        {
+            for size in [1, 2, text.len()] {
+                let mut events = SseParser::default();
+                let pieces = text.as_bytes().chunks(size);
+                let all: Vec<_> = pieces.flat_map(|piece| events.parse(piece, 1000)).collect();
+                assert_eq!(all.len(), 1, "{text:?} by {size}");
+                assert_eq!(all[0].data, "1");
+            }
         }
     }
 

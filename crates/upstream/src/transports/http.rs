@@ -20,22 +20,26 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
 
-use request_guard::HttpRequestGuard;
-use session::is_session_unknown;
-
 use super::adaptive_spin::AnswerSpin;
 use super::conversation::{QUESTIONS_MAX, too_long_error};
 use super::events::{SseEvent, SseParser};
 use super::in_flight::InFlightRequests;
 use super::pool::{HttpPool, PooledConnection};
-use super::site::UpstreamSite;
+use super::refusals::{ResponseError, is_session_unknown, names_session};
+use super::site::{RedirectedTo, UpstreamSite, describe_response};
+use crate::address::{request_path, without_query};
 use crate::message::truncated::MessageKind;
 use crate::message::{self, RpcError, UpstreamMessage};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
+use request_guard::HttpRequestGuard;
 
 /// Most bytes that are read of a response body which is not an answer.
 pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of a body that are shown in a message.
+const SHOWN_BODY_BYTES: usize = 200;
+/// Stands for the id of a request if a stream answers none.
+const NO_REQUEST: u64 = u64::MAX;
 /// Default pause before a broken stream is resumed.
 const RESUME_PAUSE: Duration = Duration::from_millis(500);
 /// Most attempts in a row to resume a stream that brings no new messages.
@@ -51,7 +55,8 @@ pub(crate) struct HttpTransport(Arc<HttpEndpoint>, DropGuard);
 struct HttpEndpoint {
     site: UpstreamSite,
     pool: Arc<HttpPool>,
-    path: Uri,
+    /// Path for requests. A redirect replaces it.
+    path: RwLock<Uri>,
     headers: Vec<(HeaderName, HeaderValue)>,
     receiver: Arc<dyn MessageReceiver>,
     /// Requests in flight. They also receive messages from the notification stream.
@@ -77,8 +82,7 @@ impl HttpTransport {
     ) -> Result<Self, String> {
         let (address, uri) = site.address()?;
         let headers = site.fixed_headers(&uri)?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let path = path.parse().map_err(|err| format!("`{}` is not a URL: {err}", site.url))?;
+        let path = RwLock::new(request_path(&uri));
         let gone = CancellationToken::new();
         let drop_guard = gone.clone().drop_guard();
         let pool = HttpPool::new(site.world.clone(), address);
@@ -107,6 +111,14 @@ impl HttpTransport {
     }
 }
 
+/// Position of a message in the response to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamPosition {
+    /// The first message. The server may not have read the request.
+    Start,
+    Later,
+}
+
 /// The outcome of reading a stream.
 enum StreamOutcome {
     /// The answer to the request.
@@ -125,7 +137,7 @@ impl HttpEndpoint {
         let body = message.map(|message| message.body.clone()).unwrap_or_default();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = self.path.clone();
+        *request.uri_mut() = self.path.read().unwrap_or_else(PoisonError::into_inner).clone();
         let headers = request.headers_mut();
         let fixed = HeaderValue::from_static;
         headers.insert(USER_AGENT, fixed(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
@@ -177,7 +189,19 @@ impl HttpEndpoint {
             request.headers_mut().extend(last);
             Ok(request)
         };
-        self.site.send(&self.pool, make).await
+        let sent = self.site.send(&self.pool, make).await?;
+        if let Some(RedirectedTo(redirected)) = sent.0.extensions().get() {
+            self.receiver.record_redirect(&without_query(redirected));
+            if sent.0.status().is_success() {
+                *self.path.write().unwrap_or_else(PoisonError::into_inner) =
+                    request_path(redirected);
+            }
+        }
+        Ok(sent)
+    }
+
+    fn is_in_session(&self) -> bool {
+        self.revision().is_some_and(|revision| revision.era == ProtocolEra::Session)
     }
 
     fn is_stateless(&self) -> bool {
@@ -200,7 +224,7 @@ impl HttpEndpoint {
         {
             *self.session.write().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
         }
-        let mut response = self.check_status(response, id, &message).await?;
+        let mut response = self.check_status(response).await?;
         let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
             kind.to_str().is_ok_and(|kind| kind.trim_start().starts_with("text/event-stream"))
         });
@@ -269,6 +293,7 @@ impl HttpEndpoint {
         let mut events = SseParser::default();
         let mut last = None;
         let mut retry = None;
+        let mut position = StreamPosition::Start;
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
@@ -282,7 +307,9 @@ impl HttpEndpoint {
                 ) {
                     return Ok(StreamOutcome::Answered(Err(too_long_error(self.site.bytes_max))));
                 }
-                if let Some(outcome) = self.handle_messages(data.as_bytes(), id, receiver) {
+                let handled = self.handle_messages(data.as_bytes(), id, receiver, position);
+                position = StreamPosition::Later;
+                if let Some(outcome) = handled {
                     // Nothing follows the answer. The connection is reused if the stream ends soon.
                     if let Some(pooled) = pooled {
                         tokio::spawn(async move {
@@ -306,6 +333,7 @@ impl HttpEndpoint {
         data: &[u8],
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
+        position: StreamPosition,
     ) -> Option<Result<Box<RawValue>, RequestFailure>> {
         if data.is_empty() {
             return None;
@@ -314,14 +342,22 @@ impl HttpEndpoint {
             Ok(messages) => messages,
             Err(why) => {
                 tracing::debug!("ignoring an event of an upstream that is not a message: {why}");
+                self.receiver.record_output(data);
                 return None;
             }
         };
         let mut answer = None;
+        let mut anonymous = None;
         for message in messages {
             match message {
                 UpstreamMessage::Answer(Some(of), outcome) if of == id => {
                     answer = Some(outcome.map_err(RequestFailure::Refused));
+                }
+                // At the start of the response to a request, this is about the request.
+                UpstreamMessage::Answer(None, Err(error))
+                    if id != NO_REQUEST && position == StreamPosition::Start =>
+                {
+                    anonymous = Some(ResponseError { error, is_anonymous: true });
                 }
                 UpstreamMessage::Answer(..) => {}
                 UpstreamMessage::Notification { method, params } => {
@@ -341,7 +377,37 @@ impl HttpEndpoint {
                 }
             }
         }
-        answer
+        answer.or_else(|| Some(Err(self.failure(StatusCode::OK, anonymous?, &[]))))
+    }
+
+    /// Returns the failure of a request that `error` answers. A session that the server does not
+    /// know ends.
+    fn failure(&self, status: StatusCode, error: ResponseError, body: &[u8]) -> RequestFailure {
+        match self.is_session_gone(status, Some(&error), body) {
+            true => self.end_session(error.error.message),
+            false => RequestFailure::Refused(error.error),
+        }
+    }
+
+    /// Returns true if a response means that the server does not know our session.
+    fn is_session_gone(
+        &self,
+        status: StatusCode,
+        error: Option<&ResponseError>,
+        body: &[u8],
+    ) -> bool {
+        let has_id = || self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        // Without the id of a session, a refusal may have any reason.
+        let names_it = || match error {
+            Some(error) => names_session(&error.error.message),
+            None => names_session(&String::from_utf8_lossy(body)),
+        };
+        self.is_in_session() && is_session_unknown(status, error, body) && (has_id() || names_it())
+    }
+
+    fn end_session(&self, why: String) -> RequestFailure {
+        self.gone.cancel();
+        RequestFailure::SessionGone(why)
     }
 
     /// Answers a request of the server in the background.
@@ -408,7 +474,7 @@ impl HttpEndpoint {
     /// Posts a message that has no answer.
     async fn post(self: &Arc<Self>, message: &OutgoingMessage) -> Result<(), RequestFailure> {
         let (response, pooled) = self.send(Method::POST, Some(message), None).await?;
-        let mut response = self.check_status(response, 0, message).await?;
+        let mut response = self.check_status(response).await?;
         if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
             pooled.give_back();
         }
@@ -421,42 +487,36 @@ impl HttpEndpoint {
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<Box<RawValue>, RequestFailure> {
-        let none =
-            || Err(RequestFailure::Lost("it answered without a JSON-RPC message".to_owned()));
-        self.handle_messages(body, id, receiver).unwrap_or_else(none)
+        self.handle_messages(body, id, receiver, StreamPosition::Start).unwrap_or_else(|| {
+            let shown = shown_start(body);
+            Err(RequestFailure::Lost(format!("it answered without a JSON-RPC message{shown}")))
+        })
     }
 
     /// Returns the response, or an error if its status is not a success.
     async fn check_status(
         self: &Arc<Self>,
         mut response: Response<Incoming>,
-        id: u64,
-        message: &OutgoingMessage,
     ) -> Result<Response<Incoming>, RequestFailure> {
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
         let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
-        let error = error_in(&body, id);
+        let error = ResponseError::in_body(&body);
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && error.is_none() {
             let why = format!("it answered {status}: it did not accept toolgate's credentials");
             return Err(RequestFailure::Unauthorized(why));
         }
-        let in_session = self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
-        let begins = message.method == "initialize";
-        if in_session && !begins && is_session_unknown(status, error.as_ref(), &body) {
-            self.gone.cancel();
-            return Err(RequestFailure::SessionGone);
-        }
         if let Some(error) = error {
-            return Err(RequestFailure::Refused(error));
+            return Err(self.failure(status, error, &body));
         }
-        let text = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
-        let why = match text.is_empty() {
-            true => format!("it answered {status}"),
-            false => format!("it answered {status}: {text}"),
-        };
+        let answered = describe_response(status, response.headers());
+        let shown = if status.is_redirection() { String::new() } else { shown_start(&body) };
+        let why = format!("it {answered}{shown}");
+        if self.is_session_gone(status, None, &body) {
+            return Err(self.end_session(why));
+        }
         // A status below 500 means that the server has done nothing.
         Err(if status.is_client_error() || status.is_redirection() {
             RequestFailure::NotSent(why)
@@ -473,13 +533,13 @@ fn as_lost(failure: RequestFailure) -> RequestFailure {
     }
 }
 
-/// Returns the JSON-RPC error in a body, if there is one.
-fn error_in(body: &[u8], _id: u64) -> Option<RpcError> {
-    let Ok(messages) = message::parse_messages(body) else { return None };
-    messages.into_iter().find_map(|message| match message {
-        UpstreamMessage::Answer(_, Err(error)) => Some(error),
-        _ => None,
-    })
+/// Returns `: ` and the beginning of a body that is shown in a message, if the body is not blank.
+fn shown_start(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BODY_BYTES)]);
+    match text.trim() {
+        "" => String::new(),
+        text => format!(": {text}"),
+    }
 }
 
 /// Returns `text` as a header value. Uses Base64 if it contains characters that a header does not
@@ -551,8 +611,12 @@ impl TransportConnection for HttpTransport {
         }
     }
 
-    fn requests_show_call(&self) -> bool {
+    fn may_lose_session(&self) -> bool {
         true
+    }
+
+    fn has_lost_session(&self) -> bool {
+        self.0.gone.is_cancelled()
     }
 
     fn closed(&self) -> &CancellationToken {

@@ -197,6 +197,14 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
         self.receiver.notify(method, params);
     }
 
+    fn record_output(&self, output: &[u8]) {
+        self.receiver.record_output(output);
+    }
+
+    fn record_error_output(&self, output: &[u8]) {
+        self.receiver.record_error_output(output);
+    }
+
     fn answer_request(
         self: Arc<Self>,
         method: String,

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use toolgate_contract::strip_byte_order_mark_bytes;
 
 use super::adaptive_spin::{self, AnswerSpin};
 use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
@@ -103,10 +104,11 @@ async fn read_lines(
     let mut line = Vec::new();
     let why = loop {
         line.clear();
+        let note_begun = |begun: &[u8]| record_begun(&incoming, begun);
         let read = tokio::select! {
             // Available output is read before the timer is checked.
             biased;
-            read = next_line(&mut output, &mut line, bytes_max) => read,
+            read = next_line(&mut output, &mut line, bytes_max, note_begun) => read,
             () = &mut is_over => break OUTPUT_HELD_OPEN.to_owned(),
         };
         match read {
@@ -135,11 +137,21 @@ enum LineRead {
     End,
 }
 
-/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`.
+/// Records the beginning of a line that is no message, such as a prompt that waits for input.
+fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
+    let start = strip_byte_order_mark_bytes(begun).trim_ascii_start();
+    if !start.is_empty() && !start.starts_with(b"{") && !start.starts_with(b"[") {
+        incoming.shared.record_output(begun);
+    }
+}
+
+/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`. Passes the
+/// beginning of a line without its end to `note_begun`.
 async fn next_line(
     output: &mut OutputPieces,
     line: &mut Vec<u8>,
     bytes_max: usize,
+    note_begun: impl Fn(&[u8]),
 ) -> std::io::Result<LineRead> {
     let mut cut: Option<TruncatedMessage> = None;
     loop {
@@ -161,6 +173,9 @@ async fn next_line(
         match &mut cut {
             Some(cut) => cut.append(&piece[..taken]),
             None => line.extend_from_slice(&piece[..taken]),
+        }
+        if end.is_none() && cut.is_none() {
+            note_begun(line);
         }
         output.take(end.map_or(taken, |end| end + 1));
         if end.is_some() {
@@ -251,14 +266,14 @@ mod tests {
         let mut output = OutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), spin.clone());
         let mut line = Vec::new();
         spin.wait(true, tokio::task::yield_now()).await;
-        assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));
+        assert!(matches!(next_line(&mut output, &mut line, 8, |_| {}).await, Ok(LineRead::Whole)));
         assert_eq!(line, b"one");
         line.clear();
-        let waits = tokio::time::timeout(DRAIN, next_line(&mut output, &mut line, 8)).await;
+        let waits = tokio::time::timeout(DRAIN, next_line(&mut output, &mut line, 8, |_| {})).await;
         assert!(waits.is_err(), "the reader spins only while an answer is awaited");
         assert_eq!(line, b"tw");
         spin.wait(true, tokio::task::yield_now()).await;
-        assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));
+        assert!(matches!(next_line(&mut output, &mut line, 8, |_| {}).await, Ok(LineRead::Whole)));
         assert_eq!(line, b"twone");
     }
 

@@ -18,6 +18,8 @@ use crate::world::{ByteStream, NetworkAddress, ProgramToStart, RunningProgram, U
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptedRequest {
     pub(crate) method: String,
+    /// Path with its query.
+    pub(crate) path: String,
     pub(crate) body: Value,
 }
 
@@ -25,6 +27,8 @@ pub(crate) struct ScriptedRequest {
 pub(crate) enum ScriptedAnswer {
     /// A status and a body.
     Whole(u16, String),
+    /// A redirect with this status and location.
+    Redirect(u16, String),
     /// A stream that starts with this text, and continues with the messages that are sent to all
     /// streams.
     Stream(String),
@@ -102,9 +106,11 @@ impl ScriptedServer {
             let length = length.and_then(|rest| rest.split("\r\n").next()?.parse().ok());
             let mut body = vec![0; length.unwrap_or(0)];
             stream.read_exact(&mut body).await?;
-            let method = head.split(' ').next().unwrap_or_default().to_owned();
+            let mut words = head.split(' ').map(str::to_owned);
+            let method = words.next().unwrap_or_default();
+            let path = words.next().unwrap_or_default();
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            let request = ScriptedRequest { method, body };
+            let request = ScriptedRequest { method, path, body };
             let mut streamed = self.streams.subscribe();
             self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             match (self.answers)(&self, &request) {
@@ -113,6 +119,12 @@ impl ScriptedServer {
                         "HTTP/1.1 {status} it\r\ncontent-type: application/json\r\n\
                          mcp-session-id: one\r\ncontent-length: {}\r\n\r\n{body}",
                         body.len()
+                    );
+                    stream.write_all(answer.as_bytes()).await?;
+                }
+                ScriptedAnswer::Redirect(status, location) => {
+                    let answer = format!(
+                        "HTTP/1.1 {status} it\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"
                     );
                     stream.write_all(answer.as_bytes()).await?;
                 }

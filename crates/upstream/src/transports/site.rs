@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, HOST};
+use http::header::{AUTHORIZATION, HOST, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
 use super::pool::{HttpPool, PooledConnection};
-use crate::address::parse_address;
+use crate::address::{is_same_origin, parse_address, request_path, resolve_reference};
 use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
@@ -17,6 +17,27 @@ use crate::world::{NetworkAddress, UpstreamWorld};
 /// Most repetitions of a request with another token: once for an expired token, and once for a
 /// missing scope.
 const TOKEN_RETRIES: u32 = 2;
+
+/// URL to which a request was redirected.
+#[derive(Debug, Clone)]
+pub(crate) struct RedirectedTo(pub(crate) Uri);
+
+/// Returns the URL or path to which a response redirects.
+fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
+    let is_redirect = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
+    headers.get(LOCATION).filter(|_| is_redirect)?.to_str().ok()
+}
+
+/// Describes the response to a request as a phrase after `it`, with the target of a redirect.
+pub(crate) fn describe_response(status: StatusCode, headers: &HeaderMap) -> String {
+    match redirect_location(status, headers) {
+        Some(location) => {
+            let location = location.split('?').next().unwrap_or_default();
+            format!("answered {status}, to `{location}`; set the new address as `url`")
+        }
+        None => format!("answered {status}"),
+    }
+}
 
 /// An upstream's URL with the settings for requests to it.
 #[derive(Clone)]
@@ -66,19 +87,34 @@ impl UpstreamSite {
     }
 
     /// Sends the request that `make` creates, with a token. If the token is refused, repeats the
-    /// request with another one.
+    /// request with another one. Follows one redirect within the server, and adds [`RedirectedTo`]
+    /// to the extensions of the response.
     pub(crate) async fn send(
         &self,
         pool: &Arc<HttpPool>,
         make: impl Fn() -> Result<Request<Full<bytes::Bytes>>, RequestFailure>,
     ) -> Result<(Response<Incoming>, PooledConnection), RequestFailure> {
         let mut tried = 0;
+        let mut redirected = None;
         loop {
             let token = self.token().await?;
             let mut request = make()?;
+            if let Some(RedirectedTo(uri)) = &redirected {
+                *request.uri_mut() = request_path(uri);
+            }
+            let path = request.uri().clone();
             let header = token.clone().map(|token| (AUTHORIZATION, token));
             request.headers_mut().extend(header);
-            let (response, pooled) = pool.send(request).await?;
+            let (mut response, pooled) = pool.send(request).await?;
+            if redirected.is_none()
+                && let Some(uri) = self.redirect_target(&path, &response)
+            {
+                redirected = Some(RedirectedTo(uri));
+                continue;
+            }
+            if let Some(redirected) = &redirected {
+                response.extensions_mut().insert(redirected.clone());
+            }
             if tried == TOKEN_RETRIES || !self.is_refused(response.status(), response.headers()) {
                 return Ok((response, pooled));
             }
@@ -86,6 +122,18 @@ impl UpstreamSite {
                 .await?;
             tried += 1;
         }
+    }
+
+    /// Returns the URL to which `response` redirects a request for `path`, if it is on the same
+    /// server. Credentials go nowhere else.
+    fn redirect_target(&self, path: &Uri, response: &Response<Incoming>) -> Option<Uri> {
+        let location = redirect_location(response.status(), response.headers())?;
+        let (_, url) = self.address().ok()?;
+        let base = resolve_reference(&url, path.path_and_query()?.as_str()).ok()?;
+        let target = resolve_reference(&base, location).ok()?;
+        // A 303 asks for a GET request, which carries no message.
+        let keeps_body = response.status() != StatusCode::SEE_OTHER;
+        (keeps_body && is_same_origin(&url, &target)).then_some(target)
     }
 
     /// Returns the `Authorization` header, if there is a token.

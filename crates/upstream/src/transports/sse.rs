@@ -1,11 +1,11 @@
 //! HTTP+SSE transport of 2024-11-05: messages arrive on one stream and are sent by POST.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
@@ -17,7 +17,9 @@ use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
 use super::events::SseParser;
 use super::http::{ERROR_BODY_BYTES_MAX, read_body};
 use super::pool::HttpPool;
-use super::site::UpstreamSite;
+use super::refusals::{ResponseError, is_session_unknown};
+use super::site::{RedirectedTo, UpstreamSite, describe_response};
+use crate::address::{is_same_origin, request_path, resolve_reference, without_query};
 use crate::message;
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
@@ -43,21 +45,26 @@ pub(crate) async fn open(
         request.headers_mut().extend(headers.iter().cloned());
         request
     };
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let path: Uri = path.parse().map_err(|err| format!("`{}` is not a URL: {err}", site.url))?;
     let open = || {
-        let mut open = request("GET", path.clone(), Bytes::new());
+        let mut open = request("GET", request_path(&uri), Bytes::new());
         open.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         Ok(open)
     };
     let opened = site.send(&pool, open).await;
     let (mut response, _) = opened.map_err(|failure| describe_failure(&failure))?;
+    let opened_at = match response.extensions().get() {
+        Some(RedirectedTo(redirected)) => {
+            receiver.record_redirect(&without_query(redirected));
+            redirected.clone()
+        }
+        None => uri.clone(),
+    };
     if !response.status().is_success() {
-        return Err(format!("it answered {}", response.status()));
+        return Err(format!("it {}", describe_response(response.status(), response.headers())));
     }
     let mut events = SseParser::default();
     let endpoint = read_endpoint(&mut response, &mut events, bytes_max).await?;
-    let endpoint = endpoint_path(&uri, &endpoint)?;
+    let endpoint = endpoint_path(&opened_at, &endpoint)?;
     let (conversation, messages, ends) =
         UpstreamConversation::start(receiver, WatchGuard::none(), AnswerSpin::new());
     let incoming = conversation.incoming();
@@ -66,13 +73,19 @@ pub(crate) async fn open(
         incoming.shared.end(why);
     };
     tokio::spawn(run_until(ends.clone(), reading));
-    let post = move |body| {
-        let mut post = request("POST", endpoint.clone(), body);
+    let post = move |path, body| {
+        let mut post = request("POST", path, body);
         let json = HeaderValue::from_static("application/json");
         post.headers_mut().insert(CONTENT_TYPE, json);
         post
     };
-    let posts = MessagePoster { site, pool, request: post, incoming: conversation.incoming() };
+    let posts = MessagePoster {
+        site,
+        pool,
+        request: post,
+        endpoint: RwLock::new(endpoint),
+        incoming: conversation.incoming(),
+    };
     tokio::spawn(run_until(ends, post_messages(posts, messages)));
     Ok(conversation)
 }
@@ -94,19 +107,16 @@ async fn read_endpoint(
     Err("the stream ended before it named the endpoint for messages".to_owned())
 }
 
-/// Returns the path of `endpoint`. The endpoint must be on the server of the stream, so that
-/// messages never go to another server.
+/// Returns the path of `endpoint`, a reference in the stream at the URL `stream`. The endpoint must
+/// be on the server of the stream, so that messages never go to another server.
 fn endpoint_path(stream: &Uri, endpoint: &str) -> Result<Uri, String> {
     let invalid =
         |why: String| format!("its endpoint for messages, `{endpoint}`, is invalid: {why}");
-    let uri: Uri = endpoint.trim().parse().map_err(|err| invalid(format!("{err}")))?;
-    if let Some(authority) = uri.authority()
-        && (Some(authority) != stream.authority() || uri.scheme() != stream.scheme())
-    {
-        return Err(invalid("it is on another server".to_owned()));
+    let uri = resolve_reference(stream, endpoint).map_err(invalid)?;
+    match is_same_origin(stream, &uri) {
+        true => Ok(request_path(&uri)),
+        false => Err(invalid("it is on another server".to_owned())),
     }
-    let path = uri.path_and_query().map(|path| path.as_str()).unwrap_or("/");
-    path.parse().map_err(|err| invalid(format!("{err}")))
 }
 
 async fn read_events(
@@ -135,7 +145,7 @@ async fn read_events(
 /// concurrently.
 async fn post_messages<P>(posts: MessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
 where
-    P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
+    P: Fn(Uri, Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
 {
     let posts = Arc::new(posts);
     let permits = Arc::new(Semaphore::new(POSTS_MAX));
@@ -165,31 +175,40 @@ struct MessagePoster<P> {
     site: UpstreamSite,
     pool: Arc<HttpPool>,
     request: P,
+    /// Path for messages.
+    endpoint: RwLock<Uri>,
     incoming: IncomingMessages,
 }
 
-impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
+impl<P: Fn(Uri, Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
     /// Posts `message`. Returns false if the server does not accept it. If it is a request, the
     /// request then fails.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
-            let make = || Ok((self.request)(message.clone()));
+            let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let make = || Ok((self.request)(endpoint.clone(), message.clone()));
             let (mut response, pooled) = self.site.send(&self.pool, make).await?;
+            if let Some(RedirectedTo(redirected)) = response.extensions().get() {
+                let mut endpoint = self.endpoint.write().unwrap_or_else(PoisonError::into_inner);
+                *endpoint = request_path(redirected);
+            }
             let status = response.status();
-            if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
+            let why = format!("it {}", describe_response(status, response.headers()));
+            let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await;
+            if body.is_ok() {
                 pooled.give_back();
             }
-            if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
-                self.incoming
-                    .shared
-                    .end(format!("it answered {status}, because the session has ended"));
+            let body = body.unwrap_or_default();
+            if is_session_unknown(status, ResponseError::in_body(&body).as_ref(), &body) {
+                let why = format!("{why}, because the session has ended");
+                self.incoming.shared.end_lost_session(id, why.clone());
+                return Err(RequestFailure::SessionGone(why));
             }
-            let why = || format!("it answered {status}");
             match status {
                 _ if status.is_success() => Ok(()),
                 // The request may have been executed nevertheless.
-                _ if status.is_server_error() => Err(RequestFailure::Lost(why())),
-                _ => Err(RequestFailure::NotSent(why())),
+                _ if status.is_server_error() => Err(RequestFailure::Lost(why)),
+                _ => Err(RequestFailure::NotSent(why)),
             }
         };
         let late = |_| {
@@ -271,8 +290,26 @@ mod tests {
     async fn a_404_response_ends_the_conversation() {
         let server = server(|_| Some(ScriptedAnswer::Whole(404, String::new())));
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
-        assert!(conversation.request(new_request(2, "tools/list"), no_receiver()).await.is_err());
-        assert!(conversation.closed().is_cancelled());
+        let listed = conversation.request(new_request(2, "tools/list"), no_receiver()).await;
+        assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
+        assert!(conversation.closed().is_cancelled() && conversation.has_lost_session());
+    }
+
+    #[tokio::test]
+    async fn a_400_response_ends_the_conversation_if_it_is_about_the_session() {
+        let server = server(|request| {
+            let refusal = match request.body["method"].as_str() {
+                Some("tools/list") => "No transport found for sessionId",
+                _ => "the header is too long",
+            };
+            Some(ScriptedAnswer::Whole(400, refusal.to_owned()))
+        });
+        let conversation = open(server.site(), no_receiver()).await.expect("a stream");
+        let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
+        assert!(matches!(call, Err(RequestFailure::NotSent(_))), "{call:?}");
+        assert!(!conversation.closed().is_cancelled());
+        let listed = conversation.request(new_request(3, "tools/list"), no_receiver()).await;
+        assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
     }
 
     #[tokio::test]
@@ -288,7 +325,7 @@ mod tests {
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
         assert!(
-            matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("message_bytes"))
+            matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("longer than"))
         );
         conversation
             .request(new_request(3, "tools/list"), no_receiver())
@@ -302,6 +339,8 @@ mod tests {
         let path = |endpoint| endpoint_path(&stream, endpoint).map(|uri| uri.to_string());
         assert_eq!(path("/messages?id=1"), Ok("/messages?id=1".to_owned()));
         assert_eq!(path("http://a.example:1/m"), Ok("/m".to_owned()));
+        assert_eq!(path("messages?id=1"), Ok("/messages?id=1".to_owned()));
+        assert_eq!(path(" ?id=1"), Ok("/sse?id=1".to_owned()));
         for other in ["http://b.example/m", "https://a.example:1/m", "http://a.example:2/m"] {
             assert!(path(other).is_err(), "{other}");
         }

@@ -15,7 +15,7 @@ use toolgate_contract::WatchGuard;
 
 use super::adaptive_spin::AnswerSpin;
 use super::conversation::{UpstreamConversation, run_until};
-use super::site::UpstreamSite;
+use super::site::{UpstreamSite, describe_response};
 use crate::address::{http_url, parse_address};
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
@@ -44,7 +44,8 @@ pub(crate) async fn open(
     let socket = socket.map_err(|err| match err {
         Error::Io(err) => err.to_string(),
         Error::Http(response) => {
-            format!("it answered {} instead of opening a WebSocket", response.status())
+            let answered = describe_response(response.status(), response.headers());
+            format!("it {answered} instead of opening a WebSocket")
         }
         err => format!("the WebSocket handshake failed: {err}"),
     })?;

@@ -91,7 +91,7 @@ impl<T> OwnedTask<T> {
     /// Waits for the task's result.
     async fn wait(&mut self) -> Result<T, ToolError> {
         let done = (&mut self.0).await;
-        done.map_err(|err| ToolError::with_cause("the call was aborted", err))?
+        done.map_err(|err| ToolError::with_cause("the call of the upstream was aborted", err))?
     }
 }
 

@@ -11,13 +11,13 @@ use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, To
 use super::{Upstream, UpstreamHost, UpstreamState};
 use crate::listing::UpstreamListing;
 use crate::pins::{PinPolicy, PinReaction};
-use crate::settings::{ConnectionSharing, OAuthGrant, UpstreamSettings};
+use crate::settings::{ConnectionSharing, OAuthGrant};
 
 /// Most callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
-/// Idle time after which the connection of a single caller is closed, in milliseconds, unless
-/// `idle_ms` is set.
-const IDLE_MS: u64 = 300_000;
+/// Idle time after which the connection of a single caller is closed. The caller may be gone for
+/// good.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// Owner of an upstream instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,8 +98,8 @@ impl Upstream {
         let known =
             all.iter().position(|instance| instance.key == key).and_then(|at| all.remove(at));
         let instance = known.unwrap_or_else(|| {
-            let idle_ms = if self.settings.idle_ms == 0 { IDLE_MS } else { self.settings.idle_ms };
-            let settings = UpstreamSettings { idle_ms, ..self.settings.clone() };
+            let mut settings = self.settings.clone();
+            settings.limits.idle.get_or_insert(IDLE);
             let results = self.results.clone();
             let claims = self.claims.clone();
             let handed = (self.world.clone(), Arc::new(NoStorage) as _, results, claims);

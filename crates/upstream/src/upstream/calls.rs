@@ -173,7 +173,8 @@ impl Upstream {
             Box::pin(async move {
                 let mut dedicated = match needs_dedicated {
                     true => {
-                        Some(this.dedicated.take(&this, (&caller, session), capabilities).await?)
+                        let owner = (&caller, session.clone());
+                        Some(this.dedicated.take(&this, owner, capabilities).await?)
                     }
                     false => None,
                 };
@@ -187,7 +188,7 @@ impl Upstream {
                 let mut visits = PageVisits::new();
                 let asked = loop {
                     let visits_pages = receiver.supports(QuestionKind::Visit);
-                    let repeats = visits_pages || link.transport.requests_show_call();
+                    let repeats = visits_pages || link.transport.may_lose_session();
                     let repeated = repeats.then(|| params.clone());
                     let meta =
                         RequestMetadata { trace: trace.as_ref(), ..RequestMetadata::default() };
@@ -201,9 +202,18 @@ impl Upstream {
                         link.request(upstream_request.with_target(&name), receiver.clone()).await,
                         repeated,
                     ) {
-                        (Err(RequestFailure::SessionGone), Some(params)) if !is_repeated => {
+                        (Err(RequestFailure::SessionGone(_)), Some(params)) if !is_repeated => {
                             is_repeated = true;
-                            link = this.connection().await?;
+                            link = match dedicated.take() {
+                                Some(lost) => {
+                                    // It holds the permit that another one needs.
+                                    drop(lost);
+                                    let owner = (&caller, session.clone());
+                                    let other = this.dedicated.take(&this, owner, capabilities);
+                                    dedicated.insert(other.await?).connection.clone()
+                                }
+                                None => this.connection().await?,
+                            };
                             if method == TOOLS_CALL {
                                 this.check_pin(&link, &name).await?;
                             }

@@ -15,6 +15,7 @@ use super::{InstanceOwner, Upstream};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::message::RpcError;
 use crate::server_requests::{ELICITATION_COMPLETE, NoReceiver};
+use crate::start_report::StartReport;
 use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
 
 /// First pause before a listening stream is opened again.
@@ -328,6 +329,14 @@ impl Drop for UpstreamWatch {
 /// Receiver of messages that belong to no call.
 pub(super) struct ConnectionReceiver(pub(super) Weak<Upstream>);
 
+impl ConnectionReceiver {
+    fn change_report(&self, change: impl FnOnce(&mut StartReport)) {
+        if let Some(upstream) = self.0.upgrade() {
+            change(&mut upstream.start_report.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
 impl MessageReceiver for ConnectionReceiver {
     fn record_question(&self) {
         if let Some(upstream) = self.0.upgrade() {
@@ -346,6 +355,28 @@ impl MessageReceiver for ConnectionReceiver {
         if let Some(upstream) = self.0.upgrade() {
             upstream.record_unheard();
         }
+    }
+
+    fn record_exchange(&self, asked: &str, outcome: Option<&str>) {
+        self.change_report(|report| report.record_exchange(asked, outcome));
+    }
+
+    fn record_output(&self, output: &[u8]) {
+        self.change_report(|report| report.record_output(output));
+    }
+
+    fn record_error_output(&self, output: &[u8]) {
+        self.change_report(|report| report.record_error_output(output));
+    }
+
+    fn record_redirect(&self, location: &str) {
+        if let Some(upstream) = self.0.upgrade() {
+            tracing::warn!(
+                "the upstream `{}` redirects to `{location}`: set that as its `url`",
+                upstream.name
+            );
+        }
+        self.change_report(|report| report.record_redirect(location));
     }
 
     fn notify(&self, method: &str, params: &Value) {

@@ -15,6 +15,7 @@ use super::{Upstream, UpstreamState};
 use crate::connection::UpstreamConnection;
 use crate::oauth::UpstreamCredentials;
 use crate::settings::{UpstreamSettings, UpstreamTransport, fill_variables, revision_named};
+use crate::start_report::StartReport;
 use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
 use crate::transports::http::HttpTransport;
 use crate::transports::site::UpstreamSite;
@@ -32,6 +33,9 @@ const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
 /// Interval of the idle check.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest message to accept from an upstream, in bytes. It is held in memory; no model reads as
+/// much.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Recent failures to connect.
 #[derive(Default)]
@@ -192,15 +196,18 @@ impl Upstream {
             None => None,
             Some(name) => Some(revision_named(name)?),
         };
+        *self.start_report.lock().unwrap_or_else(PoisonError::into_inner) = StartReport::default();
         let transport = self.open_transport(receiver.clone()).await?;
         match UpstreamConnection::negotiate(transport.clone(), wanted, capabilities, &receiver)
             .await
         {
             Ok(link) => Ok(link),
             // A server that exits on an unknown method is started again with the older handshake.
-            Err(RequestFailure::Lost(_) | RequestFailure::NotSent(_))
-                if wanted.is_none() && transport.closed().is_cancelled() =>
-            {
+            Err(
+                RequestFailure::Lost(_)
+                | RequestFailure::NotSent(_)
+                | RequestFailure::SessionGone(_),
+            ) if wanted.is_none() && transport.closed().is_cancelled() => {
                 let newest = Revision::newest(ProtocolEra::Session);
                 let transport = self.open_transport(receiver.clone()).await?;
                 let negotiated = UpstreamConnection::negotiate(
@@ -231,7 +238,7 @@ impl Upstream {
         receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Arc<dyn TransportConnection>, String> {
         let UpstreamSettings { command, env, keep_env, cwd, url, headers, .. } = &self.settings;
-        let bytes_max = self.settings.message_bytes;
+        let bytes_max = MESSAGE_BYTES_MAX;
         let values = |of: &BTreeMap<String, String>| {
             let value = |(name, value): (&String, &String)| {
                 Ok((name.clone(), fill_variables(value, |name| self.world.variable(name))?))
@@ -290,24 +297,19 @@ impl Upstream {
         let gone = link.transport.closed().clone();
         // Held weakly, so that the connection ends with its last user.
         let link = Arc::downgrade(link);
-        let idle = self.settings.idle_ms;
-        let lifetime = self.settings.lifetime_ms;
+        let idle_max = self.settings.limits.idle;
         tokio::spawn(async move {
-            let is_over_limit = |limit_ms: u64, time: Duration| {
-                limit_ms > 0 && time >= Duration::from_millis(limit_ms)
-            };
             let done = async {
+                let Some(idle_max) = idle_max else { return std::future::pending().await };
                 loop {
                     tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
                     let Some(link) = link.upgrade() else { return };
                     let Some(idle_time) = link.idle_time() else { continue };
                     let Some(this) = this.upgrade() else { return };
                     // A connection that delivers notifications is never idle.
-                    let is_idle =
-                        is_over_limit(idle, idle_time) && !this.delivers_notifications(&link);
-                    let is_over = is_idle || is_over_limit(lifetime, link.since.elapsed());
+                    let is_idle = idle_time >= idle_max && !this.delivers_notifications(&link);
                     // A dedicated connection is closed once its call returns it.
-                    if is_over && this.forget_connection(&link) {
+                    if is_idle && this.forget_connection(&link) {
                         this.reconnect_to_watch();
                         return;
                     }
@@ -315,14 +317,14 @@ impl Upstream {
             };
             let is_broken = tokio::select! {
                 () = gone.cancelled() => true,
-                () = done, if idle > 0 || lifetime > 0 => false,
+                () = done => false,
             };
             let (Some(this), Some(link)) = (this.upgrade(), link.upgrade()) else { return };
             if is_broken {
                 this.forget_connection(&link);
             }
             // The end of a remote session does not count as a failed start.
-            let is_expected = !is_broken || link.transport.requests_show_call();
+            let is_expected = !is_broken || link.transport.has_lost_session();
             if is_expected || this.closed.load(Ordering::Acquire) {
                 if is_broken {
                     this.reconnect_to_watch();

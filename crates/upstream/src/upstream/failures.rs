@@ -15,9 +15,9 @@ impl Upstream {
         let unavailable = |message: String| ToolError::new(ToolFault::Unavailable, message);
         match failure {
             RequestFailure::Refused(error) => error_from_refusal(method, error),
-            RequestFailure::SessionGone => {
-                unavailable(format!("the upstream `{name}` restarted and did nothing; call again"))
-            }
+            RequestFailure::SessionGone(why) => unavailable(format!(
+                "the upstream `{name}` ended the session and did nothing: {why}; call again"
+            )),
             RequestFailure::NotSent(why) => {
                 unavailable(format!("the upstream `{name}` is unavailable: {why}"))
             }

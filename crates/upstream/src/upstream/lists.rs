@@ -15,7 +15,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedTool};
-use crate::settings::UpstreamSettings;
+use crate::settings::{UpstreamPart, UpstreamSettings};
 use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
@@ -335,7 +335,7 @@ impl Upstream {
         let pinned = self.host.pins();
         let served = pinned.served_tools(&self.name, served);
         // An unreadable lock file is reported with the tools.
-        if self.settings.instructions
+        if self.settings.serves(UpstreamPart::Instructions)
             && pinned.lock.is_ok()
             && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
         {
@@ -363,7 +363,8 @@ impl Upstream {
     /// Returns the instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
-        let text = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
+        let is_served = self.settings.serves(UpstreamPart::Instructions);
+        let text = listing.instructions.as_deref().filter(|_| is_served)?;
         pinned
             .passes_instructions(&self.name, text)
             .then(|| instructions::quote_instructions(&self.name, self.prefix(), text))
@@ -398,7 +399,7 @@ impl Upstream {
         let is_own = has_toolset && self.host.is_own_toolset(id.toolset());
         if is_own {
             tracing::warn!(
-                "the tool `{id}` of the upstream `{}` is not served: it would pass for one of this \
+                "the tool `{id}` of the upstream `{}` is not served: it looks like one of this \
                  server's own tools; set a `prefix`, or leave it out with `without`",
                 self.name
             );

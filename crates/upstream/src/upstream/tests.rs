@@ -1,10 +1,10 @@
 //! Tests of listening, idle connections, and servers with unusual answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
-use toolgate_contract::{Caller, QuestionSupport};
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Caller, QuestionSupport, ToolContext};
 
 use super::callers::NoStorage;
 use super::*;
@@ -107,13 +107,144 @@ async fn a_server_that_repeats_the_same_page_is_listed_once() {
     assert!(server.times("tools/list") <= 4);
 }
 
+/// Lists a server whose `tools/list` answers each cursor as `page` says.
+async fn list(
+    page: impl Fn(Option<&str>) -> Result<(&'static [&'static str], Option<&'static str>), ()>
+    + Send
+    + Sync
+    + 'static,
+) -> (Vec<String>, Vec<Value>) {
+    let server = ScriptedServer::new(move |_, request| {
+        if request.body["method"] != "tools/list" {
+            return stateless(request);
+        }
+        let answer = match page(request.body["params"]["cursor"].as_str()) {
+            Ok((names, next)) => {
+                let tools: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
+                let mut answer = result(request, &json!({ "tools": tools }));
+                if let Some(next) = next {
+                    answer["result"]["nextCursor"] = json!(next);
+                }
+                answer
+            }
+            Err(()) => json!({ "jsonrpc": "2.0", "id": request.body["id"],
+                "error": { "code": -32602, "message": "no such cursor" } }),
+        };
+        ScriptedAnswer::Whole(200, answer.to_string())
+    });
+    let upstream = upstream(&server, |_| {});
+    let listing = upstream.list().await.expect("a list");
+    let names = listing.tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default().into());
+    let requests = server.requests().into_iter().filter(|one| one.body["method"] == "tools/list");
+    (names.collect(), requests.map(|one| one.body["params"]["cursor"].clone()).collect())
+}
+
+#[tokio::test]
+async fn an_empty_cursor_is_followed_once() {
+    // The next page, whose cursor is absent, empty or another.
+    let (names, _) = list(|cursor| match cursor {
+        None => Ok((&["a"], Some(""))),
+        Some(_) => Ok((&["b"], None)),
+    })
+    .await;
+    assert_eq!(names, ["a", "b"]);
+    let (names, _) = list(|cursor| match cursor {
+        None => Ok((&["a"], Some("1"))),
+        Some("1") => Ok((&["b"], Some(""))),
+        Some("") => Ok((&["c"], Some("3"))),
+        Some(_) => Ok((&["d"], Some(""))),
+    })
+    .await;
+    assert_eq!(names, ["a", "b", "c", "d"]);
+    // The end, for which the server sends the first page again or refuses.
+    for page in [
+        (|_| Ok((&["a", "b"] as &[_], Some("")))) as fn(Option<&str>) -> _,
+        |cursor| Ok((&["a", "b"], cursor.is_none().then_some(""))),
+        |cursor| if cursor.is_none() { Ok((&["a", "b"], Some(""))) } else { Err(()) },
+        |cursor| Ok((if cursor.is_none() { &["a", "b"] } else { &[] }, Some(""))),
+    ] {
+        let (names, cursors) = list(page).await;
+        assert_eq!(names, ["a", "b"]);
+        assert!(cursors.iter().filter(|cursor| **cursor == "").count() <= 2, "{cursors:?}");
+    }
+}
+
+async fn call(upstream: &Upstream) -> Result<Value, String> {
+    let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(20));
+    let asked = CallRequest::new("resources/read", "x:y", Map::new());
+    upstream.call(&ctx, asked).await.map_err(|why| why.message)
+}
+
+#[tokio::test]
+async fn a_call_of_a_forgotten_session_is_repeated_once_in_a_new_one() {
+    let forgotten = || {
+        let error = json!({ "code": -32000, "message": "Server not initialized" });
+        json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
+    };
+    for (status, body) in
+        [(400, forgotten()), (200, forgotten()), (404, "no".to_owned()), (410, String::new())]
+    {
+        let server = ScriptedServer::new(move |server, request| {
+            let is_new = server.times("initialize") > 1;
+            match request.body["method"].as_str() {
+                Some("resources/read") if !is_new => ScriptedAnswer::Whole(status, body.clone()),
+                Some("server/discover") => ScriptedAnswer::Whole(400, String::new()),
+                _ => in_session(request),
+            }
+        });
+        let upstream = upstream(&server, |_| {});
+        assert_eq!(call(&upstream).await, Ok(json!({})), "{status}");
+        assert_eq!((server.times("initialize"), server.times("resources/read")), (2, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_repeated_only_once_and_never_if_it_may_have_run() {
+    let error = json!({ "code": -32000, "message": "no thanks" });
+    let refusal = json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string();
+    for (status, body, times, expected) in [
+        (400, refusal.clone(), 2, "no thanks"),
+        (200, refusal.clone(), 2, "no thanks"),
+        (500, refusal, 1, "no thanks"),
+        (502, "bad gateway".to_owned(), 1, "was not repeated"),
+    ] {
+        let server = ScriptedServer::new(move |_, request| match request.body["method"].as_str() {
+            Some("resources/read") => ScriptedAnswer::Whole(status, body.clone()),
+            Some("server/discover") => ScriptedAnswer::Whole(400, String::new()),
+            _ => in_session(request),
+        });
+        let upstream = upstream(&server, |_| {});
+        let why = call(&upstream).await.expect_err("it is refused");
+        assert!(why.contains(expected), "{status}: {why}");
+        assert_eq!(server.times("resources/read"), times, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn the_report_of_a_start_has_each_request_with_its_outcome() {
+    let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
+        Some("server/discover") => ScriptedAnswer::Whole(200, "<html>Sign in".to_owned()),
+        _ => ScriptedAnswer::Redirect(302, "https://login.example/?next=mcp".to_owned()),
+    });
+    let upstream = upstream(&server, |_| {});
+    let why = upstream.list().await.expect_err("it is refused");
+    assert!(why.contains("302") && why.contains("`https://login.example/`"), "{why}");
+    let report = upstream.start_report();
+    let [discover, initialize] = &report.exchange_lines()[..] else { panic!("{report:?}") };
+    assert!(discover.starts_with("asked `server/discover` (2026-07-28): "), "{discover}");
+    assert!(discover.contains("without a JSON-RPC message: <html>Sign in"), "{discover}");
+    assert!(initialize.contains("`https://login.example/`"), "{initialize}");
+    assert_eq!(report.output_lines(), ["output that is not a message: <html>Sign in"]);
+}
+
 #[tokio::test]
 async fn a_connection_that_only_listens_is_closed_when_idle() {
     let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
         Some("subscriptions/listen") => ScriptedAnswer::Stream(String::new()),
         _ => stateless(request),
     });
-    let upstream = upstream(&server, |settings| settings.idle_ms = 1500);
+    let upstream =
+        upstream(&server, |settings| settings.limits.idle = Some(Duration::from_millis(1500)));
     let link = Arc::downgrade(&upstream.connection().await.expect("a connection"));
     until("the request is sent", || server.times("subscriptions/listen") == 1).await;
     until("the connection is dropped", || link.upgrade().is_none()).await;
@@ -123,7 +254,8 @@ async fn a_connection_that_only_listens_is_closed_when_idle() {
 #[tokio::test]
 async fn a_dedicated_connection_is_closed_when_idle() {
     let server = ScriptedServer::new(|_, request| in_session(request));
-    let upstream = upstream(&server, |settings| settings.idle_ms = 100);
+    let upstream =
+        upstream(&server, |settings| settings.limits.idle = Some(Duration::from_millis(100)));
     let dedicated = upstream
         .dedicated
         .take(&upstream, (&Caller::local(), None), QuestionSupport::default())

@@ -14,7 +14,9 @@ use crate::listing::CallProperties;
 use crate::names;
 use crate::pins::ServedTool;
 use crate::results::{ResultBudget, ResultStore};
+use crate::settings::UpstreamLimits;
 use crate::upstream::call_driver::DriveOutcome;
+use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
 use crate::upstream::{CallRequest, LastingUpstream, Upstream};
 
 /// Time within which a call must end so that it does not become a job.
@@ -58,7 +60,8 @@ impl UpstreamTool {
             (Some(false) | None, Some(true) | None) => Effects::Changes,
         };
         let input = entry.get("inputSchema").filter(|schema| schema.is_object());
-        let input = input.cloned().unwrap_or_else(|| json!({ "type": "object" }));
+        let mut input = input.cloned().unwrap_or_else(|| json!({ "type": "object" }));
+        upstream.log_repairs(&name, "input", &repair_input_schema(&mut input));
         let mut header_arguments = Vec::new();
         collect_header_arguments(&input, &mut Vec::new(), &mut header_arguments);
         let support = entry.pointer("/execution/taskSupport").and_then(Value::as_str);
@@ -77,22 +80,18 @@ impl UpstreamTool {
         let id = names::tool_id(upstream.prefix(), &name);
         // Some servers write a missing schema as null.
         let schema = entry.get("outputSchema").filter(|schema| !schema.is_null());
-        let schema = schema.cloned().map(Into::into);
-        let (output_schema, unlisted_output_schema) = match upstream.settings.promise_outputs {
-            true => (schema, None),
-            false => (None, schema),
-        };
-        let budget = ResultBudget {
-            text_bytes: upstream.settings.answer_bytes,
-            media_bytes: upstream.settings.media_bytes,
-            is_schema_promised: output_schema.is_some(),
-        };
+        let output_schema = schema.cloned().map(|mut schema| {
+            upstream.log_repairs(&name, "output", &repair_schema(&mut schema));
+            schema.into()
+        });
+        let UpstreamLimits { text_bytes, media_bytes, idle: _ } = upstream.settings.limits;
+        let budget =
+            ResultBudget { text_bytes, media_bytes, is_schema_promised: output_schema.is_some() };
         let spec = ToolSpec {
             idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
             deadline: upstream.settings.deadline_ms.map(Duration::from_millis),
             input_schema: input.into(),
             output_schema,
-            unlisted_output_schema,
             tags: upstream.tags(),
             ruled_as: upstream.ruled_as(&name),
             open_world: Some(hint("openWorldHint").unwrap_or(true)),
@@ -136,6 +135,19 @@ impl UpstreamTool {
             Some((header.clone(), value))
         };
         self.header_arguments.iter().filter_map(header_param).collect()
+    }
+}
+
+impl Upstream {
+    /// Logs the repairs of a schema of the tool `name`.
+    fn log_repairs(&self, name: &str, side: &str, notes: &[String]) {
+        if !notes.is_empty() {
+            tracing::warn!(
+                "the {side} schema of `{name}` of the upstream `{}` was repaired: {}",
+                self.name,
+                notes.join("; ")
+            );
+        }
     }
 }
 

@@ -22,11 +22,10 @@ impl ProcessRunner {
         kept.chain(added).chain([("PATH".into(), path.into())]).collect()
     }
 
-    /// Returns the search path: `configured`, or the server's own `PATH`. Relative folders
-    /// are left out.
-    pub fn search_path(&self, configured: Option<&str>) -> String {
-        let own = || self.variable("PATH").map(|path| path.to_string_lossy().into_owned());
-        let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();
+    /// Returns the search path for programs: the server's own `PATH`. Relative folders are left
+    /// out.
+    pub fn search_path(&self) -> String {
+        let path = self.variable("PATH").map(|path| path.to_string_lossy()).unwrap_or_default();
         let path = absolute_folders(&path);
         if path.is_empty() { DEFAULT_PATH.to_owned() } else { path }
     }

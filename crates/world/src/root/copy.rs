@@ -174,7 +174,10 @@ impl CopyTotals {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
-            let message = format!("one call copies at most {} bytes", bounds.bytes_max);
+            let message = format!(
+                "the copy would have more than {} bytes, the limit of one call; copy parts of it",
+                bounds.bytes_max
+            );
             return Err(ToolError::new(ToolFault::TooLarge, message).into());
         }
         Ok(())

@@ -90,8 +90,10 @@ impl WorkspaceFile {
     /// Reads `len` bytes from the offset `at`, or fewer if the file is shorter.
     pub fn read(&self, at: u64, len: u64, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
-        let len = usize::try_from(len)
-            .map_err(|err| ToolError::with_cause("the file is too large to read", err))?;
+        let len = usize::try_from(len).map_err(|err| {
+            let message = format!("{} is too large to read", quoted_path(&self.path));
+            ToolError::with_cause(message, err)
+        })?;
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {

@@ -1,17 +1,22 @@
 //! Ignore rules of a workspace: `.gitignore`, `.ignore` and `.git/info/exclude`.
 //!
-//! Only files below the root count, never the user's own settings, so that every caller sees the
+//! Only files of the repository count, never the user's own settings, so that every caller sees the
 //! same workspace.
 
+mod above;
+mod rule;
+
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use memchr::memrchr;
 use rustix::fs::{OFlags, fstat};
 use rustix::io::pread;
+
+use rule::IgnoreRule;
 
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
@@ -33,11 +38,20 @@ static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 
 /// The ignore rules that apply in a directory: its own rules, then the rules of its parents.
 pub(super) struct IgnoreRules {
-    /// The directory's own rules. The last rules of its files come first, because the last match
-    /// decides.
-    own: Vec<Gitignore>,
+    /// The directory of the own rules, relative to the root.
+    dir: PathBuf,
+    /// The last rules of the files come first, because the last match decides.
+    own: Vec<RuleSet>,
     wildcard_count: usize,
     parent: Option<Arc<IgnoreRules>>,
+    /// The path of the root for the rules of `parent`. Empty unless those are above the root.
+    root_in_parent: PathBuf,
+}
+
+/// Rules in order, compiled together.
+struct RuleSet {
+    globs: GlobSet,
+    rules: Vec<IgnoreRule>,
 }
 
 impl Drop for IgnoreRules {
@@ -49,11 +63,17 @@ impl Drop for IgnoreRules {
 impl IgnoreRules {
     /// Returns `true` if the rules ignore the entry at `path`, which is relative to the root.
     pub(super) fn is_ignored(&self, path: &Path, kind: EntryKind) -> bool {
-        let matches = self.own.iter().map(|own| own.matched(path, kind == EntryKind::Dir));
-        match matches.into_iter().find(|matches| !matches.is_none()) {
-            Some(matches) => matches.is_ignore(),
-            None => self.parent.as_ref().is_some_and(|above| above.is_ignored(path, kind)),
+        if !self.own.is_empty() {
+            let candidate = Candidate::new(path.strip_prefix(&self.dir).unwrap_or(path));
+            if let Some(rule) = self.own.iter().find_map(|own| own.last_match(&candidate, kind)) {
+                return !rule.negated;
+            }
         }
+        let Some(parent) = &self.parent else { return false };
+        if self.root_in_parent.as_os_str().is_empty() {
+            return parent.is_ignored(path, kind);
+        }
+        parent.is_ignored(&self.root_in_parent.join(path), kind)
     }
 
     /// Reads the rules in the directory `dir` at `path`. `above` contains the rules of its parent.
@@ -83,43 +103,62 @@ impl IgnoreRules {
     ) -> Option<Arc<Self>> {
         let texts: Vec<String> =
             files.iter().filter_map(|file| read_rule_file(dir, file)).collect();
-        let rules: Vec<&str> = texts
+        let rules: Vec<IgnoreRule> = texts
             .iter()
-            .flat_map(|text| text.trim_start_matches('\u{feff}').lines().take(RULES_MAX))
-            .filter(|line| is_rule(line))
+            .flat_map(|text| text.trim_start_matches('\u{feff}').split('\n').take(RULES_MAX))
+            .filter_map(IgnoreRule::parse)
             .collect();
-        let wild = rules.iter().filter(|rule| has_wildcards(rule)).count();
+        let wild = rules.iter().filter(|rule| rule.has_wildcards()).count();
         let active = WILDCARD_RULES.fetch_add(wild, Ordering::Relaxed);
         // From here on the count is released when this is dropped.
-        let mut all = Self { own: Vec::new(), wildcard_count: wild, parent: above };
+        let mut all = Self::empty(path, above);
+        all.wildcard_count = wild;
         let too_many = active + wild > WILDCARD_RULES_MAX;
         if too_many {
             let path = path.display();
             tracing::warn!("too many ignore rules with wildcards: skipped those in `{path}`");
         }
-        let active: Vec<&str> =
-            rules.into_iter().filter(|rule| !(too_many && has_wildcards(rule))).collect();
-        for rules in active.chunks(RULES_PER_MATCHER).rev() {
-            let mut builder = GitignoreBuilder::new(path);
-            for rule in rules {
-                // Git also skips lines that it cannot parse.
-                let _ = builder.add_line(None, rule);
-            }
-            all.own.extend(builder.build().ok().filter(|own| !own.is_empty()));
-        }
+        let active: Vec<IgnoreRule> =
+            rules.into_iter().filter(|rule| !(too_many && rule.has_wildcards())).collect();
+        all.own.extend(active.chunks(RULES_PER_MATCHER).rev().filter_map(RuleSet::compile));
         if all.own.is_empty() { all.parent.take() } else { Some(Arc::new(all)) }
+    }
+
+    /// Returns no own rules in the directory `dir`, but those of `parent`.
+    fn empty(dir: &Path, parent: Option<Arc<Self>>) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            own: Vec::new(),
+            wildcard_count: 0,
+            parent,
+            root_in_parent: PathBuf::new(),
+        }
     }
 }
 
-/// Returns `true` if `line` is neither empty nor a comment.
-fn is_rule(line: &str) -> bool {
-    !line.starts_with('#') && !line.trim().is_empty()
-}
+impl RuleSet {
+    /// Compiles `rules`. Leaves out those that are no globs, as git does.
+    fn compile(rules: &[IgnoreRule]) -> Option<Self> {
+        let mut globs = GlobSetBuilder::new();
+        let mut compiled = Vec::with_capacity(rules.len());
+        for rule in rules {
+            let glob =
+                GlobBuilder::new(&rule.glob).literal_separator(true).backslash_escape(true).build();
+            if let Ok(glob) = glob {
+                globs.add(glob);
+                compiled.push(rule.clone());
+            }
+        }
+        let globs = globs.build().ok().filter(|globs| !globs.is_empty())?;
+        Some(Self { globs, rules: compiled })
+    }
 
-/// Returns `true` if matching `rule` takes more than a comparison of names.
-fn has_wildcards(rule: &str) -> bool {
-    let rule = rule.strip_prefix('!').unwrap_or(rule);
-    rule.strip_prefix("*.").unwrap_or(rule).contains(['*', '?', '[', '{'])
+    /// Returns the last rule that matches `candidate`.
+    fn last_match(&self, candidate: &Candidate<'_>, kind: EntryKind) -> Option<&IgnoreRule> {
+        let matched = self.globs.matches_candidate(candidate);
+        let mut rules = matched.into_iter().rev().map(|at| &self.rules[at]);
+        rules.find(|rule| kind == EntryKind::Dir || !rule.dirs_only)
+    }
 }
 
 /// The rule files that a directory has.
@@ -176,6 +215,17 @@ mod tests {
             assert_eq!(rules.is_ignored(Path::new(path), EntryKind::File), expected, "{path}");
         }
         assert!(rules.is_ignored(Path::new("ax7b/yz"), EntryKind::File));
+    }
+
+    #[test]
+    fn a_line_that_git_skips_leaves_the_rules_above_it() {
+        for line in ["!", "!/", "/", "!  \r", "[", "!["] {
+            let rules = rules(&format!("a\nb/\n{line}\n")).unwrap();
+            assert!(rules.is_ignored(Path::new("x/a"), EntryKind::File), "{line:?}");
+            assert!(rules.is_ignored(Path::new("x/b"), EntryKind::Dir), "{line:?}");
+            assert!(!rules.is_ignored(Path::new("x/b"), EntryKind::File), "{line:?}");
+            assert!(!rules.is_ignored(Path::new("x/c"), EntryKind::Dir), "{line:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 255;
 pub(super) fn relative_to_root<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolError> {
     let invalid = |message: String| Err(ToolError::invalid("/path", message));
     if path.trim().is_empty() {
-        return invalid("the path is empty; the root itself is `.`".into());
+        return invalid("the path is empty; the workspace itself is `.`".into());
     }
     if path.len() > PATH_BYTES_MAX {
         return invalid(format!(

@@ -182,7 +182,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         Errno::FBIG => ToolError::new(ToolFault::TooLarge, format!("{path} would be too large")),
         Errno::MFILE | Errno::NFILE => ToolError::new(
             ToolFault::Unavailable,
-            format!("too many files are open to open {path}; try again"),
+            format!("too many files are open, so {path} cannot be opened; try again"),
         ),
         Errno::AGAIN => ToolError::new(
             ToolFault::Unavailable,

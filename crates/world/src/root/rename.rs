@@ -160,7 +160,7 @@ impl Drop for SecondLock<'_> {
 /// Creates the error that the destination `to` is a directory, instead of the new path of `source`.
 pub(super) fn directory_error(source: &Path, to: &EntryPlace) -> ToolError {
     let message = format!(
-        "{} is a directory; the destination is the new path itself, with its name{}",
+        "{} is a directory; give the whole new path, including the new name{}",
         quoted_path(&to.path),
         hint_inside(source, to)
     );

@@ -75,7 +75,7 @@ impl Root {
             return Ok(WalkStart::File(WalkEntry { path: at, kind: meta.kind() }));
         }
         let mut above = PathBuf::new();
-        let mut rules = None;
+        let mut rules = self.ignored_above.clone();
         for name in &at {
             if let Ok(dir) = self.open_unfollowed(&above, OFlags::RDONLY | OFlags::DIRECTORY) {
                 let names = RuleFiles { git: true, ignore: true };

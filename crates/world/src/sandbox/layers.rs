@@ -97,8 +97,9 @@ impl AvailableLayers {
                     Some(_) | None => {
                         self.missing.retain(|it| it.layer != SandboxLayer::Network);
                         self.add_missing(SandboxLayer::View, failed.to_string());
-                        self.add_missing(SandboxLayer::Proc, "it needs the view".to_owned());
-                        self.add_missing(SandboxLayer::Network, "it needs the view".to_owned());
+                        let why = "it needs the layer `view`";
+                        self.add_missing(SandboxLayer::Proc, why.to_owned());
+                        self.add_missing(SandboxLayer::Network, why.to_owned());
                         None
                     }
                 };

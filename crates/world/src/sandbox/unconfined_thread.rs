@@ -8,8 +8,8 @@ use std::thread;
 
 type BoxedWork = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs one function and ends.
-pub(super) struct UnconfinedThread(Mutex<Option<SyncSender<BoxedWork>>>);
+/// A thread that runs pieces of work, one after another.
+pub(super) struct UnconfinedThread(Mutex<SyncSender<BoxedWork>>);
 
 impl UnconfinedThread {
     /// Starts the thread.
@@ -17,23 +17,23 @@ impl UnconfinedThread {
         let (sender, work) = mpsc::sync_channel::<BoxedWork>(1);
         thread::Builder::new().name("toolgate-look".to_owned()).spawn(move || {
             // If no program is ever run, no work arrives.
-            if let Ok(work) = work.recv() {
+            while let Ok(work) = work.recv() {
                 work();
             }
         })?;
-        Ok(Self(Mutex::new(Some(sender))))
+        Ok(Self(Mutex::new(sender)))
     }
 
-    /// Runs `work` on the thread and returns its result. Only the first call does so. Blocks.
+    /// Runs `work` on the thread and returns its result. Blocks.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let over = || io::Error::other("the thread that tests this system has ended");
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (done, result) = mpsc::sync_channel(1);
         let work = Box::new(move || drop(done.send(work())));
-        thread.ok_or_else(over)?.send(work).map_err(|_| over())?;
+        thread.send(work).map_err(|_| over())?;
         result.recv().map_err(|_| over())
     }
 }

@@ -82,7 +82,7 @@ impl MachineView {
     ) -> Self {
         let homes = HomeFolders::new(variable);
         let home = homes.home.as_deref();
-        let writable: Vec<_> = settings.write.iter().map(|path| expand_home(path, home)).collect();
+        let writable = writable_folders(settings, variable);
         let written: Vec<_> = writable.iter().cloned().chain([workspace.to_owned()]).collect();
         let mut found = PlaceCollector::new(written.clone());
         found.add_system(&homes);
@@ -249,6 +249,15 @@ fn is_covered_by(made: &[PlannedPlace], planned: &PlannedPlace) -> bool {
         (Some(one), other) => one == other,
         (None, _) => false,
     }
+}
+
+/// Returns the folders outside the workspace that programs may write, as absolute paths.
+pub(super) fn writable_folders(
+    settings: &SandboxSettings,
+    variable: &dyn Fn(&str) -> Option<PathBuf>,
+) -> Vec<PathBuf> {
+    let homes = HomeFolders::new(variable);
+    settings.write.iter().map(|path| expand_home(path, homes.home.as_deref())).collect()
 }
 
 /// Expands a leading `~/` in `path` to `home`.

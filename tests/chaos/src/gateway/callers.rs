@@ -1,4 +1,4 @@
-//! Those who call: some whose every call is looked at, some who go away.
+//! Threads that call upstreams through the gateway. Some check every answer, others disconnect.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,21 +9,28 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::super::chance::Chance;
-use super::super::wire::{self, Told};
-use super::stage::Stage;
-use super::{Tally, count};
+use super::super::requests::{RequestOutcome, call_request, send_call};
+use super::super::rng::SeededRng;
+use super::gateway_folder::GatewayFolder;
+use super::{Tally, increment};
 
-/// How long all upstreams may take to be there at first.
-const WARM: Duration = Duration::from_secs(60);
+/// The time that all upstreams may take to answer at first.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until upstreams that nobody kills yet answer.
-pub(super) fn warm(at: SocketAddr) -> anyhow::Result<()> {
-    for (tool, argument) in [STEADY, CALM, WEB] {
-        let begun = Instant::now();
-        while let Err(why) = echoed(at, tool, argument, "here") {
-            if begun.elapsed() > WARM {
-                bail!("{tool} does not answer: {why}");
+/// A tool that returns its argument, and the name of the argument.
+type EchoTool = (&'static str, &'static str);
+
+const STEADY_ECHO: EchoTool = ("steady_echo", "message");
+const CALM_ECHO: EchoTool = ("calm_echo", "message");
+const WEB_ECHO: EchoTool = ("web_echo", "message");
+
+/// Waits until the upstreams answer.
+pub(super) fn wait_for_upstreams(addr: SocketAddr) -> anyhow::Result<()> {
+    for (tool, argument) in [STEADY_ECHO, CALM_ECHO, WEB_ECHO] {
+        let started = Instant::now();
+        while let Err(reason) = call_echo(addr, tool, argument, "here") {
+            if started.elapsed() > START_TIMEOUT {
+                bail!("{tool} does not answer: {reason}");
             }
             sleep(Duration::from_millis(100));
         }
@@ -31,48 +38,43 @@ pub(super) fn warm(at: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A tool that says back what an argument says.
-type Echo = (&'static str, &'static str);
-
-const STEADY: Echo = ("steady_echo", "message");
-const CALM: Echo = ("calm_echo", "message");
-const WEB: Echo = ("web_echo", "message");
-
-/// Calls upstreams that nobody kills: each call must be answered, and rightly.
-pub(super) fn healthy(at: SocketAddr, mut chance: Chance, tally: &Tally) {
-    while tally.goes_on() {
-        let (tool, argument) = if chance.is(50) { STEADY } else { CALM };
-        let text = format!("hello {:x}", chance.number());
-        let begun = Instant::now();
-        if let Err(why) = echoed(at, tool, argument, &text) {
-            let after = begun.elapsed().as_secs_f64();
-            tally.wrong(format!("{tool} failed after {after:.1} s: {why}"));
+/// Calls upstreams that nobody kills. Each call must succeed.
+pub(super) fn call_healthy(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) {
+    while tally.is_running() {
+        let (tool, argument) = if rng.chance(50) { STEADY_ECHO } else { CALM_ECHO };
+        let text = format!("hello {:x}", rng.next_number());
+        let started = Instant::now();
+        if let Err(reason) = call_echo(addr, tool, argument, &text) {
+            let seconds = started.elapsed().as_secs_f64();
+            tally.fail(format!("{tool} failed after {seconds:.1} s: {reason}"));
         }
-        count(&tally.healthy);
-        sleep(chance.millis(1, 20));
+        increment(&tally.healthy_calls);
+        sleep(rng.duration_between(1, 20));
     }
 }
 
-/// Calls upstreams that are killed: each call must be answered, somehow.
-pub(super) fn fragile(at: SocketAddr, mut chance: Chance, tally: &Tally) {
-    while tally.goes_on() {
-        let (tool, arguments) = fragile_call(&mut chance);
-        match wire::ask(at, tool, &arguments) {
-            Told::Answer(answer) if answer.status == 200 => {}
-            Told::Answer(answer) => {
+/// Calls upstreams that are killed. Each call must have an answer, which may be an error.
+pub(super) fn call_fragile(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) {
+    while tally.is_running() {
+        let (tool, arguments) = fragile_call(&mut rng);
+        match send_call(addr, tool, &arguments) {
+            RequestOutcome::Answered(answer) if answer.status == 200 => {}
+            RequestOutcome::Answered(answer) => {
                 let body = String::from_utf8_lossy(&answer.body).into_owned();
-                tally.wrong(format!("{tool} was answered with {}: {body}", answer.status));
+                tally.fail(format!("{tool} was answered with {}: {body}", answer.status));
             }
-            Told::NotSent => tally.wrong("the gateway takes no connection".to_owned()),
-            Told::Unknown(why) => tally.wrong(format!("{tool} was not answered: {why}")),
+            RequestOutcome::NotSent => tally.fail("the gateway refuses connections".to_owned()),
+            RequestOutcome::Unknown(reason) => {
+                tally.fail(format!("{tool} was not answered: {reason}"));
+            }
         }
-        count(&tally.fragile);
-        sleep(chance.millis(5, 60));
+        increment(&tally.fragile_calls);
+        sleep(rng.duration_between(5, 60));
     }
 }
 
-fn fragile_call(chance: &mut Chance) -> (&'static str, Value) {
-    match chance.between(0, 9) {
+fn fragile_call(rng: &mut SeededRng) -> (&'static str, Value) {
+    match rng.between(0, 9) {
         0 => ("fragile_die", json!({})),
         1 => ("fragile_flood", json!({})),
         2 => ("fragile_slow", json!({})),
@@ -85,51 +87,50 @@ fn fragile_call(chance: &mut Chance) -> (&'static str, Value) {
     }
 }
 
-/// Calls whatever there is, and goes away before the answer is there, or in the midst of it.
-pub(super) fn reckless(at: SocketAddr, mut chance: Chance, tally: &Tally) {
-    while tally.goes_on() {
-        let (tool, arguments) = match chance.between(0, 3) {
+/// Makes calls, and disconnects before or during the answer.
+pub(super) fn disconnect_early(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) {
+    while tally.is_running() {
+        let (tool, arguments) = match rng.between(0, 3) {
             0 => ("calm_never", json!({})),
             1 => ("calm_slow", json!({})),
-            _ => fragile_call(&mut chance),
+            _ => fragile_call(&mut rng),
         };
-        let Ok(mut stream) = TcpStream::connect(at) else {
-            tally.wrong("the gateway takes no connection".to_owned());
+        let Ok(mut stream) = TcpStream::connect(addr) else {
+            tally.fail("the gateway refuses connections".to_owned());
             return;
         };
-        let _ = stream.write_all(&wire::asking(at, tool, &arguments));
-        sleep(chance.millis(0, 400));
+        let _ = stream.write_all(&call_request(addr, tool, &arguments));
+        sleep(rng.duration_between(0, 400));
         drop(stream);
-        count(&tally.clients_killed);
-        sleep(chance.millis(20, 200));
+        increment(&tally.clients_killed);
+        sleep(rng.duration_between(20, 200));
     }
 }
 
-/// Programs that have a gateway of their own over pipes; either is killed, or the pipe ends.
-pub(super) fn programs(stage: &Stage, mut chance: Chance, tally: &Tally) {
-    while tally.goes_on() {
-        match stage.own() {
-            Ok(mut own) => {
-                let _ = talk(&mut own, &mut chance);
-                // The client ends, and its pipes with it; or somebody kills the gateway.
-                drop(own.stdin.take());
-                if chance.is(50) {
-                    let _ = own.kill();
+/// Runs clients with their own gateways over stdio. The client exits, or the gateway is killed.
+pub(super) fn run_own_gateways(folder: &GatewayFolder, mut rng: SeededRng, tally: &Tally) {
+    while tally.is_running() {
+        match folder.start_own_gateway() {
+            Ok(mut gateway) => {
+                let _ = make_calls(&mut gateway, &mut rng);
+                drop(gateway.stdin.take());
+                if rng.chance(50) {
+                    let _ = gateway.kill();
                 }
-                let _ = own.wait();
-                count(&tally.clients_killed);
+                let _ = gateway.wait();
+                increment(&tally.clients_killed);
             }
-            Err(err) => tally.wrong(format!("{err:#}")),
+            Err(err) => tally.fail(format!("{err:#}")),
         }
-        sleep(chance.millis(200, 2000));
+        sleep(rng.duration_between(200, 2000));
     }
 }
 
-/// Some calls, of which the last may go unanswered.
-fn talk(own: &mut Child, chance: &mut Chance) -> anyhow::Result<()> {
-    let mut input = own.stdin.as_ref().context("a pipe")?;
-    let mut lines = BufReader::new(own.stdout.take().context("a pipe")?).lines();
-    let hello = json!({
+/// Makes some calls over stdio. The last one may stay without an answer.
+fn make_calls(gateway: &mut Child, rng: &mut SeededRng) -> anyhow::Result<()> {
+    let mut input = gateway.stdin.as_ref().context("no stdin")?;
+    let mut lines = BufReader::new(gateway.stdout.take().context("no stdout")?).lines();
+    let initialize = json!({
         "jsonrpc": "2.0",
         "id": 0,
         "method": "initialize",
@@ -139,11 +140,11 @@ fn talk(own: &mut Child, chance: &mut Chance) -> anyhow::Result<()> {
             "clientInfo": { "name": "chaos", "version": "0" },
         },
     });
-    writeln!(input, "{hello}")?;
-    lines.next().context("it ended")??;
+    writeln!(input, "{initialize}")?;
+    lines.next().context("the gateway has exited")??;
     writeln!(input, "{}", json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-    for id in 1..=chance.between(1, 5) {
-        let (tool, arguments) = fragile_call(chance);
+    for id in 1..=rng.between(1, 5) {
+        let (tool, arguments) = fragile_call(rng);
         let call = json!({
             "jsonrpc": "2.0",
             "id": id,
@@ -151,28 +152,29 @@ fn talk(own: &mut Child, chance: &mut Chance) -> anyhow::Result<()> {
             "params": { "name": tool, "arguments": arguments },
         });
         writeln!(input, "{call}")?;
-        if chance.is(40) {
-            sleep(chance.millis(0, 1000));
+        if rng.chance(40) {
+            sleep(rng.duration_between(0, 1000));
             return Ok(());
         }
-        // What it says beside comes in lines, too.
-        while !lines.next().context("it ended")??.contains(&format!("\"id\":{id}")) {}
+        // Notifications may come before the answer.
+        let id = format!("\"id\":{id}");
+        while !lines.next().context("the gateway has exited")??.contains(&id) {}
     }
     Ok(())
 }
 
-/// Calls `tool` and sees that it says back what it is told.
-fn echoed(at: SocketAddr, tool: &str, argument: &str, text: &str) -> Result<(), String> {
-    match wire::ask(at, tool, &json!({ argument: text })) {
-        Told::Answer(answer) => {
+/// Calls `tool`, and checks that it returns the argument.
+fn call_echo(addr: SocketAddr, tool: &str, argument: &str, text: &str) -> Result<(), String> {
+    match send_call(addr, tool, &json!({ argument: text })) {
+        RequestOutcome::Answered(answer) => {
             let body = String::from_utf8_lossy(&answer.body);
-            let is_right = answer.status == 200
+            let is_echo = answer.status == 200
                 && body.contains(text)
                 && !body.contains("\"isError\":true")
                 && !body.contains("\"error\":");
-            if is_right { Ok(()) } else { Err(format!("{} {body}", answer.status)) }
+            if is_echo { Ok(()) } else { Err(format!("{} {body}", answer.status)) }
         }
-        Told::NotSent => Err("no connection".to_owned()),
-        Told::Unknown(why) => Err(why),
+        RequestOutcome::NotSent => Err("no connection".to_owned()),
+        RequestOutcome::Unknown(reason) => Err(reason),
     }
 }

@@ -1,63 +1,63 @@
-//! Those who kill upstreams.
+//! Threads that kill upstreams.
 
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 
-use super::super::chance::Chance;
-use super::super::left::running;
-use super::stage::{FRAGILE, Stage, Web};
-use super::{Tally, count};
+use super::super::leftovers::find_marked;
+use super::super::rng::SeededRng;
+use super::gateway_folder::{FRAGILE_ROLE, GatewayFolder, WebUpstream};
+use super::{Tally, increment};
 
-/// Kills upstreams that are programs, of whichever gateway: at once, or after they stood still for
-/// a while.
-pub(super) fn upstreams(stage: &Stage, mut chance: Chance, tally: &Tally) {
-    while tally.goes_on() {
-        sleep(chance.millis(100, 900));
-        let ours = running(&stage.marker);
-        let fragile: Vec<_> = ours.iter().map(|it| it.pid).filter(|&pid| is_fragile(pid)).collect();
+/// Kills fragile upstreams over stdio, of any gateway. Some are stopped for a while first.
+pub(super) fn kill_programs(folder: &GatewayFolder, mut rng: SeededRng, tally: &Tally) {
+    while tally.is_running() {
+        sleep(rng.duration_between(100, 900));
+        let marked = find_marked(&folder.marker);
+        let fragile: Vec<_> =
+            marked.iter().map(|process| process.pid).filter(|&pid| is_fragile(pid)).collect();
         if fragile.is_empty() {
             continue;
         }
-        let at = chance.between(0, fragile.len() as u64);
+        let at = rng.between(0, fragile.len() as u64);
         let pid = fragile[usize::try_from(at).unwrap_or_default()];
-        match chance.between(0, 4) {
+        match rng.between(0, 4) {
             0 => signal(pid, "TERM"),
             1 => {
                 signal(pid, "STOP");
-                sleep(chance.millis(100, 3000));
-                // It may have ended, and its number may be another's: looked at once more.
+                sleep(rng.duration_between(100, 3000));
+                // It may have ended, and another process may have its id by now.
                 if is_fragile(pid) {
                     signal(pid, "KILL");
                 }
             }
             _ => signal(pid, "KILL"),
         }
-        count(&tally.upstreams_killed);
+        increment(&tally.upstreams_killed);
     }
 }
 
-/// Kills the upstream over HTTP, and starts it again after a while.
-pub(super) fn web(mut web: Web, mut chance: Chance, tally: &Tally) {
-    while tally.goes_on() {
-        sleep(chance.millis(1000, 6000));
-        web.kill();
-        count(&tally.upstreams_killed);
-        sleep(chance.millis(0, 2000));
-        match web.again() {
-            Ok(again) => web = again,
-            Err(err) => return tally.wrong(format!("{err:#}")),
+/// Kills the upstream over HTTP, and starts it again after a pause.
+pub(super) fn kill_web_upstream(mut upstream: WebUpstream, mut rng: SeededRng, tally: &Tally) {
+    while tally.is_running() {
+        sleep(rng.duration_between(1000, 6000));
+        upstream.kill();
+        increment(&tally.upstreams_killed);
+        sleep(rng.duration_between(0, 2000));
+        match upstream.start_again() {
+            Ok(next) => upstream = next,
+            Err(err) => return tally.fail(format!("{err:#}")),
         }
     }
 }
 
 fn is_fragile(pid: u32) -> bool {
     let text = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    text.windows(FRAGILE.len()).any(|part| part == FRAGILE.as_bytes())
+    text.windows(FRAGILE_ROLE.len()).any(|part| part == FRAGILE_ROLE.as_bytes())
 }
 
+/// Sends a signal to a process, which may have ended.
 fn signal(pid: u32, name: &str) {
     let mut kill = Command::new("sh");
-    // It may have ended by itself.
     let _ = kill.args(["-c", "kill -$0 $1 2> /dev/null", name, &pid.to_string()]).status();
 }

@@ -15,25 +15,42 @@ use toolgate_contract::{
 /// # Errors
 /// Fails if the result is malformed.
 pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
-    let blocks = match result.get("content") {
-        Some(Value::Array(blocks)) => blocks.as_slice(),
-        None if result.get("structuredContent").is_some() => &[],
-        Some(_) | None => return Err("it has no list `content`".to_owned()),
-    };
-    let mut content = blocks.iter().map(parse_content).peekable();
+    let structured = result.get("structuredContent").filter(|value| !value.is_null());
+    let mut content =
+        parse_blocks(result.get("content"), structured.is_some())?.into_iter().peekable();
     // A first text block without annotations becomes the output's text.
     let plain = |first: &ContentBlock| first.meant.is_plain() && plain_text(first).is_some();
     let text = content.next_if(plain).as_ref().and_then(plain_text).unwrap_or_default();
+    let content: Vec<_> = content.collect();
+    let has_text = !text.trim().is_empty() || content.iter().any(|one| plain_text(one).is_some());
     let failed = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
-    let structured = result.get("structuredContent").filter(|value| !value.is_null());
     Ok(ToolOutput {
+        text: match structured {
+            // Clients of older revisions, and some others, read only the text.
+            Some(value) if !has_text => ResultText::from_json(value),
+            Some(_) | None => ResultText::from_body(text),
+        },
         value: structured.cloned().unwrap_or_default(),
         structured: structured.is_some(),
-        text: ResultText::from_body(text),
-        content: content.collect(),
+        content,
         meta: parse_result_meta(result),
         ending: if failed { CallEnding::ToolFailed } else { CallEnding::Done },
     })
+}
+
+/// Parses the `content` of a result. Some servers write null for an empty list, or one block without
+/// a list.
+fn parse_blocks(content: Option<&Value>, is_structured: bool) -> Result<Vec<ContentBlock>, String> {
+    match content {
+        Some(Value::Array(blocks)) => Ok(blocks.iter().map(parse_content).collect()),
+        Some(Value::Null) => Ok(Vec::new()),
+        None if is_structured => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![ContentBlock::text(text)]),
+        Some(block @ Value::Object(_)) => Ok(vec![parse_content(block)]),
+        Some(Value::Bool(_) | Value::Number(_)) | None => {
+            Err("it has no list `content`".to_owned())
+        }
+    }
 }
 
 fn plain_text(content: &ContentBlock) -> Option<String> {
@@ -285,8 +302,53 @@ mod tests {
     }
 
     #[test]
+    fn a_structured_result_without_text_is_also_text() {
+        let image = json!({ "type": "image", "mimeType": "image/png", "data": "AQI=" });
+        for value in
+            [json!({ "rows": [1, "é"] }), json!([]), json!("two"), json!(2.5), json!(false)]
+        {
+            for content in [json!([]), json!(null), json!([{ "type": "text", "text": " " }])] {
+                let result = json!({ "content": content, "structuredContent": value });
+                let output = parse_output(&result).expect("a result");
+                assert_eq!(output.text.body, value.to_string(), "{result}");
+                assert_eq!((output.structured, &output.value), (true, &value));
+            }
+            let output = parse_output(&json!({ "structuredContent": value })).expect("a result");
+            assert_eq!(output.text.body, value.to_string());
+            let result = json!({ "content": [image], "structuredContent": value });
+            let output = parse_output(&result).expect("a result");
+            assert_eq!((output.text.body, output.content.len()), (value.to_string(), 1));
+        }
+    }
+
+    #[test]
+    fn a_structured_result_with_a_text_keeps_it() {
+        let marked = json!({ "type": "text", "text": "two", "annotations": { "priority": 1.0 } });
+        for (content, text) in
+            [(json!([{ "type": "text", "text": "two" }]), "two"), (json!([marked]), "")]
+        {
+            let result = json!({ "content": content, "structuredContent": { "count": 2 } });
+            assert_eq!(parse_output(&result).expect("a result").text.body, text);
+        }
+    }
+
+    #[test]
+    fn content_that_is_null_or_one_block_is_accepted() {
+        for (content, text) in [
+            (json!(null), ""),
+            (json!("one"), "one"),
+            (json!({ "type": "text", "text": "one" }), "one"),
+        ] {
+            let output = parse_output(&json!({ "content": content })).expect("a result");
+            assert_eq!((output.text.body.as_str(), output.content.len()), (text, 0));
+        }
+    }
+
+    #[test]
     fn a_result_without_content_is_refused() {
-        for result in [json!({}), json!(7), json!({ "content": "text" })] {
+        for result in
+            [json!({}), json!(7), json!({ "content": 7 }), json!({ "structuredContent": null })]
+        {
             assert!(parse_output(&result).is_err(), "{result}");
         }
     }

@@ -299,3 +299,33 @@ fn a_head_that_is_removed_while_a_server_runs_is_written_again() {
     assert_eq!(log.verify().expect("whole").last_seq, 2);
     assert!(log.folder.path().exists());
 }
+
+#[test]
+fn a_log_with_several_writers_is_rotated_and_stays_whole() {
+    const WRITERS: usize = 8;
+    const EACH: usize = 250;
+    let log = Log::with_lines(0, 0, 1 << 16);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let mut chain =
+                ChainedLog::open(&log.path, log.key.clone(), 20, 1 << 16).expect("a file");
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let body = format!("{{\"n\":\"{writer}-{number}\",\"pad\":\"{:0200}\"}}", 0);
+                    chain.open_append(&[body.as_bytes()]).expect("it is written");
+                }
+            });
+        }
+    });
+    let whole = log.verify().expect("it is whole");
+    assert_eq!((whole.first_seq, whole.last_seq), (1, (WRITERS * EACH) as u64));
+    let files = log.files();
+    assert!((5..20).contains(&files.len()), "{files:?}");
+    let text = files.iter().map(|file| fs::read_to_string(file).expect("there"));
+    let text = text.collect::<String>();
+    for writer in 0..WRITERS {
+        for number in 0..EACH {
+            assert_eq!(text.matches(&format!("\"{writer}-{number}\"")).count(), 1);
+        }
+    }
+}

@@ -44,7 +44,7 @@ impl ServerRegistration {
                 Err(err) => return Err(err),
             }
         }
-        Err(io::Error::other("another server removes this one's file"))
+        Err(io::Error::other("another server keeps removing this server's lock file"))
     }
 
     /// Removes the registration.

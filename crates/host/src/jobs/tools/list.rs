@@ -15,7 +15,7 @@ pub(super) struct ListJobs(pub(super) JobsHandle);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// Last job of the previous page; the newest by default.
+    /// Id of the last job of the previous page; by default, the list begins with the newest.
     #[serde(default)]
     after: Option<String>,
 }

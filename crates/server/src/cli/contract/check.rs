@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toolgate::answer_once;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{FrameHead, MessageFrame, ReplyBody};
-use toolgate_host::OutputCheck;
+use toolgate_host::{OutputCheck, SharedSchema};
 
 use super::diff_logs::{self, LogComparison};
 use crate::cli::envelope_options::EnvelopeOptions;
@@ -94,7 +94,8 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             let reply = answer_once(&served, "envelope", step.frame()).await?;
             let ReplyBody::Json(bytes) = reply.body else { bail!("no answer to {}", step.name) };
             let envelope: Value = serde_json::from_slice(&bytes)?;
-            let problems = served.host.schemas().load_envelope().problems(&envelope);
+            let schemas = served.host.schemas();
+            let problems = schemas.shared_problems(SharedSchema::Envelope, &envelope);
             for problem in &problems {
                 complain(&format!("{}: {} {}", step.name, problem.pointer, problem.message));
             }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::Value;
+use toolgate_contract::strip_byte_order_mark;
 
 use crate::cli::{complain, print};
 
@@ -24,16 +25,19 @@ const VARYING_FIELDS: [&str; 8] = [
     "metadata.logPath",
 ];
 const ID_FIELDS: [&str; 3] = ["requestId", "traceId", "spanId"];
+/// Length of a UUID.
+const UUID_CHARS: usize = 36;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   toolgate contract diff-logs --new runs/mcp_server/envelope_validation.latest.jsonl \\
       --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
-  toolgate contract diff-logs --ignore outputBytes metadata.validation
+  toolgate contract diff-logs --ignore inputBytes outputBytes
 
-Times, durations and runs are not compared. Ids are compared if both logs are deterministic. The exit
-code is 0 if the logs are equal, 1 if they differ, and 2 if one cannot be read.")]
+Times, durations and runs are not compared, nor is the order of lines. Ids are compared if both logs
+have toolgate's deterministic ids. The exit code is 0 if the logs are equal, 1 if they differ, and 2 if
+one cannot be read.")]
 pub(super) struct DiffLogsArgs {
     /// Log to check
     #[arg(long, value_name = "FILE", default_value = NEW_LOG)]
@@ -41,15 +45,20 @@ pub(super) struct DiffLogsArgs {
     /// Log to compare with
     #[arg(long, value_name = "FILE", default_value = GOLDEN_LOG)]
     golden: PathBuf,
-    /// Further fields to ignore; `metadata.validation` names a nested field
-    #[arg(long, visible_alias = "whitelist", value_name = "FIELD", num_args = 0..)]
+    /// Further fields to ignore, also in `metadata`; `error.message` names a nested field
+    #[arg(long, value_name = "FIELD", num_args = 0..)]
     ignore: Vec<String>,
+    /// Fields to ignore instead of times, durations, runs and ids, as in RAGX's script
+    #[arg(long, value_name = "FIELD", num_args = 0..)]
+    whitelist: Option<Vec<String>>,
 }
 
 /// Comparison of two logs, with the fields to ignore.
 #[derive(Default)]
 pub(super) struct LogComparison {
     ignored: Vec<String>,
+    /// Fields to ignore instead of those that vary.
+    whitelist: Option<Vec<String>>,
 }
 
 /// A difference between two logs.
@@ -64,8 +73,9 @@ pub(super) struct LogDifference {
 }
 
 pub(super) fn run(args: &DiffLogsArgs) -> anyhow::Result<ExitCode> {
-    let differences =
-        LogComparison { ignored: args.ignore.clone() }.differences(&args.new, &args.golden)?;
+    let DiffLogsArgs { new, golden, ignore, whitelist } = args;
+    let comparison = LogComparison { ignored: ignore.clone(), whitelist: whitelist.clone() };
+    let differences = comparison.differences(new, golden)?;
     print_differences(&differences)?;
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -105,30 +115,59 @@ impl LogComparison {
         new: &Path,
         golden: &Path,
     ) -> anyhow::Result<Vec<LogDifference>> {
-        let new = records(new)?;
-        let golden = records(golden)?;
+        let mut new: Vec<_> = records(new)?.into_iter().map(Some).collect();
+        let mut golden: Vec<_> = records(golden)?.into_iter().map(Some).collect();
+        self.remove_equal(&mut new, &mut golden);
         let mut all = Vec::new();
         for at in 0..new.len().max(golden.len()) {
-            match (new.get(at), golden.get(at)) {
-                (Some(new), Some(golden)) => self.compare(at + 1, new, golden, &mut all),
-                (new, golden) => all.push(LogDifference {
-                    line: at + 1,
-                    field: String::new(),
-                    golden: golden.cloned(),
-                    new: new.cloned(),
-                }),
+            let new = new.get_mut(at).and_then(Option::take);
+            let golden = golden.get_mut(at).and_then(Option::take);
+            match (new, golden) {
+                (Some(new), Some(golden)) => self.compare(at + 1, &new, &golden, &mut all),
+                (None, None) => {}
+                (new, golden) => {
+                    all.push(LogDifference { line: at + 1, field: String::new(), golden, new });
+                }
             }
         }
         Ok(all)
     }
 
+    /// Removes each record of `new` that `golden` has too, in whatever line, together with that one.
+    fn remove_equal(&self, new: &mut [Option<Value>], golden: &mut [Option<Value>]) {
+        let is_equal = |new: &Value, golden: &Option<Value>| {
+            let mut differences = Vec::new();
+            golden.as_ref().is_some_and(|golden| {
+                self.compare(0, new, golden, &mut differences);
+                differences.is_empty()
+            })
+        };
+        for (at, slot) in new.iter_mut().enumerate() {
+            let Some(record) = slot else { continue };
+            // Usually the same line is equal.
+            let here = golden.get(at).is_some_and(|golden| is_equal(record, golden)).then_some(at);
+            let found = here.or_else(|| golden.iter().position(|golden| is_equal(record, golden)));
+            if let Some(found) = found {
+                *slot = None;
+                golden[found] = None;
+            }
+        }
+    }
+
     fn compare(&self, line: usize, new: &Value, golden: &Value, all: &mut Vec<LogDifference>) {
-        let has_fixed_ids =
-            [new, golden].iter().all(|record| record["metadata"]["deterministic"] == true);
+        let has_fixed_ids = [new, golden].into_iter().all(has_fixed_ids);
+        let is_named = |field: &str, name: &String| {
+            field == name || field.strip_prefix("metadata.") == Some(name.as_str())
+        };
         let is_ignored = |field: &str| {
-            VARYING_FIELDS.contains(&field)
-                || (!has_fixed_ids && ID_FIELDS.contains(&field))
-                || self.ignored.iter().any(|ignored| ignored == field)
+            self.ignored.iter().any(|name| is_named(field, name))
+                || match &self.whitelist {
+                    Some(names) => names.iter().any(|name| is_named(field, name)),
+                    None => {
+                        VARYING_FIELDS.contains(&field)
+                            || (!has_fixed_ids && ID_FIELDS.contains(&field))
+                    }
+                }
         };
         let mut fields = Vec::new();
         collect_differences("", Some(new), Some(golden), &is_ignored, &mut fields);
@@ -139,6 +178,16 @@ impl LogComparison {
             new,
         }));
     }
+}
+
+/// Returns true if the ids of `record` follow from its request. RAGX's golden log has placeholders.
+fn has_fixed_ids(record: &Value) -> bool {
+    let is_uuid = |field: &str| {
+        let id = record[field].as_str().unwrap_or_default();
+        id.len() == UUID_CHARS && id.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+    };
+    record["metadata"]["deterministic"] == true
+        && ID_FIELDS.into_iter().all(|field| record.get(field).is_none() || is_uuid(field))
 }
 
 type FieldDifference = (String, Option<Value>, Option<Value>);
@@ -184,7 +233,9 @@ fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
 
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 pub(super) fn read_text(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    let text = std::fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(strip_byte_order_mark(&text).to_owned())
 }
 
 #[cfg(test)]
@@ -196,7 +247,7 @@ mod tests {
     fn differing(new: &Value, golden: &Value, ignored: &[&str]) -> Vec<String> {
         let ignored = ignored.iter().map(|field| (*field).to_owned()).collect();
         let mut all = Vec::new();
-        LogComparison { ignored }.compare(1, new, golden, &mut all);
+        LogComparison { ignored, whitelist: None }.compare(1, new, golden, &mut all);
         all.into_iter().map(|difference| difference.field).collect()
     }
 
@@ -210,8 +261,39 @@ mod tests {
     fn ids_are_compared_if_they_are_deterministic() {
         let record =
             |id: &str, det: bool| json!({ "requestId": id, "metadata": { "deterministic": det } });
-        assert_eq!(differing(&record("a", true), &record("b", true), &[]), ["requestId"]);
-        assert_eq!(differing(&record("a", false), &record("b", false), &[]), Vec::<String>::new());
+        let [one, other] =
+            ["f8f3eb42-5b88-5811-bebf-7d8e1a90ea79", "9e963b57-a299-5eee-b1ce-15dffd045370"];
+        assert_eq!(differing(&record(one, true), &record(other, true), &[]), ["requestId"]);
+        let none = Vec::<String>::new();
+        assert_eq!(differing(&record(one, false), &record(other, false), &[]), none);
+        // The placeholders of RAGX's golden log are no ids.
+        assert_eq!(differing(&record(one, true), &record("req-det-0001", true), &[]), none);
+    }
+
+    #[test]
+    fn a_whitelist_replaces_the_fields_that_are_ignored_by_default() {
+        let new = json!({ "ts": "a", "durationMs": 1, "metadata": { "runId": "x" } });
+        let golden = json!({ "ts": "b", "durationMs": 2, "metadata": { "runId": "y" } });
+        let differing = |names: &[&str]| {
+            let whitelist = Some(names.iter().map(|name| (*name).to_owned()).collect());
+            let mut all = Vec::new();
+            LogComparison { ignored: Vec::new(), whitelist }.compare(1, &new, &golden, &mut all);
+            all.into_iter().map(|difference| difference.field).collect::<Vec<_>>()
+        };
+        assert_eq!(differing(&[]), ["durationMs", "metadata.runId", "ts"]);
+        assert_eq!(differing(&["ts", "runId"]), ["durationMs"]);
+        assert_eq!(differing(&["ts", "metadata.runId", "durationMs"]), [""; 0]);
+    }
+
+    #[test]
+    fn the_order_of_lines_does_not_matter() {
+        let comparison = LogComparison::default();
+        let record = |step: u32| json!({ "stepId": step });
+        let mut new = [1, 2, 3, 4].map(|step| Some(record(step)));
+        let mut golden = [2, 1, 3, 5].map(|step| Some(record(step)));
+        comparison.remove_equal(&mut new, &mut golden);
+        assert_eq!(new, [None, None, None, Some(record(4))]);
+        assert_eq!(golden, [None, None, None, Some(record(5))]);
     }
 
     #[test]

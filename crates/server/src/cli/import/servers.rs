@@ -1,43 +1,54 @@
 //! Imports upstreams from the configuration files of MCP clients.
 
+mod clients;
+mod filters;
+
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::{Map, Value};
 use toml::Table;
 use toolgate::config::SETTINGS_FILE_NAME;
+use toolgate_contract::strip_byte_order_mark;
+use toolgate_upstream::UpstreamSettings;
 
 use crate::cli::{complain, print, secret_detection};
-
-/// The known clients and their files. `~` is the home folder, and relative paths are in the
-/// workspace.
-const CLIENTS: [(&str, &[&str]); 5] = [
-    ("claude", &[".mcp.json", "~/.claude.json"]),
-    (
-        "claude-desktop",
-        &[
-            "~/.config/Claude/claude_desktop_config.json",
-            "~/Library/Application Support/Claude/claude_desktop_config.json",
-        ],
-    ),
-    ("cursor", &[".cursor/mcp.json", "~/.cursor/mcp.json"]),
-    (
-        "vscode",
-        &[
-            ".vscode/mcp.json",
-            "~/.config/Code/User/mcp.json",
-            "~/Library/Application Support/Code/User/mcp.json",
-        ],
-    ),
-    ("zed", &[".zed/settings.json", "~/.config/zed/settings.json"]),
-];
+use clients::{ClientFiles, FoundFiles, read_files};
+use filters::{
+    ClientFilters, OFF_KEYS, ON_KEYS, excluded_tools, included_tools, is_read_filter,
+    is_switched_off, other_filters,
+};
 
 /// JSON pointers to the servers in a client's configuration file.
-const SERVER_POINTERS: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
+const SERVER_POINTERS: [&str; 5] =
+    ["/mcpServers", "/servers", "/context_servers", "/mcp_servers", "/mcp/servers"];
+/// Keys of a server's entry that the import reads, besides filters and switches.
+const READ_KEYS: [&str; 18] = [
+    "command",
+    "path",
+    "args",
+    "env",
+    "env_vars",
+    "cwd",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "type",
+    "transport",
+    "transportType",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "startup_timeout_sec",
+    "tool_timeout_sec",
+];
+/// Keys of a server's entry that have no meaning for toolgate.
+const IGNORED_KEYS: [&str; 8] =
+    ["name", "title", "description", "id", "icon", "source", "gallery", "version"];
 
 /// Reason why toolgate itself is not imported.
 const IS_TOOLGATE_ITSELF: &str = "it is toolgate itself, which would start itself again and again; to serve \
@@ -50,10 +61,13 @@ Examples:
   toolgate import servers cursor --to toolgate.toml
   toolgate import servers ~/other/.mcp.json
 
-Secrets in variables, headers, arguments and URLs are not copied. toolgate writes `${NAME}` instead
-and tells you which variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
+Clients: claude, claude-desktop, cline, codex, cursor, gemini, jetbrains, roo, vscode, windsurf, zed.
+
+Filters of tools and disabled servers are kept. toolgate tells you what it does not import. Secrets in
+variables, headers, arguments and URLs are not copied. toolgate writes `${NAME}` instead and tells you
+which variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
 pub(super) struct ImportServersArgs {
-    /// A client (claude, claude-desktop, cursor, vscode, zed) or a file; by default all clients
+    /// A client or a file; by default all clients
     from: Vec<String>,
     /// Append the upstreams to this file instead of printing them
     #[arg(long, value_name = "FILE")]
@@ -64,36 +78,23 @@ pub(super) struct ImportServersArgs {
 }
 
 pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
-    let mut used_names = match &args.to {
-        Some(file) => names_in(file)?,
-        None => Vec::new(),
+    let mut import = ServerImport {
+        root: &args.root,
+        names: UpstreamNames {
+            known: match &args.to {
+                Some(file) => names_in(file)?,
+                None => Vec::new(),
+            },
+            imported: BTreeMap::new(),
+        },
+        secrets: VariableSecrets::new(),
+        text: String::new(),
     };
-    let mut text = String::new();
-    let mut secrets = VariableSecrets::new();
-    for (file, content) in read_files(args)? {
-        for (name, server) in servers(&content, &args.root) {
-            let mut upstream =
-                match ImportedUpstream::from_client(&name, &server, &args.root, &secrets) {
-                    Ok(upstream) => upstream,
-                    Err(why) => {
-                        complain(&format!("not imported: `{name}` of {}: {why}", file.display()));
-                        continue;
-                    }
-                };
-            if used_names.contains(&upstream.name) {
-                let file = file.display();
-                let name = &upstream.name;
-                complain(&format!("not imported: `{name}` of {file}: this name exists already"));
-                continue;
-            }
-            used_names.push(upstream.name.clone());
-            secrets = std::mem::take(&mut upstream.secrets);
-            for note in std::mem::take(&mut upstream.notes) {
-                complain(&format!("{}: {note}", upstream.name));
-            }
-            text += &format!("\n# From {}\n{}", file.display(), upstream.to_toml()?);
-        }
+    let FoundFiles { clients, has_broken } = read_files(&args.from, &args.root)?;
+    for client in &clients {
+        import.add_client(client)?;
     }
+    let text = import.text;
     if text.is_empty() {
         bail!("there is no new server to import");
     }
@@ -107,49 +108,95 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    // A file that the user named must not be passed over unnoticed.
+    Ok(match has_broken && !args.from.is_empty() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
 }
 
-/// Reads the requested files.
-#[allow(clippy::disallowed_methods, reason = "the user's own files")]
-fn read_files(args: &ImportServersArgs) -> anyhow::Result<Vec<(PathBuf, Value)>> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let known = |(_, files): &(&str, &'static [&'static str])| *files;
-    let mut wanted = Vec::new();
-    for from in &args.from {
-        match CLIENTS.iter().find(|(name, _)| name == from) {
-            Some(client) => wanted.extend(known(client).iter().map(|&file| (file, false))),
-            None => wanted.push((from.as_str(), true)),
-        }
-    }
-    if args.from.is_empty() {
-        wanted.extend(CLIENTS.iter().flat_map(known).map(|&file| (file, false)));
-    }
-    let mut all = Vec::new();
-    for (file, named) in wanted {
-        let path = match file.strip_prefix("~/") {
-            Some(within) => home.join(within),
-            None if named => PathBuf::from(file),
-            None => args.root.join(file),
-        };
-        let text = match std::fs::read_to_string(&path) {
-            Err(why) if why.kind() == ErrorKind::NotFound && !named => continue,
-            Err(why) if why.kind() == ErrorKind::NotFound => {
-                let names: Vec<_> = CLIENTS.iter().map(|(name, _)| *name).collect();
-                bail!("{file} is neither a file nor a known client; clients: {}", names.join(", "));
+/// An import in progress.
+struct ServerImport<'a> {
+    root: &'a Path,
+    names: UpstreamNames,
+    secrets: VariableSecrets,
+    /// The tables so far.
+    text: String,
+}
+
+impl ServerImport<'_> {
+    /// Adds the servers in the files of a client.
+    fn add_client(&mut self, client: &ClientFiles) -> anyhow::Result<()> {
+        let filters = ClientFilters::read(client.files.iter().map(|(_, it)| it), self.root);
+        for (path, content) in &client.files {
+            for filter in other_filters(content) {
+                complain(&format!("`{filter}` of {} is not imported", path.display()));
             }
-            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+            for (name, server) in servers(content, self.root) {
+                self.add_server(path, &name, &server, &filters)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the server `name` of the file at `path`, or reports why it is not added.
+    fn add_server(
+        &mut self,
+        path: &Path,
+        name: &str,
+        server: &Value,
+        filters: &ClientFilters,
+    ) -> anyhow::Result<()> {
+        let path = path.display();
+        let Some(upstream_name) = self.names.find_free(name) else {
+            complain(&format!("not imported: `{name}` of {path}: this name exists already"));
+            return Ok(());
         };
-        // Such files may have comments and trailing commas.
-        let text = text.trim_start_matches('\u{feff}');
-        let content = parse_to_serde_value::<Option<Value>>(text, &ParseOptions::default());
-        let content = content.map_err(|why| anyhow!("{} is not JSON: {why}", path.display()))?;
-        all.push((path, content.unwrap_or_default()));
+        let entry = ImportedUpstream::new(upstream_name.clone(), self.secrets.clone());
+        let mut upstream = match entry.read(server, self.root) {
+            Ok(upstream) => upstream,
+            Err(why) => {
+                complain(&format!("not imported: `{name}` of {path}: {why}"));
+                return Ok(());
+            }
+        };
+        upstream.apply_filters(name, filters);
+        if !name.is_ascii() {
+            upstream.notes.push(format!("this is `{name}`; you can rename its table"));
+        }
+        self.names.imported.insert(upstream_name, name.to_owned());
+        self.secrets = std::mem::take(&mut upstream.secrets);
+        for note in &upstream.notes {
+            complain(&format!("{}: {note}", upstream.name));
+        }
+        self.text += &format!("\n# From {path}\n{}", upstream.to_toml()?);
+        Ok(())
     }
-    if all.is_empty() {
-        bail!("found no file of a known client; name one: toolgate import servers FILE");
+}
+
+/// Names of upstreams.
+struct UpstreamNames {
+    /// Names in the file to write.
+    known: Vec<String>,
+    /// Names of this import, each with the name that the client uses.
+    imported: BTreeMap<String, String>,
+}
+
+impl UpstreamNames {
+    /// Returns a name for the client's server `name`, or `None` if there is a server of that name.
+    fn find_free(&self, name: &str) -> Option<String> {
+        if self.imported.values().any(|imported| imported == name) {
+            return None;
+        }
+        let first = upstream_name(name);
+        if self.known.contains(&first) {
+            return None;
+        }
+        let others = (2..).map(|turn| format!("{first}_{turn}"));
+        let is_free =
+            |name: &String| !self.imported.contains_key(name) && !self.known.contains(name);
+        std::iter::once(first.clone()).chain(others).find(is_free)
     }
-    Ok(all)
 }
 
 /// Returns the servers in `content`. The servers of the project in `root` come first.
@@ -181,112 +228,168 @@ struct ImportedUpstream {
 }
 
 impl ImportedUpstream {
-    /// Converts a client's entry for the server `name`. Returns the reason if that is impossible.
-    fn from_client(
-        name: &str,
-        server: &Value,
-        root: &Path,
-        secrets: &VariableSecrets,
-    ) -> Result<Self, String> {
-        let server = server.as_object().ok_or("it is not a table")?;
-        let table = Table::new();
-        let notes = Vec::new();
-        let folder = ".".to_owned();
-        let secrets = secrets.clone();
-        let mut this = Self { name: upstream_name(name), table, notes, secrets, folder };
-        this.read(server, root).map(|()| this)
+    fn new(name: String, secrets: VariableSecrets) -> Self {
+        Self { name, table: Table::new(), notes: Vec::new(), secrets, folder: ".".to_owned() }
     }
 
-    fn read(&mut self, server: &Map<String, Value>, root: &Path) -> Result<(), String> {
-        let this = self;
-        let outer = server;
-        // Zed used to nest the command in a table.
-        let nested = server.get("command").and_then(Value::as_object).cloned();
-        let server = match nested {
-            Some(mut inner) => {
-                if let Some(path) = inner.remove("path") {
-                    inner.insert("command".into(), path);
-                }
-                inner
-            }
-            None => server.clone(),
-        };
+    /// Converts a client's entry. Returns the reason if that is impossible.
+    fn read(mut self, server: &Value, root: &Path) -> Result<Self, String> {
+        let server = &flatten_entry(server.as_object().ok_or("it is not a table")?);
         let text = |key: &str| server.get(key).and_then(Value::as_str);
         let url = text("url").or(text("serverUrl")).or(text("httpUrl"));
         match (text("command"), url) {
-            (Some(command), _) => {
-                if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
-                    return Err(IS_TOOLGATE_ITSELF.to_owned());
-                }
-                if let Some(cwd) = text("cwd") {
-                    let filled = this.convert_variables(cwd);
-                    // A relative path would be wrong in any other folder.
-                    if filled != "." {
-                        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-                        this.folder = root.to_string_lossy().into_owned();
-                    }
-                    this.put("cwd", filled);
-                }
-                let mut words = vec![command.to_owned()];
-                for arg in server.get("args").and_then(Value::as_array).into_iter().flatten() {
-                    match arg {
-                        Value::String(word) => words.push(word.clone()),
-                        Value::Number(_) | Value::Bool(_) => words.push(arg.to_string()),
-                        other => this.notes.push(format!("argument `{other}` is not imported")),
-                    }
-                }
-                let before = std::iter::once("").chain(words.iter().map(String::as_str));
-                let words = words.iter().zip(before);
-                let words: Vec<_> =
-                    words.map(|(word, before)| this.convert_word(word, before)).collect();
-                // Programs start in an empty folder unless `cwd` is set.
-                let is_near = |word: &String| {
-                    matches!(&**word, "." | "..")
-                        || word.starts_with("./")
-                        || word.starts_with("../")
-                };
-                if text("cwd").is_none() && words.iter().any(is_near) {
-                    this.put("cwd", ".".to_owned());
-                }
-                this.put("command", words);
-                let env = this.convert_named(server.get("env"), |name, _| name.to_owned());
-                this.put_table("env", env);
-            }
-            (None, Some(url)) => {
-                let url_filled = this.convert_word(url, "");
-                this.put("url", url_filled);
-                let path = url.split(['?', '#']).next().unwrap_or_default();
-                let transport = match text("type").or(text("transport")) {
-                    Some("sse") => Some("sse"),
-                    Some("ws" | "websocket") => Some("websocket"),
-                    Some(_) => None,
-                    None if path.trim_end_matches('/').ends_with("/sse") => Some("sse"),
-                    None if url.starts_with("ws") => Some("websocket"),
-                    None => None,
-                };
-                if let Some(transport) = transport {
-                    this.put("transport", transport);
-                }
-                let upstream = this.name.clone();
-                let headers = this.convert_named(server.get("headers"), |header, _| {
-                    format!("{upstream}_{header}").to_uppercase().replace('-', "_")
-                });
-                this.put_table("headers", headers);
-            }
+            (Some(command), _) => self.read_program(command, server, root)?,
+            (None, Some(url)) => self.read_url(url, server),
             (None, None) => return Err("it has neither a command nor a URL".to_owned()),
         }
-        let is = |key: &str| server.get(key).or_else(|| outer.get(key)).and_then(Value::as_bool);
-        if is("disabled") == Some(true) || is("enabled") == Some(false) {
-            this.put("enabled", false);
+        if is_switched_off(server) {
+            self.put("enabled", false);
         }
-        for key in ["envFile", "oauth", "headersHelper"] {
-            if server.contains_key(key) {
-                this.notes.push(format!("`{key}` is not imported"));
+        for (key, setting) in
+            [("startup_timeout_sec", "start_ms"), ("tool_timeout_sec", "deadline_ms")]
+        {
+            if let Some(seconds) = server.get(key).and_then(Value::as_f64).filter(|it| *it > 0.0) {
+                #[allow(clippy::cast_possible_truncation, reason = "a time of a person's settings")]
+                let ms = (seconds * 1000.0) as i64;
+                self.put(setting, ms);
             }
         }
-        let settings = this.table.clone().try_into::<toolgate_upstream::UpstreamSettings>();
-        let settings = settings.map_err(|why| why.message().to_owned())?;
-        settings.check()
+        if let Some(tools) = included_tools(server) {
+            self.put("tools", tools);
+        }
+        let without = excluded_tools(server);
+        if !without.is_empty() {
+            self.put("without", without);
+        }
+        self.note_unread(server);
+        let settings = self.table.clone().try_into::<UpstreamSettings>();
+        settings.map_err(|why| why.message().to_owned())?.check()?;
+        Ok(self)
+    }
+
+    /// Reads the entry of a program.
+    fn read_program(
+        &mut self,
+        command: &str,
+        server: &Map<String, Value>,
+        root: &Path,
+    ) -> Result<(), String> {
+        if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
+            return Err(IS_TOOLGATE_ITSELF.to_owned());
+        }
+        let cwd = server.get("cwd").and_then(Value::as_str);
+        if let Some(cwd) = cwd {
+            let filled = self.convert_variables(cwd);
+            // A relative path would be wrong in any other folder.
+            if filled != "." {
+                let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+                self.folder = root.to_string_lossy().into_owned();
+            }
+            self.put("cwd", filled);
+        }
+        let mut words = vec![command.to_owned()];
+        for arg in server.get("args").and_then(Value::as_array).into_iter().flatten() {
+            match arg {
+                Value::String(word) => words.push(word.clone()),
+                Value::Number(_) | Value::Bool(_) => words.push(arg.to_string()),
+                other => self.notes.push(format!("argument `{other}` is not imported")),
+            }
+        }
+        let before = std::iter::once("").chain(words.iter().map(String::as_str));
+        let words = words.iter().zip(before);
+        let words: Vec<_> = words.map(|(word, before)| self.convert_word(word, before)).collect();
+        // Programs start in an empty folder unless `cwd` is set.
+        let is_near = |word: &String| {
+            matches!(&**word, "." | "..") || word.starts_with("./") || word.starts_with("../")
+        };
+        if cwd.is_none() && words.iter().any(is_near) {
+            self.put("cwd", ".".to_owned());
+        }
+        self.put("command", words);
+        let env = self.convert_named(server.get("env"), |name, _| name.to_owned());
+        self.put_table("env", env);
+        self.read_passed_variables(server.get("env_vars"));
+        Ok(())
+    }
+
+    /// Reads the list of variables that a program gets from its client.
+    fn read_passed_variables(&mut self, passed: Option<&Value>) {
+        let passed = passed.and_then(Value::as_array).into_iter().flatten();
+        let name = |one: &Value| one.as_str().or(one["name"].as_str()).map(str::to_owned);
+        let names: Vec<_> = passed.filter_map(name).collect();
+        if !names.is_empty() {
+            let mut all = UpstreamSettings::default().keep_env;
+            all.extend(names);
+            self.put("keep_env", all);
+        }
+    }
+
+    /// Reads the entry of a server at `url`.
+    fn read_url(&mut self, url: &str, server: &Map<String, Value>) {
+        let text = |key: &str| server.get(key).and_then(Value::as_str);
+        let url_filled = self.convert_word(url, "");
+        self.put("url", url_filled);
+        let path = url.split(['?', '#']).next().unwrap_or_default();
+        let transport = match text("type").or(text("transport")).or(text("transportType")) {
+            Some("sse") => Some("sse"),
+            Some("ws" | "websocket") => Some("websocket"),
+            Some(_) => None,
+            None if path.trim_end_matches('/').ends_with("/sse") => Some("sse"),
+            None if url.starts_with("ws") => Some("websocket"),
+            None => None,
+        };
+        if let Some(transport) = transport {
+            self.put("transport", transport);
+        }
+        let upstream = self.name.clone();
+        let mut headers = Table::new();
+        for key in ["headers", "http_headers"] {
+            headers.extend(self.convert_named(server.get(key), |header, _| {
+                format!("{upstream}_{header}").to_uppercase().replace('-', "_")
+            }));
+        }
+        let variables = server.get("env_http_headers").and_then(Value::as_object);
+        for (header, variable) in variables.into_iter().flatten() {
+            if let Some(variable) = variable.as_str() {
+                headers.insert(header.clone(), format!("${{{variable}}}").into());
+            }
+        }
+        if let Some(variable) = text("bearer_token_env_var") {
+            headers.insert("Authorization".to_owned(), format!("Bearer ${{{variable}}}").into());
+        }
+        self.put_table("headers", headers);
+    }
+
+    /// Adds a note for each setting of the entry that is not imported.
+    fn note_unread(&mut self, server: &Map<String, Value>) {
+        let for_other: &[&str] = match self.table.contains_key("url") {
+            true => &["args", "env", "env_vars", "cwd"],
+            false => &["headers", "http_headers", "env_http_headers", "bearer_token_env_var"],
+        };
+        for (key, value) in server {
+            let key = key.as_str();
+            let is_switch = OFF_KEYS.contains(&key) || ON_KEYS.contains(&key);
+            let is_read = READ_KEYS.contains(&key) && !for_other.contains(&key);
+            let is_known = is_read || is_switch || is_read_filter(key, value);
+            // `trust` is false by default.
+            let says_nothing = is_empty(value) || (key == "trust" && *value == false);
+            if !is_known && !says_nothing && !IGNORED_KEYS.contains(&key) {
+                self.notes.push(format!("`{key}` is not imported"));
+            }
+        }
+    }
+
+    /// Applies the client's `filters` for its server `name`.
+    fn apply_filters(&mut self, name: &str, filters: &ClientFilters) {
+        if filters.is_off(name) {
+            self.put("enabled", false);
+        }
+        let denied = filters.denied_tools(name);
+        if !denied.is_empty() {
+            let known = self.table.remove("without").and_then(|it| it.as_array().cloned());
+            let all = known.into_iter().flatten().chain(denied.into_iter().map(Into::into));
+            self.put("without", all.collect::<Vec<toml::Value>>());
+        }
     }
 
     fn put(&mut self, key: &str, value: impl Into<toml::Value>) {
@@ -309,7 +412,7 @@ impl ImportedUpstream {
         let mut table = Table::new();
         for (name, value) in all {
             let value = match value {
-                Value::String(text) => text.clone(),
+                Value::String(text) => with_braces(text),
                 Value::Null => continue,
                 other => other.to_string(),
             };
@@ -407,14 +510,58 @@ impl ImportedUpstream {
     }
 }
 
-/// Converts `name` into a valid upstream name: a-z, 0-9 and `_`.
+/// Returns the members of an entry, with those of a nested `command`, as Zed used to write it.
+fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
+    let mut entry = server.clone();
+    if let Some(Value::Object(nested)) = server.get("command") {
+        entry.remove("command");
+        entry.extend(nested.clone());
+        if let Some(path) = entry.remove("path") {
+            entry.insert("command".into(), path);
+        }
+    }
+    entry
+}
+
+/// Returns true if a setting says nothing.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Writes `$NAME`, as Gemini CLI allows it, as `${NAME}`.
+fn with_braces(text: &str) -> String {
+    let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    match text.strip_prefix('$') {
+        Some(name) if !name.is_empty() && name.chars().all(is_name) => format!("${{{name}}}"),
+        Some(_) | None => text.to_owned(),
+    }
+}
+
+/// Converts `name` into a valid upstream name: a-z, 0-9 and `_`. Letters of other scripts become
+/// their code points, so that names stay distinct.
 fn upstream_name(name: &str) -> String {
-    let valid_char = |c: char| match c.to_ascii_lowercase() {
-        c if c.is_ascii_alphanumeric() => c,
-        _ => '_',
-    };
-    let name: String = name.chars().map(valid_char).collect();
-    if name.is_empty() { "_".to_owned() } else { name }
+    let mut valid = String::new();
+    let mut is_after_code = false;
+    for c in name.chars() {
+        let is_letter = c.is_ascii_alphanumeric() || !c.is_ascii();
+        let is_between = is_letter && !valid.is_empty() && (is_after_code || !c.is_ascii());
+        if is_between && !valid.ends_with('_') {
+            valid.push('_');
+        }
+        match c.to_ascii_lowercase() {
+            c if c.is_ascii_alphanumeric() => valid.push(c),
+            c if c.is_ascii() => valid.push('_'),
+            c => valid += &format!("u{:x}", u32::from(c)),
+        }
+        is_after_code = !c.is_ascii();
+    }
+    if valid.is_empty() { "_".to_owned() } else { valid }
 }
 
 /// Returns the upstream names that `file` already has.
@@ -424,7 +571,7 @@ fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.with_context(|| format!("cannot read {}", file.display()))?,
     };
-    let table = text.parse::<Table>();
+    let table = strip_byte_order_mark(&text).parse::<Table>();
     let table = table.map_err(|why| anyhow!("{} is not TOML: {why}", file.display()))?;
     let upstreams = table.get("upstream").and_then(toml::Value::as_table);
     Ok(upstreams.into_iter().flat_map(|all| all.keys().cloned()).collect())

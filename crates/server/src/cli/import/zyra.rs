@@ -12,6 +12,7 @@ use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
+use toolgate_contract::strip_byte_order_mark;
 
 use super::pack::{ImportedPack, PackArgument, PackCommand};
 use super::usage::{OptionValues, UsageLine};
@@ -127,8 +128,8 @@ fn read_manifest(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
-    let manifest: Map<String, Value> =
-        serde_json::from_str(text).context("the listing is not a JSON object of commands")?;
+    let manifest: Map<String, Value> = serde_json::from_str(strip_byte_order_mark(text))
+        .context("the listing is not a JSON object of commands")?;
     if !manifest.values().all(|entry| entry["options"].is_object()) {
         bail!("the listing is not from Zyra: a command in it has no `options`");
     }

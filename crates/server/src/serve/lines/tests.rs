@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Effects, Tool, ToolContext, ToolError, erase_tool};
 use toolgate_transports::memory;
 
-use crate::assembly::wiring;
+use crate::assembly::transport_limits;
 use crate::config::Config;
 use crate::sessions::session::ServerState;
-use crate::{ServerBuilder, serve_lines};
+use crate::{LineBounds, ServerBuilder, serve_lines};
 
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
@@ -69,12 +69,18 @@ struct Served {
 
 impl Served {
     async fn start(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_bounded(change, |_| {}).await
+    }
+
+    async fn start_bounded(
+        change: impl FnOnce(&mut Config),
+        bound: impl FnOnce(&mut LineBounds),
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let records = folder.path().join("audit.jsonl");
         let mut config = Config::default();
         config.audit.to = records.display().to_string();
         config.audit.key = folder.path().join("audit.key").display().to_string();
-        config.limits.cancel_grace_ms = 50;
         change(&mut config);
         let tools: Vec<Arc<dyn AnyTool>> = vec![
             erase_tool(Sound),
@@ -87,7 +93,8 @@ impl Served {
             tools.into_iter().fold(ServerBuilder::new("test", "0"), ServerBuilder::any_tool);
         let served = served.open(&config).expect("a server");
         let (client, server) = memory::stream_pair(64 << 10);
-        let bounds = wiring::line_bounds(&config);
+        let mut bounds = transport_limits::line_bounds(&config);
+        bound(&mut bounds);
         let mcp = served.dialect("mcp").expect("a dialect");
         tokio::spawn(async move {
             let state = ServerState::new(served.host.clone());
@@ -159,8 +166,8 @@ async fn a_result_that_breaks_its_schema_is_refused_or_only_logged_as_configured
     assert!(text(&answer).contains("/number"), "{answer}");
     assert_eq!(served.outcomes().await, ["invalid_output"]);
 
-    let shadow = toolgate_host::OutputCheck::Shadow;
-    let mut served = Served::start(|config| config.validation.output = shadow).await;
+    let shadow = vec!["odd.*".to_owned()];
+    let mut served = Served::start(|config| config.validation.shadow = shadow).await;
     served.call(1, "odd_lies").await;
     assert_eq!(served.answer().await["result"]["structuredContent"]["number"], 11);
     assert_eq!(served.outcomes().await, ["ok"]);
@@ -187,6 +194,19 @@ async fn a_tool_that_ignores_its_cancellation_is_dropped_after_the_grace() {
     let mut outcomes = served.outcomes().await;
     outcomes.sort();
     assert_eq!(outcomes, ["canceled", "ok"]);
+}
+
+#[tokio::test]
+async fn a_line_waits_to_be_read_while_the_most_requests_are_in_flight() {
+    let deadline = |config: &mut Config| config.limits.deadline_ms = 100;
+    let mut served = Served::start_bounded(deadline, |bounds| bounds.in_flight_max = 2).await;
+    served.call(1, "odd_deaf").await;
+    served.call(2, "odd_deaf").await;
+    served.call(3, "odd_sound").await;
+    // The third line is not read before one of the first two calls has ended.
+    assert_ne!(served.answer().await["id"], 3);
+    let rest = [served.answer().await, served.answer().await];
+    assert!(rest.iter().any(|answer| answer["id"] == 3), "{rest:?}");
 }
 
 #[tokio::test]

@@ -19,13 +19,37 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
         ),
         ("exec_run", json!({ "command": "true", "args": ["a", 1] }), "/args/1"),
         ("files_read", json!({}), "`path` is missing"),
-        ("files_read", json!({ "path": "README.md", "pth": 1 }), "`pth` is not known"),
+        ("files_read", json!({ "path": "README.md", "pth": 1 }), "unknown field `pth`"),
     ];
     over_both(&Workspace::new(), |client| {
         for (tool, arguments, pointer) in &cases {
             let answer = client.call(tool, arguments.clone());
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             assert!(refusal(&answer).contains(pointer), "{pointer}: {answer}");
+        }
+    });
+}
+
+#[test]
+fn null_and_quoted_values_of_optional_arguments_are_repaired() {
+    let workspace = Workspace::new().file("n.txt", "null 12 true\n");
+    over_both(&workspace, |client| {
+        let nulls = json!({ "path": "README.md", "offset": null, "max_bytes": null });
+        let read = client.call("files_read", nulls);
+        assert_eq!(structured(&read)["content"], Workspace::README, "{read}");
+        let quoted = json!({ "path": "README.md", "max_bytes": "4", "encoding": null });
+        let read = client.call("files_read", quoted);
+        assert_eq!(structured(&read)["content"], &Workspace::README[..4], "{read}");
+        let found = client.call("files_search", json!({ "text": "12", "limit": "5" }));
+        assert_eq!(structured(&found)["matches"].as_array().unwrap().len(), 1, "{found}");
+        // A text stays a text, and a required argument is not made up.
+        for (arguments, part) in [
+            (json!({ "path": null }), "/path"),
+            (json!({ "path": "README.md", "max_bytes": "four" }), "/max_bytes"),
+            (json!({ "path": "README.md", "unknown": null }), "`unknown` is not known"),
+        ] {
+            let answer = client.call("files_read", arguments);
+            assert!(refusal(&answer).contains(part), "{part}: {answer}");
         }
     });
 }

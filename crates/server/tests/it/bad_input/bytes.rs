@@ -139,7 +139,7 @@ fn an_id_in_flight_is_refused_and_the_first_call_is_answered() {
 #[test]
 fn a_call_whose_id_is_in_flight_is_in_the_envelope_log() {
     let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("envelope_log_dir", workspace.path("runs").display());
+    let launch = Launch::over(&workspace).arg("--log-dir").arg(workspace.path("runs"));
     let mut stdio = launch.stdio();
     let wait = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true });
     stdio.send(&call(7, "exec_run", wait));

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{Done, Line};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, binary, path, wait_long_for};
-use crate::toolsets_search::{found, large, paths};
+use crate::toolsets_search::{large, paths, search};
 
 /// Runs `toolgate index` for `workspace`, with the index in `cache`.
 fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> Done {
@@ -58,7 +58,7 @@ fn an_index_is_built_before_the_first_server_and_used_by_it() {
     assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
-    let all = found(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
+    let all = search(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
     assert_eq!((paths(&all), &all["index"]["files"]), (vec!["b.rs"], &Value::from(3)));
 }
 
@@ -68,11 +68,11 @@ fn a_namespace_is_indexed_by_its_name_and_a_missing_one_is_reported() {
     let cache = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
     std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
-    let roots = format!("std={}, gone=/no/such/folder", other.path().display());
+    let folders = format!("std={}, gone=/no/such/folder", other.path().display());
     let index = |args: &[&str]| {
         let args = [&["index"], args].concat();
         let line = Line::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
-        line.env("TOOLGATE_SEARCH_ROOTS", &roots).run()
+        line.env("TOOLGATE_SEARCH_NAMESPACES", &folders).run()
     };
     let std = index(&["--namespace", "std"]);
     assert_eq!((std.code, std.out.as_str()), (0, "std: ready; 1 file, 1 passage\n"), "{std:?}");

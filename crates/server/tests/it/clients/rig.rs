@@ -14,9 +14,11 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Self {
-        let settings = "[exec]\nconfirm = [\"touch\"]\n\n[limits]\npage_size = 7\n";
+        // Enough tools for two pages of a list.
+        let many = Workspace::with_many_tools(200);
+        let settings = format!("[exec]\nconfirm = [\"touch\"]\n\n{}", many.read("toolgate.toml"));
         let tea = "---\nname: tea\ndescription: How to brew tea.\n---\nBoil.\n";
-        let workspace = Workspace::new()
+        let workspace = many
             .file("toolgate.toml", settings)
             .file("dot.png", b"\x89PNG\r\n\x1a\n\x00\xff")
             .file("folder/a file.txt", "in a folder\n")

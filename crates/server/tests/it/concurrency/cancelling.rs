@@ -73,14 +73,13 @@ fn a_number_does_not_cancel_the_string_that_spells_it() {
     assert_eq!(structured(&stdio.answer("1"))["stdout"], "began\nwent\n");
 }
 
-/// Starts a server that begins a stream after this time.
-fn served(workspace: &Workspace, stream_after_ms: u64) -> Served {
-    Launch::over(workspace).set("server_stream_after_ms", stream_after_ms).served()
+fn served(workspace: &Workspace) -> Served {
+    Launch::over(workspace).served()
 }
 
 #[test]
 fn disconnecting_before_the_answer_cancels_a_stateless_call() {
-    let served = served(&Workspace::new(), 60_000);
+    let served = served(&Workspace::new());
     let marker = Marker::new();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
@@ -92,7 +91,7 @@ fn disconnecting_before_the_answer_cancels_a_stateless_call() {
 
 #[test]
 fn disconnecting_during_the_stream_cancels_a_stateless_call() {
-    let served = served(&Workspace::new(), 20);
+    let served = served(&Workspace::new());
     let marker = Marker::new();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
@@ -106,7 +105,7 @@ fn disconnecting_during_the_stream_cancels_a_stateless_call() {
 
 #[test]
 fn disconnecting_after_progress_cancels_a_stateless_call() {
-    let served = served(&Workspace::new(), 60_000);
+    let served = served(&Workspace::new());
     let marker = Marker::new();
     let script = json!({ "command": "echo one; exec sleep $1", "shell": true, "args": [marker.0] });
     let params =
@@ -122,7 +121,7 @@ fn disconnecting_after_progress_cancels_a_stateless_call() {
 
 #[test]
 fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
-    let served = served(&Workspace::new(), 20);
+    let served = served(&Workspace::new());
     let marker = Marker::new();
     let mut connection = served.connect();
     let post = Post::mcp(&call(1, "exec_run", sleeps(&marker))).with("accept", "application/json");
@@ -135,16 +134,16 @@ fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
 
 #[test]
 fn disconnecting_does_not_cancel_a_call_of_a_session() {
-    for stream_after_ms in [20, 60_000] {
+    for in_stream in [true, false] {
         let workspace = Workspace::new();
-        let served = served(&workspace, stream_after_ms);
+        let served = served(&workspace);
         let session = served.session("2025-11-25");
         let marker = Marker::new();
         let message = call_request("2025-11-25", "1", "exec_run", waits_for_go(&marker));
         let mut connection = served.connect();
         connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
         marker.wait_until_running();
-        if stream_after_ms == 20 {
+        if in_stream {
             assert!(connection.head().is_stream());
         }
         connection.close();
@@ -158,7 +157,7 @@ fn disconnecting_does_not_cancel_a_call_of_a_session() {
 
 #[test]
 fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
-    let served = served(&Workspace::new(), 20);
+    let served = served(&Workspace::new());
     let mine = served.session("2025-11-25");
     let other = served.session("2025-06-18");
     let marker = Marker::new();
@@ -167,6 +166,7 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &mine));
     marker.wait_until_running();
+    assert!(connection.head().is_stream());
     // A notification in another session has no effect.
     let cancel = Post::mcp(&cancel_notification(1));
     assert_eq!(served.send(&cancel.clone().with("mcp-session-id", &other)).status, 202);
@@ -177,14 +177,13 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
 
     assert_eq!(served.send(&cancel.with("mcp-session-id", &mine)).status, 202);
     marker.wait_until_gone();
-    let response = connection.response();
-    assert_eq!(response.events(), NOTHING, "a cancelled call is not answered");
+    assert_eq!(connection.event(), None, "a cancelled call is not answered");
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
 #[test]
 fn the_end_of_a_session_cancels_its_calls() {
-    let served = served(&Workspace::new(), 20);
+    let served = served(&Workspace::new());
     let session = served.session("2025-11-25");
     let marker = Marker::new();
     let mut connection = served.connect();
@@ -192,13 +191,15 @@ fn the_end_of_a_session_cancels_its_calls() {
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
     marker.wait_until_running();
+    let head = connection.head();
+    assert_eq!((head.status, head.is_stream()), (200, true), "{head:?}");
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     marker.wait_until_gone();
     // The connection of the call is closed.
-    let response = connection.response();
-    assert_eq!(response.status, 200);
-    assert!(!response.text().contains("the server is stopping"), "{}", response.text());
+    while let Some(event) = connection.event() {
+        assert!(!event.to_string().contains("the server is stopping"), "{event}");
+    }
 }
 
 #[test]

@@ -6,54 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::policy::{call_with_key, key};
-use crate::support::{Launch, Workspace, keys_of, over_both, over_both_with, refusal, wait_until};
-
-#[test]
-fn a_caller_that_wrote_too_much_gets_a_retry_time_and_is_admitted_after_it() {
-    let workspace = Workspace::new();
-    let settings = [("limits_written_bytes", 100_000), ("limits_written_per_s_bytes", 100_000)];
-    over_both_with(&workspace, &settings, |client| {
-        let content = "x".repeat(60_000);
-        let write = json!({ "path": "a", "content": content, "overwrite": true });
-        let first = client.call("files_write", write.clone());
-        assert_eq!(first["result"]["isError"], false, "{first}");
-        let refused = (0..3).map(|_| client.call("files_write", write.clone()));
-        let refused = refusal(&refused.last().unwrap());
-        let (_, wait) = refused.rsplit_once("try again in ").unwrap();
-        let wait: u64 = wait.trim_end_matches(" ms").parse().unwrap();
-        assert!((1..=3_000).contains(&wait), "{refused}");
-        // A call that writes nothing is not limited.
-        let read = client.call("files_read", json!({ "path": "README.md" }));
-        assert_eq!(read["result"]["isError"], false, "{read}");
-        thread::sleep(Duration::from_millis(wait + 50));
-        let later =
-            client.call("files_write", json!({ "path": "a", "content": "x", "overwrite": true }));
-        assert_eq!(later["result"]["isError"], false, "{later}");
-    });
-}
-
-#[test]
-fn a_caller_that_received_too_much_gets_a_retry_time_and_others_are_not_limited() {
-    let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
-    let limits = "[limits]\ncarried_bytes = 100_000\ncarried_per_s_bytes = 50_000\n";
-    let workspace = Workspace::new()
-        .file("toolgate.toml", format!("{limits}{ada_lines}\n{bob_lines}"))
-        .file("large", "x".repeat(80_000));
-    let served = Launch::over(&workspace).served();
-    let read =
-        |key: &str, path: &str| call_with_key(&served, key, "files_read", json!({ "path": path }));
-    for _ in 0..2 {
-        assert_eq!(read(&ada, "large")["result"]["isError"], false);
-    }
-    let refused = refusal(&read(&ada, "README.md"));
-    assert!(refused.contains("sent and received recently"), "{refused}");
-    let (_, wait) = refused.rsplit_once("try again in ").unwrap();
-    let wait: u64 = wait.trim_end_matches(" ms").parse().unwrap();
-    assert!((1..=2_500).contains(&wait), "{refused}");
-    assert_eq!(read(&bob, "README.md")["result"]["isError"], false);
-    thread::sleep(Duration::from_millis(wait + 50));
-    assert_eq!(read(&ada, "README.md")["result"]["isError"], false);
-}
+use crate::support::{Launch, Workspace, keys_of, over_both, refusal, wait_until};
 
 #[test]
 fn one_caller_does_not_block_others() {
@@ -90,24 +43,30 @@ fn one_caller_does_not_block_others() {
 
 #[test]
 fn refused_calls_of_one_caller_do_not_displace_records_of_others() {
+    // Number of refused calls that leave a record at once, and of further ones per second.
+    const REFUSED: u64 = 1_000;
+    const MORE: u64 = 20;
     let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
-    let launch = Launch::over(&workspace).set("limits_refused", 5).set("limits_refused_per_s", 1);
-    let served = launch.served();
+    let served = Launch::over(&workspace).served();
     let read =
         |key: &str| call_with_key(&served, key, "files_read", json!({ "path": "README.md" }));
     assert_eq!(read("bob-key")["result"]["isError"], false);
     let started = Instant::now();
-    let refused: Vec<_> = (0..60)
-        .map(|nth| match nth % 2 {
+    let mut nth = 0;
+    let last = loop {
+        let answer = match nth % 2 {
             0 => call_with_key(&served, "ada-key", "no_such_tool", json!({})),
             _ => call_with_key(&served, "ada-key", "files_read", json!({ "paths": 1 })),
-        })
-        .collect();
-    assert!(!refusal(&refused[0]).contains("too many"), "{}", refused[0]);
-    let last = refusal(refused.last().unwrap());
-    assert!(last.contains("too many of your calls were refused recently"), "{last}");
-    assert!(last.contains("try again in"), "{last}");
-    let most = 6 + usize::try_from(started.elapsed().as_secs()).unwrap();
+        };
+        nth += 1;
+        let message = refusal(&answer);
+        if message.contains("too many of your calls were refused recently") {
+            break message;
+        }
+        assert!(nth < REFUSED + MORE * (1 + started.elapsed().as_secs()), "{nth}: {message}");
+    };
+    assert!(nth > REFUSED && last.contains("try again in"), "{nth}: {last}");
+    let most = usize::try_from(nth).unwrap();
     // Her allowed calls still run and are recorded, as are all calls of others.
     assert_eq!(read("ada-key")["result"]["isError"], false);
     assert_eq!(
@@ -122,7 +81,7 @@ fn refused_calls_of_one_caller_do_not_displace_records_of_others() {
     wait_until("the last is on record", || count_records("bob", "refused") == 1);
     assert_eq!((count_records("ada", "ok"), count_records("bob", "ok")), (1, 1));
     assert!(
-        (5..=most).contains(&count_records("ada", "refused")),
+        (1_000..=most).contains(&count_records("ada", "refused")),
         "{} of {most}",
         count_records("ada", "refused")
     );
@@ -144,7 +103,7 @@ fn a_prompt_that_includes_files_counts_against_the_rate_of_reading_them() {
             assert!(made["result"]["messages"].is_array(), "{made}");
         }
         let refused = refusal(&explain());
-        assert!(refused.contains("`files.read` is called too often"), "{refused}");
+        assert!(refused.contains("`files_read` is called too often"), "{refused}");
         let read = client.call("files_read", json!({ "path": "README.md" }));
         assert!(refusal(&read).contains("too often"), "{read}");
         let prompt = client.ask("prompts/get", json!({ "name": "bootstrap" }));

@@ -1,10 +1,12 @@
 //! One audit record for each call, whatever its outcome.
 
+use std::fs::File;
+
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Marker, Wire, Workspace, call, legacy, notification, over_both, over_both_with,
-    sleeps, wait_until,
+    Client, Launch, Marker, Wire, Workspace, call, legacy, notification, over_both, sleeps,
+    wait_until,
 };
 
 #[test]
@@ -25,11 +27,19 @@ fn each_call_leaves_one_record_with_its_outcome() {
         ("files_write", json!({ "path": ".git/config", "content": "" }), "not_allowed"),
         ("files_read", json!({ "path": "none" }), "not_found"),
         ("files_write", json!({ "path": "README.md", "content": "", "if_match": "x" }), "conflict"),
-        ("files_write", json!({ "path": "big", "content": "x".repeat(5000) }), "too_large"),
+        (
+            "files_edit",
+            json!({ "path": "big", "edits": [{ "old": "x", "new": "y" }] }),
+            "too_large",
+        ),
         ("exec_run", json!({ "command": "true" }), "ok"),
         ("exec_run", json!({ "command": "false" }), "program_failed"),
     ];
-    over_both_with(&Workspace::new(), &[("files_write_bytes_max", 4000)], |client| {
+    let workspace = Workspace::new().file("big", "");
+    // The file is too large to edit. It is sparse, so it takes no space.
+    let big = File::options().write(true).open(workspace.path("big")).unwrap();
+    big.set_len((64 << 20) + 1).unwrap();
+    over_both(&workspace, |client| {
         for (tool, arguments, outcome) in &calls {
             let answer = client.call(tool, arguments.clone());
             let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
@@ -85,8 +95,8 @@ fn a_tool_name_cannot_forge_a_record() {
 #[test]
 fn interrupted_calls_leave_a_record() {
     let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("limits_programs", 1).set("limits_waiting", 0);
-    let mut stdio = launch.set("limits_eof_grace_ms", 0).stdio();
+    let launch = Launch::over(&workspace).set("limits_programs", 1);
+    let mut stdio = launch.set("limits_wait_ms", 0).stdio();
     let first = Marker::new();
     let second = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&first)));

@@ -13,7 +13,7 @@ fn read(client: &mut Client, uri: &str) -> Value {
 fn a_resource_is_read_from_the_upstream_that_lists_it_and_our_own_uris_are_reserved() {
     let one = "ODD_SAYS = \"one\", ODD_RESOURCES = \"odd://1 odd://both result://mine\",";
     let two = "ODD_SAYS = \"two\", ODD_RESOURCES = \"odd://2 odd://both file:///etc/passwd\",";
-    let workspace = with_odds(&[("one", one, ""), ("two", two, "answer_bytes = 10000")]);
+    let workspace = with_odds(&[("one", one, ""), ("two", two, "")]);
     let served = launch(&workspace).served();
     let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
     let listed = client.ask("resources/list", json!({})).to_string();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::real::{Beside, free_port, listens, tool};
+use super::real::{Beside, free_port, tool, wait_until_listening};
 use super::{checkout, launch, text};
 use crate::support::{Client, MODERN, Post, Served, Wire, Workspace, call, keys_of};
 
@@ -24,7 +24,7 @@ impl HeaderEcho {
         let at = format!("http://127.0.0.1:{port}");
         let url = format!("{at}/mcp");
         let away = format!("{at}/away");
-        listens(&url);
+        wait_until_listening(&url);
         Self { url, away, _server: server }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use super::with_odds;
+use super::{checkout, with_odds};
 use crate::support::{Workspace, binary, path, trust_config};
 
 /// Runs `toolgate doctor upstreams NAMES` in `workspace`.
@@ -23,7 +23,7 @@ fn doctor_prints_a_line_for_each_upstream() {
     let workspace = workspace.file("toolgate.toml", settings + dead);
     let all = doctor(&workspace, &[]);
     let stdout = String::from_utf8(all.stdout.clone()).unwrap();
-    let mut lines: Vec<_> = stdout.lines().collect();
+    let mut lines: Vec<_> = stdout.lines().filter(|line| !line.starts_with(' ')).collect();
     lines.sort_unstable();
     let [failed, ok] = lines[..] else { panic!("{all:?}") };
     assert!(failed.starts_with("FAILED  dead: "), "{all:?}");
@@ -37,4 +37,59 @@ fn doctor_prints_a_line_for_each_upstream() {
         String::from_utf8_lossy(&unknown.stderr).contains("the upstreams are dead, odd"),
         "{unknown:?}"
     );
+}
+
+/// Runs `toolgate doctor upstreams` for a program that runs `script`. Returns the lines below that
+/// of the upstream, and if the upstream answered.
+fn details(script: &str) -> (Vec<String>, bool) {
+    let python = checkout().join(".tools/python/bin/python");
+    let workspace = Workspace::new().file("up.py", script);
+    let script = workspace.path("up.py");
+    let settings = format!("[upstream.up]\ncommand = [{python:?}, {script:?}]\nstart_ms = 5000\n");
+    let workspace = workspace.file("toolgate.toml", settings);
+    let report = doctor(&workspace, &[]);
+    let stdout = String::from_utf8(report.stdout).unwrap();
+    let (first, rest) = stdout.split_once('\n').unwrap();
+    assert!(!rest.contains("hunter2-and-more"), "{rest}");
+    (rest.lines().map(|line| line.trim_start().to_owned()).collect(), first.starts_with("ok "))
+}
+
+#[test]
+fn doctor_shows_what_was_asked_what_came_back_and_what_the_program_wrote() {
+    let (lines, is_ok) = details(
+        "import sys\n\
+         print('\u{feff}Welcome!')\n\
+         print('Content-Length: 5')\n\
+         print('no key', file=sys.stderr, flush=True)\n\
+         sys.stdin.readline()\n\
+         error = '\"error\":{\"code\":-32022,\"message\":\"no\",\"data\":{\"supported\":[\"2199-01-01\"]}}'\n\
+         print('{\"jsonrpc\":\"2.0\",\"id\":1,' + error + '}', flush=True)\n\
+         print('Password: ', end='', flush=True)\n\
+         sys.stdin.read()\n",
+    );
+    assert!(!is_ok, "{lines:?}");
+    for expected in [
+        "asked `server/discover` (2026-07-28): it refused: no (-32022): {\"supported\":[\"2199-01-01\"]}",
+        "asked `initialize` (2025-11-25): no answer",
+        "output that is not a message: \\u{feff}Welcome!",
+        "output that is not a message: Content-Length: 5",
+        "output that is not a message: Password:",
+        "error output: no key",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
+    }
+    assert!(lines.iter().any(|line| line.contains("one message per line")), "{lines:#?}");
+}
+
+#[test]
+fn doctor_shows_what_a_program_that_answers_wrote_besides() {
+    let odd = checkout().join("tests/upstreams/odd.py");
+    let (lines, is_ok) = details(&format!(
+        "import os, runpy\n\
+         os.environ['ODD_LOG'] = '/dev/null'\n\
+         print('Listening on port 8080', flush=True)\n\
+         runpy.run_path({odd:?}, run_name='__main__')\n"
+    ));
+    assert!(is_ok, "{lines:?}");
+    assert_eq!(lines, ["output that is not a message: Listening on port 8080"]);
 }

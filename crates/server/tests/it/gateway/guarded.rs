@@ -31,8 +31,8 @@ fn is_refused(answer: &Value) -> bool {
 #[test]
 fn a_rule_that_names_an_upstream_by_tag_or_name_applies_to_all_it_has() {
     for (more, of) in [
-        ("", "tags = [\"odd\"]"),
-        ("", "tags = [\"upstream\"]"),
+        ("", "when = \"'odd' in tool.tags\""),
+        ("", "when = \"'upstream' in tool.tags\""),
         ("", "tools = [\"odd.*\"]"),
         ("prefix = \"other\"", "tools = [\"odd.*\"]"),
         ("prefix = \"other\"", "tools = [\"other.*\"]"),
@@ -64,7 +64,7 @@ fn a_rule_that_matches_no_tool_is_logged_once_all_upstreams_have_listed() {
 
 #[test]
 fn an_empty_list_in_a_rule_is_refused() {
-    for of in ["callers = []", "roles = []", "tools = []", "tags = []", "effects = []"] {
+    for of in ["callers = []", "roles = []", "tools = []", "effects = []"] {
         let workspace = with_rules("", "", &deny(of));
         let mut command = Command::new(binary());
         command.arg("check-config").current_dir(workspace.root()).env_clear();
@@ -88,7 +88,7 @@ fn private_values_of_an_upstream_are_redacted_from_its_errors_and_the_log() {
 
 #[test]
 fn a_caller_with_upstream_tools_only_can_read_their_stored_results() {
-    let workspace = with_rules("", "answer_bytes = 20000", "[tools]\nallow = [\"odd.*\"]");
+    let workspace = with_rules("", "", "[tools]\nallow = [\"odd.*\"]");
     let mut client = stdio(&workspace);
     let listed = names(&mut client);
     assert!(!listed.contains(&"files_read".to_owned()), "{listed:?}");

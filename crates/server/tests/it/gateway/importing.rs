@@ -57,6 +57,46 @@ fn servers_of_clients_are_imported_without_their_secrets_and_served() {
 }
 
 #[test]
+fn filters_switches_and_names_survive_the_import_and_a_broken_file_is_passed_over() {
+    let workspace = Workspace::new()
+        .file(".home/.codex/config.toml", "[mcp_servers.ctx]\ncommand = 'ctx'\ndisabled_tools = ['rm']\n")
+        .file(".home/.codeium/windsurf/mcp_config.json", "{ \"mcpServers\": { \"broken\": ")
+        .file(
+            ".gemini/settings.json",
+            r#"{ "mcp": { "excluded": ["off"] }, "tools": { "exclude": ["x"] }, "mcpServers": {
+                "off": { "command": "off" }, "Müll": { "httpUrl": "https://a.example", "trust": true } } }"#,
+        )
+        .file(".roo/mcp.json", r#"{ "mcpServers": { "Möll": { "command": "m" } } }"#)
+        .file(".mcp.json", r#"{ "mcpServers": { "fs": { "command": "fs" } } }"#)
+        .file(".claude/settings.json", r#"{ "permissions": { "deny": ["mcp__fs__delete"] } }"#);
+    let printed = import(&workspace, &[]);
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert!(printed.status.success(), "{stderr}");
+    let written: toml::Table = String::from_utf8(printed.stdout).unwrap().parse().unwrap();
+    let upstream = |name: &str| written["upstream"][name].as_table().unwrap();
+    assert_eq!(written["upstream"].as_table().unwrap().len(), 5, "{written}");
+    assert_eq!(upstream("ctx")["without"].as_array().unwrap().len(), 1);
+    assert_eq!(upstream("fs")["without"].as_array().unwrap()[0].as_str(), Some("delete"));
+    assert_eq!(upstream("off")["enabled"].as_bool(), Some(false));
+    assert!(
+        upstream("m_ufc_ll").contains_key("url") && upstream("m_uf6_ll").contains_key("command")
+    );
+    for expected in [
+        "mcp_config.json is not JSON",
+        "`trust` is not imported",
+        "`/tools/exclude`",
+        "this is `Müll`",
+    ] {
+        assert!(stderr.contains(expected), "{expected}: {stderr}");
+    }
+    // A broken file that is named does not stop the others either, but the command fails.
+    fs::write(workspace.path("broken.json"), "{").unwrap();
+    let printed = import(&workspace, &["broken.json", ".roo/mcp.json"]);
+    assert!(!printed.status.success());
+    assert!(String::from_utf8(printed.stdout).unwrap().contains("[upstream.m_uf6_ll]"));
+}
+
+#[test]
 fn an_unknown_client_and_an_invalid_file_are_reported() {
     let workspace = with_clients();
     let failed = import(&workspace, &["cursr"]);

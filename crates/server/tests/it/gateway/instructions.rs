@@ -77,7 +77,9 @@ fn instructions_are_sent_as_soon_as_they_are_known() {
 
 #[test]
 fn instructions_that_are_disabled_or_empty_or_without_a_tool_are_not_sent() {
-    for (text, more) in [(FIRST, "instructions = false\n"), (" \n ", ""), (FIRST, "tools = []\n")] {
+    for (text, more) in
+        [(FIRST, "parts = [\"resources\", \"prompts\"]\n"), (" \n ", ""), (FIRST, "tools = []\n")]
+    {
         let workspace = with_instructions(text, more);
         names(&mut stdio(&workspace));
         for instructions in received_instructions(&workspace) {
@@ -169,6 +171,6 @@ fn instructions_are_no_longer_sent_once_other_ones_are_approved_or_the_lock_is_u
 fn disabling_instructions_is_not_a_difference_from_the_pins() {
     let workspace = with_instructions(FIRST, "");
     check_exit(&pins(&workspace, &["accept"]), 0);
-    rewrite(&workspace, "[upstream.odd]", "[upstream.odd]\ninstructions = false");
+    rewrite(&workspace, "[upstream.odd]", "[upstream.odd]\nparts = [\"resources\", \"prompts\"]");
     check_exit(&pins(&workspace, &["diff"]), 0);
 }

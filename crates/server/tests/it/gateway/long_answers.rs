@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{stdio, text, with_odd, with_odds};
+use super::{stdio, text, with_odd};
 use crate::support::Client;
 
-/// Returns rows of about 40 KB as JSON.
+/// Returns rows of about 400 KB as JSON, more than one result shows.
 fn rows() -> Value {
     let row = |at| json!({ "id": at, "name": format!("row {at} of many") });
-    json!({ "rows": (0..1000).map(row).collect::<Vec<_>>() })
+    json!({ "rows": (0..10_000).map(row).collect::<Vec<_>>() })
 }
 
 /// Returns a result whose text is the JSON of its structured value, as most servers send it.
@@ -32,7 +32,7 @@ fn read_stored(client: &mut Client, uri: &str) -> Value {
 
 #[test]
 fn a_long_result_is_stored_and_can_be_read_on() {
-    let workspace = with_odd("answer_bytes = 20000");
+    let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let cut = client.call("odd_huge", json!({}));
     assert!(cut.to_string().len() < 20_000);
@@ -47,7 +47,7 @@ fn a_long_result_is_stored_and_can_be_read_on() {
 
 #[test]
 fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
-    let workspace = with_odd("answer_bytes = 20000");
+    let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let cut = client.call("odd_say", structured(&rows()));
     assert!(cut["result"].get("structuredContent").is_none() && cut.to_string().len() < 20_000);
@@ -70,30 +70,19 @@ fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
 }
 
 #[test]
-fn a_value_with_a_promised_schema_stays_structured_unless_promises_are_disabled() {
-    let settings = "answer_bytes = 20000\n";
-    let unpromised = format!("{settings}promise_outputs = false");
-    let workspace = with_odds(&[("odd", "", settings), ("free", "", &unpromised)]);
+fn a_value_with_a_promised_schema_stays_structured_at_any_length() {
+    let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let tools = client.tools();
-    let promises = |name: &str| {
-        let tool = tools.iter().find(|tool| tool["name"] == name);
-        tool.unwrap_or_else(|| panic!("{tools:?}")).get("outputSchema").is_some()
-    };
-    assert_eq!((promises("odd_promise"), promises("free_promise")), (true, false));
+    let tool = tools.iter().find(|tool| tool["name"] == "odd_promise");
+    assert!(tool.unwrap_or_else(|| panic!("{tools:?}")).get("outputSchema").is_some());
     let full = client.call("odd_promise", structured(&rows()));
     assert_eq!(full["result"]["structuredContent"], rows());
-    let cut = client.call("free_promise", structured(&rows()));
-    assert!(cut["result"].get("structuredContent").is_none() && cut.to_string().len() < 20_000);
-    assert_eq!(links(&cut)[0].1, "application/json");
-    let short = json!({ "rows": [1] });
-    let full = client.call("free_promise", structured(&short));
-    assert_eq!(full["result"]["structuredContent"], short);
 }
 
 #[test]
-fn a_value_that_violates_an_unpromised_schema_is_refused_at_any_length() {
-    let workspace = with_odd("answer_bytes = 20000\npromise_outputs = false");
+fn a_value_that_violates_its_schema_is_refused_at_any_length() {
+    let workspace = with_odd("");
     let mut client = stdio(&workspace);
     for invalid in [json!({ "lines": [] }), json!({ "lines": rows() })] {
         let refused = client.call("odd_promise", structured(&invalid));
@@ -104,14 +93,15 @@ fn a_value_that_violates_an_unpromised_schema_is_refused_at_any_length() {
 
 #[test]
 fn the_largest_media_are_replaced_by_links_and_read_unchanged() {
-    let workspace = with_odd("answer_bytes = 20000\nmedia_bytes = 50000");
+    let workspace = with_odd("");
     let mut client = stdio(&workspace);
-    // Three bytes each.
-    let [small, large, file] = [("AAEC", 6000), ("////", 20_000), ("QUJD", 15_000)]
+    // Three bytes each. The two large ones together exceed twice the limit of a result.
+    let [small, large, file] = [("AAEC", 6000), ("////", 1_600_000), ("QUJD", 1_500_000)]
         .map(|(three, times)| three.repeat(times));
     let picture = |data: &str| json!({ "type": "image", "mimeType": "image/png", "data": data });
     let held = json!({ "uri": "odd://report", "mimeType": "application/pdf", "blob": file });
-    let csv = json!({ "uri": "odd://table", "mimeType": "text/csv", "text": "a,b\n".repeat(9000) });
+    let csv =
+        json!({ "uri": "odd://table", "mimeType": "text/csv", "text": "a,b\n".repeat(90_000) });
     let answer = json!({ "content": [
         { "type": "text", "text": "Here they are." },
         picture(&large),
@@ -126,7 +116,7 @@ fn the_largest_media_are_replaced_by_links_and_read_unchanged() {
     let note = content[1]["text"].as_str().unwrap();
     assert!(note.contains("odd://report") && note.contains("odd://table"), "{note}");
     let expected = [("image/png", "blob", large), ("application/pdf", "blob", file)];
-    let expected = expected.into_iter().chain([("text/csv", "text", "a,b\n".repeat(9000))]);
+    let expected = expected.into_iter().chain([("text/csv", "text", "a,b\n".repeat(90_000))]);
     let links = links(&cut);
     assert_eq!(links.len(), 3, "{note}");
     for ((uri, is), (media_type, name, full)) in links.iter().zip(expected) {
@@ -140,12 +130,12 @@ fn the_largest_media_are_replaced_by_links_and_read_unchanged() {
 
 #[test]
 fn a_secret_at_a_cut_is_redacted_in_every_piece() {
-    let settings = "answer_bytes = 20000\n[secrets]\nvalues_from = [\"PASSWORD\"]";
+    let settings = "[secrets]\nvalues_from = [\"PASSWORD\"]";
     let workspace = with_odd(settings);
     let launch = super::launch(&workspace).env("PASSWORD", "correct-horse-battery");
     let mut client = Client::stdio(launch, crate::support::MODERN);
     // The shown beginning ends within the secret.
-    let long_text = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(30_000));
+    let long_text = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(300_000));
     let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": long_text }] }));
     assert!(!text(&cut).contains("correct") && text(&cut).contains("xxx[reda"), "{cut}");
     let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::real::{Beside, free_port, listens, node, tool};
+use super::real::{Beside, free_port, node, tool, wait_until_listening};
 use super::{checkout, launch, names, text};
 use crate::support::{
     Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path,
@@ -47,7 +47,13 @@ impl Drop for KilledOnDrop {
 impl Authorization {
     /// Starts a server whose tokens are valid for `life` seconds.
     fn start(life: u32) -> Self {
+        Self::start_with(life, &[])
+    }
+
+    /// Starts a server with more environment variables.
+    fn start_with(life: u32, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(node());
+        command.envs(variables.iter().copied());
         command.arg(checkout().join("tests/upstreams/authorization.mjs")).arg(tool("servers"));
         command.env("LIFE", life.to_string()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -137,14 +143,18 @@ impl Authorization {
 
 impl Protected {
     fn start(life: u32) -> Self {
-        let authorization = Authorization::start(life);
+        Self::behind(Authorization::start(life))
+    }
+
+    /// Starts an upstream that requires tokens of `authorization`.
+    fn behind(authorization: Authorization) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
         let (server, _) = Beside::start_job(&mut command, "Uvicorn running");
         let url = format!("http://127.0.0.1:{port}/mcp");
-        listens(&url);
+        wait_until_listening(&url);
         Self { authorization, url, _server: server }
     }
 
@@ -186,6 +196,22 @@ const SERVICE: &str = "client_id = \"service\"\nclient_secret = \"${SERVICE_SECR
 
 fn service(launch: Launch) -> Launch {
     launch.env("SERVICE_SECRET", "the-secret-of-the-service")
+}
+
+#[test]
+fn a_sign_in_without_declared_pkce_is_refused_unless_the_settings_assume_it() {
+    let protected = Protected::behind(Authorization::start_with(300, &[("NO_PKCE", "1")]));
+    let state = TempDir::new().unwrap();
+    let workspace = protected.workspace("");
+    for words in [&["login", "prot", "--no-browser"][..], &["doctor", "oauth", "prot"]] {
+        let refused = toolgate(&workspace, &state, words).stdin(Stdio::null()).output().unwrap();
+        let output = check_exit(&refused, if words[0] == "doctor" { 1 } else { 2 });
+        assert!(output.contains("`assume_pkce = true` in [upstream.prot.oauth]"), "{output}");
+    }
+    let workspace = protected.workspace("[upstream.prot.oauth]\nassume_pkce = true\n");
+    sign_in(&workspace, &state);
+    let checked = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap();
+    check_exit(&checked, 0);
 }
 
 #[test]

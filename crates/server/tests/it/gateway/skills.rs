@@ -108,7 +108,7 @@ fn a_file_that_does_not_match_its_skill_is_refused_unless_the_skill_changed() {
 
 #[test]
 fn skills_of_an_upstream_with_hidden_resources_are_hidden() {
-    for more in ["resources = false", "[tools]\ndeny = [\"up.resources\"]"] {
+    for more in ["parts = [\"prompts\", \"instructions\"]", "[tools]\ndeny = [\"up.resources\"]"] {
         let workspace = with_skills(false, more);
         let mut client = stdio(&workspace);
         client.tools();

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use super::{names, stdio, text, with_odd};
+use super::{checkout, names, stdio, text, with_odd};
 use crate::support::Workspace;
 
 /// A server whose only tool returns its working folder and the number of entries in it.
@@ -88,4 +88,42 @@ fn tool_patterns_that_match_nothing_are_logged() {
         assert!(log.contains(expected), "{expected}: {log}");
     }
     assert!(!log.contains("has \"echo\""), "{log}");
+}
+
+/// A server of 2026-07-28 alone, which starts for 4 seconds and begins with a byte order mark.
+const SLOW: &str = r#"
+import json, sys, time
+time.sleep(4)
+sys.stdout.write("\ufeff")
+def result(method):
+    found = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "capabilities": {"tools": {}}}
+    if method == "server/discover":
+        return {**found, "supportedVersions": ["2026-07-28"]}
+    if method == "tools/list":
+        return {**found, "tools": [{"name": "hi", "inputSchema": {"type": "object", "required": None}}]}
+    return {**found, "content": None, "structuredContent": ["hi"]}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    answer = {"jsonrpc": "2.0", "id": request["id"]}
+    if request["method"] == "initialize":
+        answer["error"] = {"code": -32601, "message": "unknown"}
+    else:
+        answer["result"] = result(request["method"])
+    print(json.dumps(answer), flush=True)
+"#;
+
+#[test]
+fn a_slow_server_of_the_newest_revision_alone_is_served() {
+    let python = checkout().join(".tools/python/bin/python");
+    let workspace = Workspace::new().file("slow.py", SLOW);
+    let script = workspace.path("slow.py");
+    let settings = format!("[upstream.slow]\ncommand = [{python:?}, {script:?}]\n");
+    let workspace = workspace.file("toolgate.toml", settings);
+    let mut client = stdio(&workspace);
+    assert!(names(&mut client).contains(&"slow_hi".to_owned()), "{}", client.server().log());
+    assert_eq!(text(&client.call("slow_hi", json!({}))), "[\"hi\"]");
+    let log = client.server().log();
+    assert!(log.contains("schema of `hi` of the upstream `slow` was repaired"), "{log}");
 }

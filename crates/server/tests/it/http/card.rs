@@ -2,18 +2,23 @@
 
 use serde_json::json;
 
-use crate::support::{Launch, MODERN, Post, Workspace};
+use crate::support::{Launch, MODERN, Post, Served, Workspace};
+
+const URL: &str = "https://tools.example/mcp";
+
+fn published() -> Served {
+    Launch::over(&Workspace::new()).set("server_url", URL).served()
+}
 
 #[test]
-fn a_server_with_a_global_name_serves_its_card() {
-    let launch = Launch::over(&Workspace::new()).set("server_card", "com.example/tools");
-    let served = launch.served();
+fn a_server_with_a_public_domain_serves_its_card() {
+    let served = published();
     let response = served.send(&Post::bare("GET", "/mcp/server-card"));
     assert_eq!(response.status, 200);
     assert_eq!(response.header("content-type"), Some("application/mcp-server-card+json"));
     let card: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
-    assert_eq!(card["name"], "com.example/tools");
-    assert_eq!(card["remotes"][0]["url"], served.url());
+    assert_eq!(card["name"], "example.tools/toolgate");
+    assert_eq!(card["remotes"][0]["url"], URL);
     assert_eq!(card["remotes"][0]["type"], "streamable-http");
     assert_eq!(card["remotes"][0]["supportedProtocolVersions"][0], MODERN);
     assert!(card.get("tools").is_none(), "{card}");
@@ -25,14 +30,11 @@ fn a_server_with_a_global_name_serves_its_card() {
 
 #[test]
 fn the_catalog_has_the_url_of_the_card() {
-    let launch = Launch::over(&Workspace::new())
-        .set("server_card", "com.example/tools")
-        .set("server_url", "https://tools.example/mcp");
-    let response = launch.served().send(&Post::bare("GET", "/.well-known/ai-catalog.json"));
+    let response = published().send(&Post::bare("GET", "/.well-known/ai-catalog.json"));
     assert_eq!(response.header("content-type"), Some("application/ai-catalog+json"));
     let catalog: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
     let entry = json!({
-        "identifier": "urn:air:example.com:mcp:tools",
+        "identifier": "urn:air:tools.example:mcp:toolgate",
         "type": "application/mcp-server-card+json",
         "url": "https://tools.example/mcp/server-card",
     });
@@ -40,9 +42,17 @@ fn the_catalog_has_the_url_of_the_card() {
 }
 
 #[test]
-fn a_server_without_a_global_name_serves_no_card() {
-    let served = Launch::over(&Workspace::new()).served();
-    for target in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
-        assert_eq!(served.send(&Post::bare("GET", target)).status, 404, "{target}");
+fn a_server_without_a_public_domain_serves_no_card() {
+    let launch = || Launch::over(&Workspace::new());
+    for launch in [
+        launch(),
+        launch().set("server_url", "http://localhost:8000/mcp"),
+        launch().set("server_url", "https://192.0.2.1/mcp"),
+        launch().set("server_url", "https://[2001:db8::1]/mcp"),
+    ] {
+        let served = launch.served();
+        for target in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
+            assert_eq!(served.send(&Post::bare("GET", target)).status, 404, "{target}");
+        }
     }
 }

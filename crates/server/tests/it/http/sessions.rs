@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Connection, Launch, Marker, Post, REVISIONS, Served, Workspace, call, initialize, keys_of,
-    legacy, refusal, sleeps,
+    Launch, Marker, Post, REVISIONS, Served, Workspace, call, initialize, keys_of, legacy, refusal,
+    sleeps,
 };
 
 fn served() -> Served {
@@ -124,30 +124,36 @@ fn the_stateless_revision_has_no_sessions() {
     }
 }
 
-/// Starts a call in `session` that runs until `marker` is dropped.
-fn keep_busy(served: &Served, session: &str, marker: &Marker) -> Connection {
+/// Starts a server with one connection, and so with four sessions at most.
+fn served_of_four(workspace: &Workspace) -> Served {
+    Launch::over(workspace).set("server_connections_max", 1).served()
+}
+
+/// Starts a call in `session` that runs until `marker` is dropped, and closes its connection.
+fn keep_busy(served: &Served, session: &str, marker: &Marker) {
     let params = json!({ "name": "exec_run", "arguments": sleeps(marker) });
     let mut connection = served.connect();
     connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", session));
     marker.wait_until_running();
-    connection
+    connection.close();
 }
 
 #[test]
 fn a_new_session_is_refused_at_the_limit_if_all_are_busy() {
-    let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
-    let first = served.session("2025-11-25");
-    let second = served.session("2025-11-25");
-    let markers = [Marker::new(), Marker::new()];
-    let _calls =
-        [keep_busy(&served, &first, &markers[0]), keep_busy(&served, &second, &markers[1])];
+    let served = served_of_four(&Workspace::new());
+    let sessions = [(); 4].map(|()| served.session("2025-11-25"));
+    let markers = [(); 4].map(|()| Marker::new());
+    for (session, marker) in sessions.iter().zip(&markers) {
+        keep_busy(&served, session, marker);
+    }
+    let first = &sessions[0];
     let response = served.send(&Post::mcp(&initialize(1, "2025-11-25")));
     assert_eq!((response.status, response.header("mcp-session-id")), (503, None), "{response:?}");
     assert_eq!(response.header("retry-after"), Some("1"));
     assert!(refusal(&response.json()).contains("sessions"), "{response:?}");
-    assert_eq!(served.send(&ping(&first)).status, 200);
+    assert_eq!(served.send(&ping(first)).status, 200);
     assert_eq!(
-        served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &first)).status,
+        served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", first)).status,
         204
     );
     served.session("2025-11-25");
@@ -162,17 +168,19 @@ fn oversized_initialize() -> Post {
 
 #[test]
 fn at_the_limit_the_session_silent_for_longest_without_calls_ends() {
-    let served = Launch::over(&Workspace::new()).set("server_sessions_max", 3).served();
+    let served = served_of_four(&Workspace::new());
     let open = || served.send(&oversized_initialize()).header("mcp-session-id").unwrap().to_owned();
     let busy = open();
     let silent = open();
-    let active = open();
+    let active = [open(), open()];
     let marker = Marker::new();
-    let _call = keep_busy(&served, &busy, &marker);
-    assert_eq!(served.send(&ping(&active)).status, 200);
-    let fourth = open();
+    keep_busy(&served, &busy, &marker);
+    for session in &active {
+        assert_eq!(served.send(&ping(session)).status, 200);
+    }
+    let fifth = open();
     assert_eq!(served.send(&ping(&silent)).status, 404);
-    for session in [&busy, &active, &fourth] {
+    for session in [&busy, &active[0], &active[1], &fifth] {
         assert_eq!(served.send(&ping(session)).status, 200);
     }
 }
@@ -180,7 +188,7 @@ fn at_the_limit_the_session_silent_for_longest_without_calls_ends() {
 #[test]
 fn at_the_limit_a_session_of_the_caller_with_the_most_sessions_ends() {
     let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
-    let served = Launch::over(&workspace).set("server_sessions_max", 4).served();
+    let served = served_of_four(&workspace);
     let send_as =
         |name: &str, post: Post| served.send(&post.with("x-api-key", &format!("{name}-key")));
     let open = |name: &str| {
@@ -196,8 +204,8 @@ fn at_the_limit_a_session_of_the_caller_with_the_most_sessions_ends() {
 
 #[test]
 fn a_session_that_was_evicted_is_resumed_at_its_next_request() {
-    let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
-    let sessions: Vec<_> = (0..5).map(|_| served.session("2025-06-18")).collect();
+    let served = served_of_four(&Workspace::new());
+    let sessions: Vec<_> = (0..9).map(|_| served.session("2025-06-18")).collect();
     for session in sessions.iter().chain(&sessions) {
         assert_eq!(served.send(&ping(session)).status, 200);
     }

@@ -151,12 +151,36 @@ fn a_target_with_another_host_than_the_header_is_forbidden() {
 #[test]
 fn an_unknown_path_is_not_found() {
     let served = served();
-    for path in ["/", "/mcp/", "/MCP", "/mcp2", "/mcp/../mcp", "//mcp", "/sse", "/favicon.ico"] {
+    for path in ["/", "/mcp//", "/MCP", "/mcp2", "/mcp/../mcp", "//mcp", "/sse", "/favicon.ico"] {
         let response = served.send(&list().to(path));
         assert_eq!(response.status, 404, "{path}: {response:?}");
         assert!(!response.body.is_empty(), "{path}");
     }
     assert_eq!(served.send(&list().to("/mcp?query=1")).status, 200);
+}
+
+#[test]
+fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
+    let served = served();
+    let plain = served.send(&list());
+    for path in ["/mcp/", "/mcp/?query=1"] {
+        let response = served.send(&list().to(path));
+        assert_eq!((response.status, &response.body), (plain.status, &plain.body), "{path}");
+    }
+    let session = served.session("2025-11-25");
+    let closed = Post::bare("DELETE", "/mcp/").with("mcp-session-id", &session);
+    assert_eq!(served.send(&closed).status, 204);
+}
+
+#[test]
+fn a_body_with_a_byte_order_mark_is_read() {
+    let served = served();
+    let message = modern(1, "server/discover", json!({}));
+    let marked = Post::bytes(format!("\u{feff}{message}").as_bytes());
+    let marked = marked.with("mcp-protocol-version", MODERN).with("mcp-method", "server/discover");
+    let response = served.send(&marked);
+    assert_eq!(response.status, 200, "{response:?}");
+    assert!(response.json()["result"]["supportedVersions"].is_array(), "{response:?}");
 }
 
 #[test]

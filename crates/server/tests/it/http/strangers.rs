@@ -78,7 +78,7 @@ fn an_expired_key_uses_no_streams_of_other_callers() {
     let [old, good] = ["old", "good"].map(|name| keys_of(&[name]));
     let config = format!("{old}expires = \"2020-01-01T00:00:00Z\"\n{good}");
     let launch = Launch::over(&Workspace::new().file("toolgate.toml", config));
-    let served = launch.set("server_streams_max", 8).served();
+    let served = launch.set("server_connections_max", 32).served();
     let mut crowd: Vec<_> = (0..20).map(|_| served.connect()).collect();
     for connection in &mut crowd {
         let upgrade = Post::bare("GET", "/v1/ws/mcp?api_key=old-key")

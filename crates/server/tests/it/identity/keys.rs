@@ -70,7 +70,6 @@ fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
     wait_until("the new key is accepted", || status(&served, &bob) == 200);
     let prefix = folder.list()[0]["sha256"].as_str().unwrap()[..8].to_owned();
     assert_eq!(folder.key(&["revoke", &prefix]).0, 0);
-    // After so many failures the status may be 429.
     wait_until("the revoked key is rejected", || status(&served, &ada) != 200);
     wait_until("the other key is still accepted", || status(&served, &bob) == 200);
     assert_eq!(folder.key(&["revoke", "--name", "bob"]).0, 0);
@@ -80,6 +79,31 @@ fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
         bare() == 401 && served.log().contains("was read again: 0 keys")
     });
     assert_eq!(bare(), 401, "removing the file does not open the server");
+}
+
+#[test]
+fn a_revoked_key_is_not_a_guess_before_or_after_a_restart() {
+    let folder = KeyFolder::new();
+    let ada = folder.create(&["new", "ada"]);
+    let bob = folder.create(&["new", "bob"]);
+    let served = folder.served();
+    assert_eq!((status(&served, &ada), status(&served, &bob)), (200, 200));
+    assert_eq!(folder.key(&["revoke", "--name", "ada"]).0, 0);
+    wait_until("the revoked key is rejected", || status(&served, &ada) == 401);
+    // Somebody removes the other entry by hand.
+    let text = fs::read_to_string(folder.file()).unwrap();
+    let (rest, _) = text.split_once("[[keys]]").unwrap();
+    fs::write(folder.file(), rest).unwrap();
+    wait_until("the removed key is rejected", || status(&served, &bob) == 401);
+    for key in [&ada, &bob].repeat(6) {
+        assert_eq!(status(&served, key), 401);
+    }
+    assert!(folder.list().is_empty());
+    let restarted = folder.served();
+    for _ in 0..11 {
+        assert_eq!(status(&restarted, &ada), 401);
+    }
+    assert!(!served.log().contains("invalid credentials"), "{}", served.log());
 }
 
 #[test]

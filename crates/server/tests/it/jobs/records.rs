@@ -60,24 +60,6 @@ fn a_refused_start_leaves_one_record_without_a_job() {
     assert!(records.iter().all(|record| record.get("job").is_none()), "{records:?}");
 }
 
-#[test]
-fn a_start_beyond_the_queue_limit_leaves_a_record() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 1).served();
-    let ids = ["one", "two"].map(|name| {
-        let id = served.start_job("work-wait", json!({ "name": name }));
-        (name == "one").then(|| served.job_in("running", &id));
-        id
-    });
-    let params = json!({ "name": "work-wait", "arguments": { "name": "three" }, "mode": "async" });
-    assert_eq!(served.rpc("tools/call", params).status, 429);
-    let first = records(&served, 1)[0].clone();
-    assert_eq!((&first["outcome"], first.get("job")), (&json!("limited"), None), "{first}");
-    let_continue(&workspace);
-    ids.iter().for_each(|id| drop(served.job_in("succeeded", id)));
-    records(&served, 3);
-}
-
 /// Returns the outcomes of the records of job `id`.
 fn outcomes_of(records: &[Value], id: &str) -> Vec<Value> {
     let own = records.iter().filter(|record| record["job"] == id);

@@ -1,4 +1,4 @@
-//! The order of jobs, and the limits on running and queued ones.
+//! The order of jobs, and the limits on running ones.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn a_tool_limited_to_one_call_does_not_delay_other_tools() {
     let served = served(&workspace, 2);
     let alone = ["a", "b", "c"].map(|name| served.start_job("work-alone", json!({ "name": name })));
     wait_until("the first runs", || started_commands(&workspace) == ["a"]);
-    let other = served.start_job("work-first", json!({ "name": "other" }));
+    let other = served.start_job("work-quick", json!({ "name": "other" }));
     served.job_in("succeeded", &other);
     let states = alone.each_ref().map(|id| served.job(id)["status"].clone());
     assert_eq!(states, ["running", "queued", "queued"]);
@@ -43,21 +43,20 @@ fn calls_and_jobs_of_a_tool_share_its_limit() {
 }
 
 #[test]
-fn jobs_run_by_priority_and_then_in_order_of_arrival() {
+fn waiting_jobs_run_in_order_of_arrival() {
     let workspace = Workspace::with_commands();
     let served = served(&workspace, 1);
     let wait = |name| served.start_job("work-wait", json!({ "name": name }));
     let blocker = wait("blocker");
     wait_until("it runs", || started_commands(&workspace) == ["blocker"]);
-    let late = served.start_job("work-late", json!({ "name": "late" }));
     let one = wait("one");
     let two = wait("two");
-    let first = served.start_job("work-first", json!({ "name": "first" }));
+    let quick = served.start_job("work-quick", json!({ "name": "quick" }));
     let_continue(&workspace);
-    for id in [&blocker, &late, &one, &two, &first] {
+    for id in [&blocker, &one, &two, &quick] {
         served.job_in("succeeded", id);
     }
-    assert_eq!(started_commands(&workspace), ["blocker", "first", "one", "two", "late"]);
+    assert_eq!(started_commands(&workspace), ["blocker", "one", "two", "quick"]);
 }
 
 #[test]
@@ -73,31 +72,6 @@ fn no_more_jobs_run_at_once_than_allowed() {
     assert_eq!(started_commands(&workspace).len(), 2);
     let_continue(&workspace);
     ids.iter().for_each(|id| drop(served.job_in("succeeded", id)));
-}
-
-#[test]
-fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time() {
-    let workspace = Workspace::with_commands();
-    let launch = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 2);
-    let served = launch.served();
-    let begin = |name: &str| served.start_job("work-wait", json!({ "name": name }));
-    let blocker = begin("blocker");
-    wait_until("it runs", || started_commands(&workspace) == ["blocker"]);
-    let waiting = [begin("one"), begin("two")];
-    let params = json!({ "name": "work-wait", "arguments": { "name": "three" }, "mode": "async" });
-    let refused = served.rpc("tools/call", params);
-    assert_eq!(refused.status, 429, "{refused:?}");
-    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=60).contains(&seconds), "{seconds}");
-    let error = &refused.json()["error"];
-    assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!("limited")));
-    assert!(error["data"]["retry_after_ms"].as_u64().unwrap() > 0, "{error}");
-    let_continue(&workspace);
-    for id in [&blocker, &waiting[0], &waiting[1]] {
-        served.job_in("succeeded", id);
-    }
-    served.job_in("succeeded", &begin("four"));
-    assert_eq!(started_commands(&workspace), ["blocker", "one", "two", "four"]);
 }
 
 #[test]
@@ -150,15 +124,12 @@ impl Callers {
 }
 
 #[test]
-fn jobs_of_one_caller_leave_slots_and_queue_places_for_others() {
+fn jobs_of_one_caller_leave_slots_for_others() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, &[("jobs_running", 4), ("jobs_queued", 8)]);
+    let callers = Callers::over(&workspace, &[("jobs_running", 4)]);
     let mut ada_jobs: Vec<_> =
         (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
     wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
-    let refused = callers.call("ada", "more", &json!({ "mode": "async" }));
-    assert_eq!(refused.status, 429, "{refused:?}");
-    assert!(refused.text().contains("too many of your jobs are waiting (limit 6)"), "{refused:?}");
     let bob_job = callers.start_job("bob", "b0");
     wait_until("bob's runs at once", || started_commands(&workspace).contains(&"b0".to_owned()));
     assert_eq!(started_commands(&workspace).len(), 4);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities, sessions};
 use crate::support::{
-    Client, Launch, MODERN, REVISIONS, Wire, Workspace, accepted, converse, over_both_tuned,
+    Client, Launch, MODERN, REVISIONS, Wire, Workspace, converse, job_params, over_both_tuned,
     refusal, structured,
 };
 
@@ -326,7 +326,7 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
     let served = with_confirmations(Launch::over(&workspace)).served();
     for params in [
         json!({ "name": "files_write", "arguments": write }),
-        accepted("files_write", write.clone()),
+        job_params("files_write", write.clone()),
     ] {
         let answer = served.rpc("tools/call", params).json();
         if let Some(id) = answer["result"]["job_id"].as_str() {
@@ -396,9 +396,7 @@ fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
 #[test]
 fn mr7_unanswered_questions_do_not_block_other_calls() {
     let workspace = Workspace::new();
-    let tune = |launch: Launch| {
-        with_confirmations(launch).set("limits_calls", 1).set("limits_in_flight", 2)
-    };
+    let tune = |launch: Launch| with_confirmations(launch).set("limits_calls", 1);
     over_both_tuned(&workspace, tune, |client| {
         for n in 0..10 {
             questions(client, &format!("{n}"));

@@ -311,12 +311,7 @@ fn v3_declared_capabilities_work_and_undeclared_ones_do_not() {
         assert_eq!(skills, client.revision == MODERN, "{declared}");
     });
     let nothing = |launch: Launch| {
-        launch
-            .set("resources_files", false)
-            .set("resources_jobs", false)
-            .set("resources_audit", false)
-            .set("prompts_enabled", false)
-            .set("skills_enabled", false)
+        launch.set("resources_kinds", "").set("prompts_folder", "off").set("skills_folders", "")
     };
     for mut client in [
         Client::stdio(nothing(Launch::over(&workspace)), MODERN),

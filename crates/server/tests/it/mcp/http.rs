@@ -233,8 +233,9 @@ fn h20_get_and_delete_are_405_and_session_headers_are_ignored() {
 #[test]
 fn h7_the_answer_is_the_last_of_its_stream_and_has_no_event_id() {
     let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("server_stream_after_ms", 10).served();
-    let arguments = json!({ "command": "sleep", "args": ["0.3"] });
+    let served = Launch::over(&workspace).served();
+    // The call takes longer than the time until a stream begins.
+    let arguments = json!({ "command": "sleep", "args": ["2.5"] });
     let mut connection = served.connect();
     connection.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     connection.post(&Post::mcp(&call(1, "exec_run", arguments)));

@@ -22,6 +22,17 @@ fn t1_a_message_is_one_line_whatever_its_content() {
 }
 
 #[test]
+fn a_byte_order_mark_before_a_message_is_ignored() {
+    let mut stdio = start_fresh();
+    let marked = |message: &Value| format!("\u{feff}{message}\n").into_bytes();
+    stdio.write(&marked(&initialize(1, "2025-06-18")));
+    assert_eq!(stdio.answer(1)["result"]["protocolVersion"], "2025-06-18");
+    stdio.write("\u{feff}\r\n".as_bytes());
+    stdio.write(&marked(&json!({ "jsonrpc": "2.0", "id": 2, "method": "ping", "params": null })));
+    assert_eq!(stdio.answer(2)["result"], json!({}));
+}
+
+#[test]
 fn t3_the_server_sends_no_requests_in_the_stateless_revision() {
     let mut stdio = Launch::over(&Workspace::new()).set("tools_confirm", "files.write").stdio();
     let everything =

@@ -60,7 +60,7 @@ fn open(client: &Client, post: &Post) -> (Connection, Head) {
 }
 
 fn client(workspace: &Workspace) -> Client {
-    Client::http(Launch::over(workspace).set("server_stream_after_ms", 50), REVISION)
+    Client::http(Launch::over(workspace), REVISION)
 }
 
 /// A call that reports progress three times.

@@ -99,7 +99,7 @@ fn su1_the_first_message_acknowledges_the_requested_notifications() {
 fn su1_unavailable_notifications_are_not_acknowledged() {
     let workspace = Workspace::new();
     let good = uri(&workspace, "README.md");
-    let tune = |launch: Launch| launch.set("prompts_enabled", false);
+    let tune = |launch: Launch| launch.set("prompts_folder", "off");
     over_both_tuned(&workspace, tune, |client| {
         let mut subscriptions = Subscriptions::new(client);
         let uris = [good.as_str(), "unheard:of", "file:///etc/passwd"];

@@ -1,15 +1,19 @@
 //! C2, L11, L15, L19, L20, SU6, T6: waiting requests, none of which waits for an impossible answer.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::uri;
 use crate::support::{
     Client, Connection, Launch, Post, Wire, Workspace, initialize, modern, notification, refusal,
-    wait_until,
 };
 
 const REVISION: &str = "2025-11-25";
+
+/// Highest number of requests in flight from one stdio client.
+const IN_FLIGHT_MAX: u64 = 1024;
 
 fn with_confirmations(workspace: &Workspace) -> Launch {
     Launch::over(workspace).set("tools_confirm", "files.write")
@@ -42,40 +46,34 @@ fn answer_of(connection: &mut Connection, message: &Value) -> Value {
 #[test]
 fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
     let workspace = Workspace::new();
-    let launch = with_confirmations(&workspace).set("limits_in_flight", 2);
+    let launch = with_confirmations(&workspace);
     let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
-    let writes = ["a", "b", "c"].map(|path| write(&mut client, path));
+    let mut writes: Vec<_> =
+        (0..=IN_FLIGHT_MAX).map(|n| write(&mut client, &format!("d/{n}"))).collect();
     let ping = client.request("ping", json!({}));
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     for message in writes.iter().chain([&ping]) {
         stdio.send(message);
     }
     stdio.answer(ping["id"].clone());
-    // One call more than may be in flight: two questions wait for their answers, and the third call
-    // is refused.
-    let mut question_count = 0;
-    let mut refused = 0;
-    for _ in 0..3 {
-        let received = stdio.receive();
-        if received["method"] == "elicitation/create" {
-            stdio.send(&accept(&received));
-            question_count += 1;
-        } else {
-            assert!(refusal(&received).contains("open questions for this client"), "{received}");
-            refused += 1;
-        }
+    // One call more than may be in flight: there is no room for its question to wait.
+    let received: Vec<_> = writes.iter().map(|_| stdio.receive()).collect();
+    let (asked, refused): (Vec<_>, Vec<_>) =
+        received.iter().partition(|message| message["method"] == "elicitation/create");
+    let [refused] = refused[..] else { panic!("{} are refused", refused.len()) };
+    assert!(refusal(refused).contains("open questions for this client"), "{refused}");
+    for question in asked {
+        stdio.send(&accept(question));
     }
-    assert_eq!((question_count, refused), (2, 1));
-    wait_until("both files exist", || workspace.path("a").exists() && workspace.path("b").exists());
+    writes.retain(|write| write["id"] != refused["id"]);
+    for write in &writes {
+        let answer = stdio.answer(write["id"].clone());
+        assert!(answer["result"]["isError"] != true, "{answer}");
+    }
     let again = write(&mut client, "c");
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&again);
-    let question = loop {
-        let received = stdio.receive();
-        if received["method"] == "elicitation/create" {
-            break received;
-        }
-    };
+    let question = stdio.receive();
     stdio.send(&accept(&question));
     assert!(stdio.answer(again["id"].clone())["result"]["isError"] != true);
 }
@@ -83,43 +81,42 @@ fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
 #[test]
 fn su6_one_subscription_too_many_is_refused_by_id() {
     let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("limits_in_flight", 2);
-    let mut stdio = launch.stdio();
+    let mut stdio = Launch::over(&workspace).stdio();
     let listen = |id| {
         let wanted = json!({ "notifications": { "toolsListChanged": true } });
         modern(id, "subscriptions/listen", wanted)
     };
-    for id in [1, 2] {
+    for id in 0..IN_FLIGHT_MAX {
         stdio.send(&listen(id));
         assert_eq!(stdio.receive()["method"], "notifications/subscriptions/acknowledged");
     }
-    let refused = stdio.ask(&listen(3));
+    let refused = stdio.ask(&listen(IN_FLIGHT_MAX));
     assert!(refused["error"]["message"].as_str().unwrap().contains("cancel some"), "{refused}");
 }
 
 #[test]
 fn l15_a_client_is_read_even_while_its_requests_wait_for_tasks() {
     let workspace = Workspace::with_commands();
-    let launch = Launch::over(&workspace).set("limits_in_flight", 1);
-    let mut client = Client::stdio(launch, REVISION);
+    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let task = json!({ "name": "exec_run", "task": {}, "arguments": { "command": "sleep 60", "shell": true } });
     let id = client.ask("tools/call", task)["result"]["task"]["taskId"].clone();
-    let first = client.request("tasks/result", json!({ "taskId": id }));
-    let second = client.request("tasks/result", json!({ "taskId": id }));
+    let mut wait = || client.request("tasks/result", json!({ "taskId": id }));
+    let waiting: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| wait()).collect();
+    let more = wait();
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
-    stdio.send(&first);
-    let refused = stdio.ask(&second);
+    waiting.iter().for_each(|request| stdio.send(request));
+    let refused = stdio.ask(&more);
     assert!(refused["error"]["message"].as_str().unwrap().contains("cancel some"), "{refused}");
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
     client.ask("tasks/cancel", json!({ "taskId": id }));
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
-    stdio.answer(first["id"].clone());
+    waiting.iter().for_each(|request| drop(stdio.answer(request["id"].clone())));
 }
 
 #[test]
 fn t6_an_open_question_is_given_up_when_the_input_ends() {
     let workspace = Workspace::new();
-    let launch = with_confirmations(&workspace).set("limits_eof_grace_ms", 60_000);
+    let launch = with_confirmations(&workspace);
     let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
@@ -219,7 +216,7 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
 #[test]
 fn l13_a_session_that_ends_does_not_wait_for_an_answer() {
     let workspace = Workspace::new();
-    let launch = with_confirmations(&workspace).set("limits_cancel_grace_ms", 60_000);
+    let launch = with_confirmations(&workspace);
     let mut client = Client::open(Wire::Http(launch.served()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
     let post = client.post(&message);
@@ -229,8 +226,11 @@ fn l13_a_session_that_ends_does_not_wait_for_an_answer() {
     connection.post(&post);
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "elicitation/create");
+    let started = Instant::now();
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     let answer = answer_of(&mut connection, &message);
     assert!(refusal(&answer).contains("the session was ended"), "{answer}");
+    // The time is shorter than the grace of a cancelled call.
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }

@@ -289,7 +289,7 @@ fn git_tools_that_only_read_run_without_write_access() {
     workspace.put(".gitattributes", "*.txt filter=mark\n");
     git(&["config", "filter.mark.clean", "touch marked; cat"]);
     workspace.put("a.txt", "two\n");
-    let launch = Launch::over(&workspace).set("git_filters", "true");
+    let launch = Launch::over(&workspace).set("git_programs", "filters");
     let mut client = Client::stdio(launch, MODERN);
     if !has_layer(&mut client, "view") {
         return;

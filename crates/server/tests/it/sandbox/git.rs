@@ -157,7 +157,7 @@ fn programs_that_a_nested_repository_configures_do_not_run() {
     }
     // If the settings allow filters, they run.
     workspace.put("sub/f", "three\n");
-    let mut client = Client::stdio(Launch::over(&workspace).set("git_filters", "true"), MODERN);
+    let mut client = Client::stdio(Launch::over(&workspace).set("git_programs", "filters"), MODERN);
     let added = client.call("git_add", json!({ "repo": "sub", "paths": ["f"] }));
     assert!(workspace.path("marked").exists(), "the filter must run: {added}");
 }
@@ -206,7 +206,7 @@ fn git_tools_cannot_read_the_credentials_of_the_user() {
     workspace.put(".gitattributes", "new filter=look\n");
     let look = format!("cat {}/credentials; cat", folder.display());
     git(&workspace, &["config", "filter.look.clean", &look]);
-    let launch = Launch::over(&workspace).env("HOME", home.path()).set("git_filters", "true");
+    let launch = Launch::over(&workspace).env("HOME", home.path()).set("git_programs", "filters");
     let mut client = Client::stdio(launch, MODERN);
     if !has_layer(&mut client, "view") {
         return;

@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, Stdio, Workspace, binary, call, closed, descendants, is_alive,
-    structured, wait_until,
+    Launch, Marker, Post, Stdio, Workspace, binary, call, descendants, is_alive, structured,
+    wait_until, wait_until_closed,
 };
 
 /// A program in the middle of a call, and another that it left in a session of its own.
@@ -143,7 +143,7 @@ fn a_server_that_ends_in_order_leaves_no_keeper() {
     served.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(served.pid);
     served.signal(Signal::TERM);
-    closed(served.addr);
+    wait_until_closed(served.addr);
     assert_eq!(served.wait_for_exit().code(), Some(0));
     is_gone(its_keeper);
 }

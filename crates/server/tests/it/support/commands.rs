@@ -27,19 +27,11 @@ argv = ["-c", """
 args = { name = "string!" }
 at_once = 1
 
-[command."work.first"]
-about = "Goes before others."
+[command."work.quick"]
+about = "Ends at once."
 program = "sh"
 argv = ["-c", "echo $0 >> ran", "{name}"]
 args = { name = "string!" }
-priority = 10
-
-[command."work.late"]
-about = "Goes after others."
-program = "sh"
-argv = ["-c", "echo $0 >> ran", "{name}"]
-args = { name = "string!" }
-priority = -10
 
 [command."work.endless"]
 about = "Does not end."

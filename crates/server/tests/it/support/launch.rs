@@ -51,7 +51,7 @@ impl Launch {
         Self { example: Some(example), ..Self::at(Path::new("/")) }
     }
 
-    /// With a setting, e.g. `limits_page_size`.
+    /// With a setting, e.g. `limits_wait_ms`.
     pub(crate) fn set(mut self, setting: &str, value: impl Display) -> Self {
         let name = format!("TOOLGATE_{}", setting.to_uppercase());
         self.env.push((name, value.to_string().into()));

@@ -33,6 +33,17 @@ impl Workspace {
         fs::write(path, content).unwrap();
     }
 
+    /// With `count` commands, `a.t000` and so on, which come first in every list of tools.
+    pub(crate) fn with_many_tools(count: usize) -> Self {
+        let command = |at| {
+            format!(
+                "[command.\"a.t{at:03}\"]\nabout = \"Says {at}.\"\nprogram = \"echo\"\n\
+                 argv = [\"{at}\"]\n"
+            )
+        };
+        Self::new().file("toolgate.toml", (0..count).map(command).collect::<String>())
+    }
+
     /// With a symlink `name` to `target`.
     pub(crate) fn link(self, name: &str, target: impl AsRef<Path>) -> Self {
         std::os::unix::fs::symlink(target, self.path(name)).unwrap();

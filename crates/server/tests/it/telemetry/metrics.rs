@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::exposition::Exposition;
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, accepted, binary, call, modern,
+    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, binary, call, job_params, modern,
     sleeps, wait_until,
 };
 
@@ -80,7 +80,7 @@ fn gauges_show_the_current_number_and_the_limit() {
 
     let marker = Marker::new();
     let waits = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true, "args": [marker.0] });
-    let job = served.result("tools/call", accepted("exec-run", waits));
+    let job = served.result("tools/call", job_params("exec-run", waits));
     assert_eq!(job["status"], "accepted", "{job}");
     served.session(REVISIONS[1]);
     let socket = served.socket("/v1/ws/mcp");

@@ -73,9 +73,7 @@ fn documents_survive_a_restart_and_the_loss_of_the_cache() {
 
 #[test]
 fn invalid_documents_are_rejected_with_the_reason() {
-    let launch = Launch::over(&Workspace::new())
-        .set("search_namespaces", "docs=docs")
-        .set("search_documents_max", 2);
+    let launch = Launch::over(&Workspace::new()).set("search_namespaces", "docs=docs");
     let mut client = Client::stdio(launch, MODERN);
     let one = json!([{ "id": "a", "text": "x" }]);
     for (input, expected) in [
@@ -93,17 +91,11 @@ fn invalid_documents_are_rejected_with_the_reason() {
             json!({ "namespace": "n", "documents": [{ "id": "a", "text": "x".repeat(2 << 20) }] }),
             "split it",
         ),
-        (
-            json!({ "namespace": "n", "documents":
-                [{ "id": "a", "text": "x" }, { "id": "b", "text": "x" }, { "id": "c", "text": "x" }] }),
-            "search.documents_max",
-        ),
     ] {
         let message = refusal(&client.call("search_upsert", input.clone()));
         assert!(message.contains(expected), "{input}: {message}");
     }
-    // `n` counts as a namespace, although it is empty.
-    for at in 0..63 {
+    for at in 0..64 {
         upsert(&mut client, json!({ "namespace": format!("many-{at}"), "documents": one }));
     }
     let more = client.call("search_upsert", json!({ "namespace": "more", "documents": one }));

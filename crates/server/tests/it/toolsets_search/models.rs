@@ -102,7 +102,10 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
         assert_eq!(paths(&by_words), ["a.rs"], "{by_words}");
         let note = by_words["usage"]["note"].as_str().unwrap();
-        assert!(note.starts_with("searched by words, without the model: "), "{note}");
+        assert!(
+            note.starts_with("searched by words only, without the embedding model: "),
+            "{note}"
+        );
         assert!(note.contains("timed out after"), "{note}");
         assert_ne!(by_words["usage"]["embedding_model"], "small@127.0.0.1");
         requests.push(endpoint.request_count());
@@ -139,7 +142,10 @@ fn words_are_used_while_the_endpoint_is_down_and_usage_has_the_reason() {
             wait_long_for(timeout, "a search reports why there are no vectors", || {
                 let usage = search(client, json!({ "query": "okapi" }))["usage"].clone();
                 let note = usage["note"].as_str()?;
-                let is_reason = note.starts_with("no vectors of the model now: the endpoint ");
+                let is_reason = note.starts_with(
+                    "the embedding model returns no vectors now: \
+                                                  the endpoint ",
+                );
                 (is_reason && note.contains(why)).then_some(())
             });
             let index = status(client, "workspace");

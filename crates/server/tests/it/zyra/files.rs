@@ -101,7 +101,98 @@ fn s4_45_the_download_of_a_job_without_files_is_its_output() {
     assert_eq!((file.status, file.text()), (200, "began\nwent\n".to_owned()));
     assert_eq!(file.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(file.header("content-disposition").unwrap().contains("output.txt"));
-    assert_eq!(served.get(&format!("/jobs/{id}/manifest")).json()["artifacts"], json!([]));
+    let manifest = served.get(&format!("/jobs/{id}/manifest")).json();
+    assert_eq!(manifest["artifacts"][0]["name"], "output.txt");
+    check_downloads(&served, &id, &[("output.txt", b"began\nwent\n")]);
+}
+
+/// Checks that manifest, download, `output_file`, `?file=` and `?zip=1` of a job give `files`.
+#[track_caller]
+fn check_downloads(served: &Served, id: &str, files: &[(&str, &[u8])]) {
+    let manifest = served.get(&format!("/jobs/{id}/manifest")).json();
+    let listed = manifest["artifacts"].as_array().unwrap();
+    let names: Vec<_> = listed.iter().map(|file| file["name"].as_str().unwrap()).collect();
+    let expected: Vec<_> = files.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, expected);
+    for (artifact, (name, content)) in listed.iter().zip(files) {
+        let file = served.get(&format!("/jobs/{id}/download?file={name}"));
+        assert_eq!((file.status, &*file.body), (200, *content), "{name}");
+        assert_eq!(artifact["size"], content.len(), "{artifact}");
+        assert_eq!(file.header("content-type"), artifact["media_type"].as_str(), "{artifact}");
+    }
+    let job = served.job(id);
+    let status = if files.is_empty() { 404 } else { 200 };
+    let output_file = format!("/v1/jobs/{id}/download");
+    let output_file = if files.is_empty() { Value::Null } else { json!(output_file) };
+    assert_eq!(job["output_file"], output_file, "{job}");
+    let download = served.get(&format!("/jobs/{id}/download"));
+    assert_eq!(download.status, status, "{download:?}");
+    if let [(_, content)] = files {
+        assert_eq!(&*download.body, *content);
+    }
+    assert_eq!(served.get(&format!("/jobs/{id}/download?zip=1")).status, status);
+    assert_eq!(served.get(&format!("/jobs/{id}/download?file=other.txt")).status, 404);
+}
+
+/// Returns a workspace whose command `draw.at` runs `script` with its argument `output`, and may
+/// write the folder `outside`.
+fn drawing_at(outside: &TempDir, script: &str) -> Workspace {
+    let outside = outside.path().to_str().unwrap();
+    Workspace::new().file(
+        "toolgate.toml",
+        format!(
+            "[sandbox]\nwrite = [{outside:?}]\n[command.\"draw.at\"]\nabout = \"Draws.\"\n\
+             program = \"sh\"\nargv = [\"-c\", {script:?}, \"sh\", \"{{output}}\"]\n\
+             artefacts = [\"{{output}}\"]\n[command.\"draw.at\".args]\noutput = \"path!\"\n"
+        ),
+    )
+}
+
+#[test]
+fn a_file_in_a_writable_folder_outside_the_workspace_is_downloaded() {
+    let outside = TempDir::new().unwrap();
+    let workspace = drawing_at(&outside, "printf '\\1\\2' > \"$1\"; echo done");
+    let served = Launch::over(&workspace).served();
+    let output = outside.path().join("map.tif");
+    let id = served.start_job("draw-at", json!({ "output": output }));
+    served.job_in("succeeded", &id);
+    check_downloads(&served, &id, &[("map.tif", b"\x01\x02")]);
+    let manifest = served.get(&format!("/jobs/{id}/manifest")).json();
+    assert_eq!(manifest["artifacts"][0]["path"], json!(output));
+}
+
+#[test]
+fn a_job_that_only_failed_to_keep_its_file_offers_no_download() {
+    let outside = TempDir::new().unwrap();
+    let workspace = drawing_at(&outside, "echo drawn at \"$1\"");
+    let served = Launch::over(&workspace).served();
+    let id = served.start_job("draw-at", json!({ "output": "/nowhere/map.tif" }));
+    served.job_in("succeeded", &id);
+    check_downloads(&served, &id, &[]);
+}
+
+#[test]
+fn a_failed_job_with_a_file_offers_that_file() {
+    let outside = TempDir::new().unwrap();
+    let workspace = drawing_at(&outside, "echo half > \"$1\"; exit 3");
+    let served = Launch::over(&workspace).served();
+    for output in ["half.txt".into(), outside.path().join("half.txt")] {
+        let id = served.start_job("draw-at", json!({ "output": output }));
+        served.job_in("failed", &id);
+        check_downloads(&served, &id, &[("half.txt", b"half\n")]);
+    }
+}
+
+#[test]
+fn a_job_that_prints_without_an_optional_file_offers_what_it_printed() {
+    let outside = TempDir::new().unwrap();
+    let workspace = drawing_at(&outside, "printf 'no map'");
+    let served = Launch::over(&workspace).served();
+    for output in ["map.tif".into(), outside.path().join("map.tif"), "/dev/stdout".into()] {
+        let id = served.start_job("draw-at", json!({ "output": output }));
+        served.job_in("succeeded", &id);
+        check_downloads(&served, &id, &[("output.txt", b"no map")]);
+    }
 }
 
 #[test]

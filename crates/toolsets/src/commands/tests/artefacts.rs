@@ -73,6 +73,56 @@ async fn a_file_outside_the_workspace_is_not_an_artefact_and_is_noted() {
 }
 
 #[tokio::test]
+async fn files_in_a_writable_folder_outside_the_workspace_are_artefacts() {
+    let outside = tempfile::TempDir::new().unwrap();
+    let folder = outside.path().to_str().unwrap();
+    let script = "mkdir -p \"$OUT/deep\"; echo p >\"$1\"; echo d >\"$OUT/deep/d\"";
+    let rest = format!("env = {{ OUT = {folder:?} }}\n{ARTEFACTS}");
+    let bench = Bench::script_that_writes(outside.path(), script, &rest);
+    let picture = format!("{folder}/plot.png");
+    let output =
+        bench.call(json!({ "output": &picture, "dir": format!("{folder}/deep/../deep") })).await;
+    let output = output.unwrap();
+    let deep = format!("{folder}/deep/d");
+    assert_eq!(output.value["artefacts"], json!([deep, picture]));
+    assert_eq!(output.value.get("left_out"), None);
+    let expected = [(deep, "d\n".to_owned()), (picture, "p\n".to_owned())];
+    assert_eq!(bench.produced_files(), expected);
+}
+
+#[tokio::test]
+async fn an_old_file_or_a_link_in_a_writable_folder_is_not_an_artefact() {
+    let outside = tempfile::TempDir::new().unwrap();
+    let elsewhere = tempfile::NamedTempFile::new().unwrap();
+    fs::write(outside.path().join("old"), "old").unwrap();
+    symlink(elsewhere.path(), outside.path().join("link")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let bench = Bench::script_that_writes(
+        outside.path(),
+        "echo x >>\"$OUT/link\"",
+        &format!("env = {{ OUT = {:?} }}\n{ARTEFACTS}", outside.path()),
+    );
+    for (name, left_out) in [("old", false), ("none", false), ("link", true)] {
+        let path = outside.path().join(name).to_str().unwrap().to_owned();
+        let output = bench.call(json!({ "output": &path })).await.unwrap();
+        assert_eq!(output.value["artefacts"], json!([]), "{name}");
+        let expected = left_out.then(|| json!([path]));
+        assert_eq!(output.value.get("left_out"), expected.as_ref(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_outside_all_writable_folders_is_left_out() {
+    let bench = Bench::script("echo printed", ARTEFACTS);
+    let output = bench.call(json!({ "output": "/srv/../tmp/x.png" })).await.unwrap();
+    assert_eq!(output.value["left_out"], json!(["/srv/../tmp/x.png"]));
+    for printed in ["/dev/stdout", "/dev/stderr"] {
+        let output = bench.call(json!({ "output": printed })).await.unwrap();
+        assert_eq!(output.value.get("left_out"), None, "{printed}");
+    }
+}
+
+#[tokio::test]
 async fn pipes_folders_and_links_are_not_artefacts() {
     let bench = Bench::script("mkfifo f.log; mkdir d.log; ln -s x.log l.log; : >x.log", ARTEFACTS);
     let output = bench.call(json!({"output": "https://example.org/x"})).await.unwrap();

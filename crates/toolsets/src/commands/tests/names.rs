@@ -45,9 +45,9 @@ async fn a_duplicate_or_unknown_argument_is_refused_with_its_pointer() {
 fn a_tool_has_the_specification_that_its_file_declares() {
     let bench = Bench::script(
         "echo",
-        "title = \"Why\"\nargv = [\"{options}\"]\n\
-        passthrough = true\ndeadline_ms = 5000\nidempotent = true\neffects = \"reads\"\n\
-        at_once = 2\npriority = -1\n[command.\"x.y\".args]\n\
+        "argv = [\"{options}\"]\n\
+        deadline_ms = 5000\nidempotent = true\neffects = \"reads\"\n\
+        at_once = 2\n[command.\"x.y\".args]\n\
         input = \"string!\"\nlevels = { type = \"integer = 10\", about = \"How many.\" }\n\
         width = { type = \"integer\", assumed = 1024 }\nformat = \"png|svg\"\n\
         when = { schema = { type = \"string\", format = \"date\" }, required = true }\n",
@@ -63,18 +63,14 @@ fn a_tool_has_the_specification_that_its_file_declares() {
                 "width": {"type": "integer", "default": 1024},
                 "format": {"type": "string", "enum": ["png", "svg"]},
                 "when": {"format": "date", "type": "string"},
-                "argv": {
-                    "type": "array", "items": {"type": "string"},
-                    "description": "Further arguments for the program, appended unchanged."
-                },
             },
             "required": ["input", "when"],
             "additionalProperties": false,
         })
     );
-    assert_eq!(spec.title, "Why");
+    assert_eq!(spec.title, "X y");
     assert_eq!((spec.effects, spec.idempotent), (Effects::Reads, true));
-    assert_eq!((spec.concurrency_max, spec.priority), (Some(2), -1));
+    assert_eq!(spec.concurrency_max, Some(2));
     assert_eq!(spec.deadline.unwrap().as_secs(), 15);
     let output = spec.output_schema.as_ref().unwrap();
     let fields: Vec<&str> =

@@ -69,13 +69,6 @@ async fn variables_that_run_code_or_have_invalid_names_are_refused() {
 }
 
 #[tokio::test]
-async fn a_call_may_set_path_if_env_path_is_set() {
-    let bench = Bench::with(&ExecSettings { env_path: true, ..ExecSettings::default() });
-    let input = json!({"command": "echo $PATH", "shell": true, "env": {"PATH": "/nowhere"}});
-    assert_eq!(bench.run(input).await.unwrap().stdout(), "/nowhere\n");
-}
-
-#[tokio::test]
 async fn a_program_inherits_only_the_three_standard_descriptors() {
     let bench = Bench::new();
     let file = File::open("/etc/passwd").unwrap();

@@ -9,7 +9,12 @@ use serde_json::{Value, json};
 use toolgate_contract::{Caller, ToolContext, ToolFault};
 
 use super::{Bench, Ran, ctx, pointer, until};
-use crate::exec::ExecSettings;
+use crate::exec::{ExecSettings, StoredOutputLimits};
+
+/// Creates a bench whose stored output has these limits.
+fn storing(stored_output: StoredOutputLimits) -> Bench {
+    Bench::with(&ExecSettings { stored_output, ..ExecSettings::default() })
+}
 
 /// Decodes a string of a result.
 fn decode(text: &Value, encoding: &Value) -> Vec<u8> {
@@ -194,10 +199,10 @@ async fn cut_bytes_and_characters_can_be_read_whole() {
 
 #[tokio::test]
 async fn bytes_beyond_the_stored_limit_are_counted_and_skipped() {
-    let settings =
-        ExecSettings { spool_bytes_max: 1000, output_bytes: 100, ..ExecSettings::default() };
-    let bench = Bench::with(&settings);
-    let ran = bench.run(json!({"command": "seq", "args": ["1000"]})).await.unwrap();
+    let bench =
+        storing(StoredOutputLimits { stream_bytes_max: 1000, ..StoredOutputLimits::default() });
+    let input = json!({"command": "seq", "args": ["1000"], "max_output_bytes": 100});
+    let ran = bench.run(input).await.unwrap();
     let cut = &ran.value["stdout_extent"]["cut"];
     assert_eq!(cut, &json!({"from": 50, "to": 3843, "lost_bytes": 2843}));
     let read = async |offset: u64| {
@@ -221,10 +226,10 @@ async fn bytes_beyond_the_stored_limit_are_counted_and_skipped() {
 
 #[tokio::test]
 async fn both_ends_are_stored_even_without_space_on_disk() {
-    let settings =
-        ExecSettings { spool_bytes_max: 0, output_bytes: 100, ..ExecSettings::default() };
-    let bench = Bench::with(&settings);
-    let ran = bench.run(json!({"command": "seq", "args": ["1000"]})).await.unwrap();
+    let bench =
+        storing(StoredOutputLimits { stream_bytes_max: 0, ..StoredOutputLimits::default() });
+    let input = json!({"command": "seq", "args": ["1000"], "max_output_bytes": 100});
+    let ran = bench.run(input).await.unwrap();
     let cut = &ran.value["stdout_extent"]["cut"];
     assert_eq!(cut, &json!({"from": 50, "to": 3843, "lost_bytes": 3793}));
     let mut pieces = Vec::new();
@@ -239,7 +244,7 @@ async fn both_ends_are_stored_even_without_space_on_disk() {
 
 #[tokio::test]
 async fn an_unknown_an_expired_and_a_foreign_output_get_the_same_error() {
-    let bench = Bench::with(&ExecSettings { kept_runs_max: 2, ..ExecSettings::default() });
+    let bench = storing(StoredOutputLimits { runs_max: 2, ..StoredOutputLimits::default() });
     let mut ids = Vec::new();
     for _ in 0..3 {
         let ran = bench.sh("seq 1 10000").await;
@@ -265,8 +270,7 @@ async fn an_unknown_an_expired_and_a_foreign_output_get_the_same_error() {
 
 #[tokio::test]
 async fn stored_outputs_stay_within_their_size_limit() {
-    let settings = ExecSettings { kept_bytes_max: 100_000, ..ExecSettings::default() };
-    let bench = Bench::with(&settings);
+    let bench = storing(StoredOutputLimits { bytes_max: 100_000, ..StoredOutputLimits::default() });
     let first = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();
     let second = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();
     let ctx = ctx();

@@ -22,10 +22,7 @@ async fn refusal(bench: &Bench, command: &str) -> String {
 
 #[tokio::test]
 async fn an_unknown_program_is_reported_with_the_closest_name() {
-    let bench = Bench::with(&ExecSettings {
-        path: Some("/usr/bin:/bin".into()),
-        ..ExecSettings::default()
-    });
+    let bench = Bench::with_path(&ExecSettings::default(), "/usr/bin:/bin");
     let message = refusal(&bench, "pritnf").await;
     assert_eq!(message, "no program is named `pritnf` in PATH; did you mean `printf`?");
     let message = refusal(&bench, "xyzzy-plugh").await;
@@ -38,8 +35,7 @@ async fn only_a_typing_error_gets_a_suggestion() {
     for name in ["node", "cargo"] {
         fs::write(folder.path().join(name), "").unwrap();
     }
-    let path = folder.path().to_str().unwrap().to_owned();
-    let bench = Bench::with(&ExecSettings { path: Some(path), ..ExecSettings::default() });
+    let bench = Bench::with_path(&ExecSettings::default(), folder.path());
     for (command, suggestion) in [("noed", "node"), ("nodde", "node"), ("cargp", "cargo")] {
         let message = refusal(&bench, command).await;
         assert!(message.ends_with(&format!("; did you mean `{suggestion}`?")), "{message}");
@@ -57,15 +53,13 @@ async fn a_command_line_as_the_program_gets_advice() {
     let advice = "pass its arguments separately in `args`";
     assert_eq!(message, format!("{reason}; {advice}, or set `shell` to true"));
     // A shell is not suggested if it would be refused.
-    let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
-    let message = refusal(&off, "echo hello world").await;
+    let message = refusal(&allowing(&["echo hello world"]), "echo hello world").await;
     assert_eq!(message, format!("{reason}; {advice}"));
 }
 
 #[tokio::test]
 async fn a_shell_builtin_gets_advice_on_what_to_use_instead() {
-    let bench =
-        Bench::with(&ExecSettings { path: Some("/nowhere".into()), ..ExecSettings::default() });
+    let bench = Bench::with_path(&ExecSettings::default(), "/nowhere");
     for (command, advice) in [
         ("cd", "`cwd`"),
         ("cd src", "`cwd`"),
@@ -77,9 +71,8 @@ async fn a_shell_builtin_gets_advice_on_what_to_use_instead() {
         let message = refusal(&bench, command).await;
         assert!(message.contains(advice) && message.contains("`shell: true`"), "{message}");
     }
-    let off =
-        ExecSettings { shell: false, path: Some("/nowhere".into()), ..ExecSettings::default() };
-    let message = refusal(&Bench::with(&off), "cd").await;
+    let off = ExecSettings { allow: vec!["cd".into()], ..ExecSettings::default() };
+    let message = refusal(&Bench::with_path(&off, "/nowhere"), "cd").await;
     assert_eq!(
         message,
         "no program is named `cd` in PATH; `cd` is a shell builtin: set the directory in `cwd`"
@@ -113,10 +106,7 @@ async fn a_path_is_relative_to_the_directory_the_program_starts_in() {
 
 #[tokio::test]
 async fn a_name_is_never_looked_up_in_the_workspace() {
-    let bench = Bench::with(&ExecSettings {
-        path: Some(".::/usr/bin:/bin".into()),
-        ..ExecSettings::default()
-    });
+    let bench = Bench::with_path(&ExecSettings::default(), ".::/usr/bin:/bin");
     bench.put("ls", "#!/bin/sh\necho mine");
     let ran = bench.run(json!({"command": "ls", "args": ["-d", "."]})).await.expect("it runs");
     assert_eq!(ran.stdout(), ".\n");
@@ -153,12 +143,8 @@ async fn an_allowed_program_that_is_missing_is_reported_as_missing() {
 async fn a_program_with_many_names_runs_only_under_the_allowed_one() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().to_str().unwrap();
-    let settings = ExecSettings {
-        allow: vec!["harmless".into()],
-        path: Some(format!("{path}:/usr/bin:/bin")),
-        ..ExecSettings::default()
-    };
-    let bench = Bench::with(&settings);
+    let settings = ExecSettings { allow: vec!["harmless".into()], ..ExecSettings::default() };
+    let bench = Bench::with_path(&settings, format!("{path}:/usr/bin:/bin"));
     fs::copy("/bin/sh", folder.path().join("harmless")).unwrap();
     symlink("harmless", folder.path().join("shell")).unwrap();
     let script = json!(["-c", "echo $0"]);
@@ -171,8 +157,6 @@ async fn a_program_with_many_names_runs_only_under_the_allowed_one() {
 #[tokio::test]
 async fn a_shell_runs_only_if_it_is_allowed() {
     let script = json!({"command": "echo hi", "shell": true});
-    let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
-    assert_eq!(off.run(script.clone()).await.unwrap_err().fault, ToolFault::NotAllowed);
     let refused = allowing(&["echo"]).run(script.clone()).await.unwrap_err();
     assert_eq!(refused.fault, ToolFault::NotAllowed);
     assert_eq!(allowing(&["sh"]).run(script).await.unwrap().stdout(), "hi\n");

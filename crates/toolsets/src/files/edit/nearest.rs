@@ -75,15 +75,16 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
     };
     let Some(in_file) = in_file else {
         return match begins_alike {
-            true => format!("it is not in {path}: the file ends before old does"),
-            false => format!("it is not in {path}: old begins before the file does"),
+            true => format!("it is not in {path}: the file ends before the end of old"),
+            false => format!("it is not in {path}: the file begins after the beginning of old"),
         };
     };
     let line = flat.line_of(in_file);
     let side = if begins_alike { "up to" } else { "after" };
     let in_old = in_old.unwrap_or(old.len());
     format!(
-        "it is not in {path}; the most similar text is the same {side} line {line}, where the file has {} and old has {}",
+        "it is not in {path}; the most similar text matches it {side} line {line}, where the file \
+         has {} and old has {}",
         quote_line_at(&flat.text, in_file),
         quote_line_at(old, in_old)
     )

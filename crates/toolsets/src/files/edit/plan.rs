@@ -34,7 +34,7 @@ pub(super) struct ReplacedSpan {
     pub(super) to: usize,
     pub(super) new: Vec<u8>,
     /// Index of the change that this span belongs to.
-    edit: usize,
+    pub(super) edit: usize,
 }
 
 /// Validated replacements for a file.

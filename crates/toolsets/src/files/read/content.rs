@@ -1,8 +1,8 @@
 //! Content of an open file: in memory if it is small, on disk otherwise.
 
-use memchr::{memchr_iter, memrchr_iter};
 use toolgate_contract::ToolError;
 
+use crate::text_encoding::{ByteOrder, LineEnds};
 use toolgate_world::Root;
 use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile};
 
@@ -10,12 +10,16 @@ use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile};
 const IN_MEMORY_BYTES_MAX: u64 = 1 << 20;
 /// Bytes read at a time when a large file is searched backwards for lines.
 const BLOCK_BYTES: u64 = 256 << 10;
+/// Bytes at the start of a large file from which its encoding is detected.
+const HEAD_BYTES: u64 = 64 << 10;
 
 /// An open file with its etag and, if it was counted, its number of lines.
 pub(super) struct FileContent<'w> {
     pub(super) file: WorkspaceFile,
     pub(super) etag: Etag,
     pub(super) lines: Option<u64>,
+    /// Byte order of a UTF-16 file; `None` for any other file.
+    pub(super) utf16: Option<ByteOrder>,
     in_memory: Option<Vec<u8>>,
     watch: &'w WorkMonitor,
 }
@@ -33,19 +37,33 @@ impl<'w> FileContent<'w> {
         let size = file.meta().size();
         if root.has_strong_etag(file.meta()) && size <= IN_MEMORY_BYTES_MAX {
             let bytes = file.read(0, size, watch)?;
-            let open_line = u64::from(bytes.last().is_some_and(|&last| last != b'\n'));
-            let lines = memchr_iter(b'\n', &bytes).count() as u64 + open_line;
+            let utf16 = ByteOrder::detect(&bytes);
+            let ends = LineEnds(utf16);
+            let lines = ends.count(&bytes) + u64::from(!ends.is_at_line_start(&bytes));
             let etag = Etag::from_content(&bytes);
-            return Ok(Self { file, etag, lines: Some(lines), in_memory: Some(bytes), watch });
+            return Ok(Self {
+                file,
+                etag,
+                lines: Some(lines),
+                utf16,
+                in_memory: Some(bytes),
+                watch,
+            });
         }
+        let utf16 = ByteOrder::detect(&file.read(0, HEAD_BYTES, watch)?);
         if !root.has_strong_etag(file.meta()) {
             let etag = root.etag(&file, watch)?;
-            return Ok(Self { file, etag, lines: None, in_memory: None, watch });
+            return Ok(Self { file, etag, lines: None, utf16, in_memory: None, watch });
         }
         let scan = file.scan(watch)?;
-        let last = file.read(size.saturating_sub(1), 1, watch)?;
-        let lines = scan.newlines + u64::from(last.first().is_some_and(|&last| last != b'\n'));
-        Ok(Self { file, etag: scan.etag, lines: Some(lines), in_memory: None, watch })
+        let ends = LineEnds(utf16);
+        let newlines = match utf16 {
+            None => scan.newlines,
+            Some(_) => count_lines(&file, ends, watch)?,
+        };
+        let tail = file.read(size.saturating_sub(2), 2, watch)?;
+        let lines = newlines + u64::from(!ends.is_at_line_start(&tail));
+        Ok(Self { file, etag: scan.etag, lines: Some(lines), utf16, in_memory: None, watch })
     }
 
     /// Returns the size in bytes.
@@ -84,16 +102,14 @@ impl<'w> FileContent<'w> {
         let mut offset = 0;
         let mut count = |block: &[u8]| {
             let nth = usize::try_from(before - 1).unwrap_or(usize::MAX);
-            let mut newlines = 0;
-            let found = memchr_iter(b'\n', block).inspect(|_| newlines += 1).nth(nth);
-            match found {
-                Some(at) => {
-                    offset += at as u64 + 1;
+            match self.line_ends().nth(block, nth) {
+                Some(end) => {
+                    offset += end as u64;
                     before = 0;
                 }
                 None => {
                     offset += block.len() as u64;
-                    before -= newlines;
+                    before -= self.line_ends().count(block);
                 }
             }
             before > 0
@@ -108,18 +124,22 @@ impl<'w> FileContent<'w> {
     /// Returns the offset of the line that is `back` lines from the end, by searching backwards.
     fn line_from_end(&self, mut back: u64) -> Result<u64, ToolError> {
         let mut end = self.size();
+        if self.utf16.is_some() {
+            // Half a unit at the end belongs to no line.
+            end -= end % 2;
+        }
         let mut last = true;
         while end > 0 {
             let from = end.saturating_sub(BLOCK_BYTES);
             let block = self.file.read(from, end - from, self.watch)?;
-            for at in memrchr_iter(b'\n', &block) {
+            for line_end in self.line_ends().find_all_reverse(&block) {
                 // A newline at the very end closes the last line and starts no new one.
-                if last && at + 1 == block.len() {
+                if last && line_end == block.len() {
                     continue;
                 }
                 back -= 1;
                 if back == 0 {
-                    return Ok(from + at as u64 + 1);
+                    return Ok(from + line_end as u64);
                 }
             }
             last = false;
@@ -127,4 +147,28 @@ impl<'w> FileContent<'w> {
         }
         Ok(0)
     }
+
+    /// Returns the way in which lines end.
+    pub(super) fn line_ends(&self) -> LineEnds {
+        LineEnds(self.utf16)
+    }
+
+    /// Returns the whole content, if it is in memory.
+    pub(super) fn whole(&self) -> Option<&[u8]> {
+        self.in_memory.as_deref()
+    }
+}
+
+/// Counts the line ends of a large file.
+fn count_lines(
+    file: &WorkspaceFile,
+    ends: LineEnds,
+    watch: &WorkMonitor,
+) -> Result<u64, ToolError> {
+    let mut count = 0;
+    file.for_each_block(0, watch, |block| {
+        count += ends.count(block);
+        true
+    })?;
+    Ok(count)
 }

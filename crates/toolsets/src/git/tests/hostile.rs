@@ -380,7 +380,7 @@ async fn programs_that_a_repository_configures_do_not_run() {
 
 #[tokio::test]
 async fn hooks_and_filters_run_if_the_settings_allow_them() {
-    let settings = GitSettings { hooks: true, filters: true, ..GitSettings::default() };
+    let settings = GitSettings { programs: vec![GitProgram::Hooks, GitProgram::Filters] };
     let bench = Bench::with(&settings);
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
@@ -394,7 +394,7 @@ async fn hooks_and_filters_run_if_the_settings_allow_them() {
 
 #[tokio::test]
 async fn the_error_of_a_failed_hook_has_its_output() {
-    let bench = Bench::with(&GitSettings { hooks: true, ..GitSettings::default() });
+    let bench = Bench::with(&GitSettings { programs: vec![GitProgram::Hooks] });
     let hook = bench.root().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, "#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n").unwrap();

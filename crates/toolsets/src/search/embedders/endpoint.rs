@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::sleep;
+use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_search::embedder::{
     EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
 };
@@ -227,7 +228,8 @@ impl EmbeddingEndpoint {
         if body.len() >= answer_bytes_max {
             return Err(self.invalid_answer_error(&format!("more than {answer_bytes_max} bytes")));
         }
-        let response: EmbeddingsResponse = serde_json::from_slice(&body)
+        let body = strip_byte_order_mark_bytes(&body);
+        let response: EmbeddingsResponse = serde_json::from_slice(body)
             .map_err(|err| self.invalid_answer_error(&err.to_string()))?;
         let tokens = response.usage.as_ref().map_or(estimate, |usage| usage.total_tokens);
         self.settle_tokens(estimate, tokens);
@@ -304,7 +306,8 @@ impl EmbeddingEndpoint {
             Sentence(String),
             Object { message: String },
         }
-        let Ok(ErrorResponse { error }) = serde_json::from_slice(body) else {
+        let Ok(ErrorResponse { error }) = serde_json::from_slice(strip_byte_order_mark_bytes(body))
+        else {
             return String::new();
         };
         let (ErrorDetail::Sentence(message) | ErrorDetail::Object { message }) = error;

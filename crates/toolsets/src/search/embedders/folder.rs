@@ -92,9 +92,10 @@ impl FolderModel {
         started.map_err(|err| {
             EmbedderUnavailable(format!("cannot start a thread to run the model: {err}"))
         })?;
-        let vectors = receiver
-            .await
-            .map_err(|_| EmbedderUnavailable("the model stopped unexpectedly".to_owned()))?;
+        let vectors = receiver.await.map_err(|_| {
+            let message = "the thread of the embedding model panicked; this is a bug in toolgate";
+            EmbedderUnavailable(message.to_owned())
+        })?;
         self.release_later();
         Ok((vectors?, EmbeddingUsage::default()))
     }

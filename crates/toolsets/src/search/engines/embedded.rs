@@ -53,7 +53,7 @@ impl EmbeddedEngine {
     fn index(&self) -> Result<SearchIndex, EngineError> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
         opened.ok_or_else(|| {
-            EngineError::Unavailable("the index is not open yet; try again".to_owned())
+            EngineError::Unavailable("the search index is not open yet; try again".to_owned())
         })
     }
 
@@ -91,7 +91,7 @@ async fn blocking<T: Send + 'static>(
     let cancelled = flag.0.clone();
     let done = spawn_blocking(move || work(&|| !cancelled.load(Ordering::Relaxed))).await;
     drop(flag);
-    done.map_err(|err| EngineError::Failed(format!("the index failed: {err}")))?
+    done.map_err(|err| EngineError::Failed(format!("the search index failed: {err}")))?
 }
 
 impl From<IndexError> for EngineError {

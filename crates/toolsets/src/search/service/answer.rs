@@ -200,7 +200,9 @@ impl SearchAttempt<'_> {
         };
         if self.index.vectors.unwrap_or_default() == 0 {
             let note = self.index.note.clone().filter(|note| note.starts_with(NO_VECTORS));
-            let note = note.unwrap_or_else(|| "there are no vectors of the model yet".to_owned());
+            let note = note.unwrap_or_else(|| {
+                "the files have no vectors of the embedding model yet".to_owned()
+            });
             return QueryVector { note: Some(note), ..QueryVector::default() };
         }
         let start = Instant::now();
@@ -211,11 +213,13 @@ impl SearchAttempt<'_> {
         let ms = Some(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
         let without_model = |why: String| QueryVector {
             ms,
-            note: Some(format!("searched by words, without the model: {why}")),
+            note: Some(format!("searched by words only, without the embedding model: {why}")),
             vector: None,
         };
         match embedded {
-            Err(_) => without_model(format!("it took longer than {} ms", wait_max.as_millis())),
+            Err(_) => {
+                without_model(format!("the model took longer than {} ms", wait_max.as_millis()))
+            }
             Ok(Err(err)) => without_model(err.to_string()),
             Ok(Ok((vectors, _))) => match vectors.into_iter().next() {
                 Some(vector)
@@ -225,10 +229,10 @@ impl SearchAttempt<'_> {
                     QueryVector { vector: Some(vector), ms, note: None }
                 }
                 Some(vector) => without_model(format!(
-                    "it returned an invalid vector of {} numbers",
+                    "the model returned an invalid vector of {} numbers",
                     vector.len()
                 )),
-                None => without_model("it returned no vector".to_owned()),
+                None => without_model("the model returned no vector".to_owned()),
             },
         }
     }

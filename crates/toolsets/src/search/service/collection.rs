@@ -16,7 +16,7 @@ use toolgate_search::Embedder;
 use super::checkout::CheckoutReader;
 use super::documents::{self, ChangeSummary, DocumentChange, DocumentKeeper};
 use super::embedding::VectorMaker;
-use super::files::{IndexLimits, excluded_folders};
+use super::files::excluded_folders;
 use super::keeper::{self, IndexKeeper, KeeperMemory};
 use super::progress::{IndexProgress, IndexReport, IndexState};
 use super::{SearchService, not_current_message};
@@ -72,10 +72,7 @@ impl SearchCollection {
         let keeper = IndexKeeper {
             root: root.clone(),
             engine: engine.clone(),
-            bounds: IndexLimits {
-                files_max: service.settings.files_max,
-                bytes_max: service.settings.text_bytes_max,
-            },
+            bounds: service.settings.limits,
             excluded: excluded_folders(&root, kept_in),
             embedding,
             progress: publisher,
@@ -194,7 +191,7 @@ impl SearchCollection {
         let progress = self.progress.borrow();
         match progress.state {
             IndexState::Away => {
-                let why = progress.note.as_deref().unwrap_or("it is unavailable");
+                let why = progress.note.as_deref().unwrap_or("the search index is unavailable");
                 let message = format!("{}: {why}", not_current_message(name));
                 Err(ToolError::new(ToolFault::Unavailable, message))
             }
@@ -249,9 +246,10 @@ impl SearchCollection {
         remove: Vec<String>,
         documents_max: u64,
     ) -> Result<Result<ChangeSummary, EngineError>, ToolError> {
-        let stopped = || ToolError::failed("the index has stopped");
+        let stopped = || ToolError::failed("the search index has stopped; restart the server");
         let KeeperChannel::Documents(sender) = &self.requests else {
-            return Err(ToolError::invalid("/namespace", "it has files, not documents"));
+            let message = "the namespace has files, not documents; use another name";
+            return Err(ToolError::invalid("/namespace", message));
         };
         let split = move || put.into_iter().map(NewDocument::into_stored).collect::<Vec<_>>();
         let put = tokio::task::spawn_blocking(split).await.map_err(|err| {

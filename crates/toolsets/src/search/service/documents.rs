@@ -205,8 +205,8 @@ impl DocumentKeeper {
         if added > 0 && documents > documents_max {
             let documents = counted(documents, "document", "documents");
             return Err(EngineError::Failed(format!(
-                "the namespace would have {documents}; `search.documents_max` is {documents_max}: \
-                 remove some first"
+                "the namespace would have {documents}; at most {documents_max} are kept: remove \
+                 some first"
             )));
         }
         writer.remove(remove).await?;

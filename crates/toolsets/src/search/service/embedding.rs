@@ -27,7 +27,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// The prefix of a note that there are no vectors.
-pub(super) const NO_VECTORS: &str = "no vectors of the model now: ";
+pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now: ";
 
 /// Vectors by the hash of their chunk.
 type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
@@ -117,7 +117,9 @@ impl VectorMaker {
             }
             Err(why) => {
                 if self.failure.as_ref() != Some(&why) {
-                    tracing::warn!("the model makes no vectors for the search index now: {why}");
+                    tracing::warn!(
+                        "the embedding model returns no vectors for the search index now: {why}"
+                    );
                 }
                 self.failure = Some(why);
                 self.not_before = Some(Instant::now() + self.pause);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toolgate_contract::{ToolError, ToolFault};
 
 use super::reading::{FileReading, IndexableContent, StaleFile};
-use crate::search::engines;
+use crate::search::{IndexLimits, engines};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryMeta, WorkMonitor};
 use toolgate_world::watch::{FileChanges, FileTracker, FolderUpdate};
@@ -27,13 +27,6 @@ pub(super) struct TrackedFiles {
     bytes: u64,
     /// Files that are left out because of a limit, with their sizes in bytes.
     left_out: BTreeMap<String, u64>,
-}
-
-/// The limits of an index.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct IndexLimits {
-    pub(super) files_max: usize,
-    pub(super) bytes_max: u64,
 }
 
 struct TrackedFile {
@@ -144,7 +137,7 @@ impl TrackedFiles {
 
     /// Returns true if another text file of `bytes` fits the limits.
     fn has_room(&self, bytes: u64) -> bool {
-        self.text_count < self.limits.files_max && self.bytes + bytes <= self.limits.bytes_max
+        self.text_count < self.limits.files_max && self.bytes + bytes <= self.limits.text_bytes_max
     }
 
     /// Adds files to `work` that were left out and fit the limits now.
@@ -152,7 +145,7 @@ impl TrackedFiles {
         if self.left_out.is_empty() {
             return;
         }
-        let IndexLimits { files_max, bytes_max } = self.limits;
+        let IndexLimits { files_max, text_bytes_max, .. } = self.limits;
         let mut texts = self.text_count;
         let mut bytes = self.bytes;
         let removed = work.gone.iter().filter_map(|path| self.tracked.get(path));
@@ -164,7 +157,7 @@ impl TrackedFiles {
             if texts >= files_max {
                 break;
             }
-            if bytes + size <= bytes_max {
+            if bytes + size <= text_bytes_max {
                 (texts, bytes) = (texts + 1, bytes + size);
                 restored.push(StaleFile { path: path.clone(), etag: None, size: *size });
             }
@@ -181,7 +174,7 @@ impl TrackedFiles {
         let mut bytes = self.bytes;
         let indexed = self.tracked.iter().rev().filter(|(_, file)| file.etag.is_some());
         for (path, file) in indexed {
-            if texts <= self.limits.files_max && bytes <= self.limits.bytes_max {
+            if texts <= self.limits.files_max && bytes <= self.limits.text_bytes_max {
                 break;
             }
             (texts, bytes) = (texts - 1, bytes - file.bytes);
@@ -272,7 +265,7 @@ impl TrackedFiles {
                     let (texts, previous_bytes) = previous.map_or((0, 0), |it| (1, it.bytes));
                     let total_bytes = self.bytes - previous_bytes + bytes;
                     if self.text_count - texts >= self.limits.files_max
-                        || total_bytes > self.limits.bytes_max
+                        || total_bytes > self.limits.text_bytes_max
                     {
                         self.forget(path.clone(), &mut batch);
                         self.mark_left_out(path, stamp, bytes);

@@ -25,8 +25,9 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::ToolError;
 
 use super::embedding::{EmbeddedBatch, VectorMaker};
-use super::files::{IndexLimits, TrackedFiles};
+use super::files::TrackedFiles;
 use super::progress::{IndexProgress, IndexState};
+use crate::search::IndexLimits;
 use crate::search::engines::{EngineError, EngineWriter, IndexOpenOutcome, SearchEngine};
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;

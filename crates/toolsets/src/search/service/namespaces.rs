@@ -7,7 +7,7 @@ use toolgate_contract::{ToolError, ToolFault};
 use toolgate_search::DocumentFilter;
 
 use super::{SearchService, not_current_message, unavailable_error};
-use crate::search::{Settings, WORKSPACE};
+use crate::search::WORKSPACE;
 use toolgate_world::Root;
 use toolgate_world::root::WalkStart;
 
@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CollectionKey {
     Workspace,
-    /// A root that the settings name.
+    /// A folder outside the workspace that the settings name.
     Root(String),
     /// Documents that callers put.
     Documents(String),
@@ -64,6 +64,12 @@ impl SearchService {
             return Ok(NamespacePlace { key: CollectionKey::Workspace, folder: String::new() });
         }
         if let Some(folder) = self.settings.namespaces.get(name) {
+            if Path::new(folder).is_absolute() {
+                return Ok(NamespacePlace {
+                    key: CollectionKey::Root(name.to_owned()),
+                    folder: String::new(),
+                });
+            }
             let root = self.root.clone();
             let path = folder.clone();
             let real = tokio::task::spawn_blocking(move || real_folder(&root, &path)).await;
@@ -74,12 +80,6 @@ impl SearchService {
                 ToolError { fault: ToolFault::Unavailable, message, cause: err.cause }
             })?;
             return Ok(NamespacePlace { key: CollectionKey::Workspace, folder });
-        }
-        if self.settings.roots.contains_key(name) {
-            return Ok(NamespacePlace {
-                key: CollectionKey::Root(name.to_owned()),
-                folder: String::new(),
-            });
         }
         let mut document_names = self.document_names().await;
         if let Some(server) = &self.server
@@ -109,7 +109,6 @@ impl SearchService {
     /// Returns the names of all namespaces, sorted.
     pub(super) async fn namespace_names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.settings.namespaces.keys().cloned().collect();
-        names.extend(self.settings.roots.keys().cloned());
         names.push(WORKSPACE.to_owned());
         names.extend(self.document_names().await);
         names.sort_unstable();
@@ -139,8 +138,7 @@ impl SearchService {
     /// Checks that `name` is valid for a namespace of documents.
     pub(super) fn check_name(&self, name: &str) -> Result<(), ToolError> {
         let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
-        let Settings { namespaces, roots, .. } = &self.settings;
-        if name == WORKSPACE || namespaces.contains_key(name) || roots.contains_key(name) {
+        if name == WORKSPACE || self.settings.namespaces.contains_key(name) {
             let message = format!("`{name}` has files; use another for documents, e.g. `notes`");
             return Err(ToolError::invalid("/namespace", message));
         }

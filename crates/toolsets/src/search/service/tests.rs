@@ -141,7 +141,7 @@ fn service(root: &Root) -> Arc<SearchService> {
         IndexFolders::default(),
         &HttpFetcher::default(),
     );
-    service.unwrap().unwrap()
+    service.unwrap()
 }
 
 #[tokio::test]

@@ -88,15 +88,15 @@ async fn an_index_folder_in_the_workspace_is_not_searched() {
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
 async fn a_full_index_is_incomplete_and_adds_files_once_there_is_room() {
-    for settings in [
-        Settings { files_max: 4, ..Settings::default() },
-        Settings { text_bytes_max: 4 * 14, ..Settings::default() },
+    for limits in [
+        IndexLimits { files_max: 4, ..IndexLimits::default() },
+        IndexLimits { text_bytes_max: 4 * 14, ..IndexLimits::default() },
     ] {
         let folder = TempDir::new().unwrap();
         for at in 0..6 {
             put(&folder, &format!("{at}.rs"), "fn zebra() {}\n");
         }
-        let service = service(folder.path(), &settings);
+        let service = service(folder.path(), &Settings { limits, ..Settings::default() });
         let found = search(&service, request("zebra")).await;
         assert_eq!((found.total, found.index.files, found.index.complete), (4, 4, false));
         fs::remove_file(folder.path().join("0.rs")).unwrap();

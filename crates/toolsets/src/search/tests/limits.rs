@@ -41,6 +41,24 @@ async fn a_document_removed_twice_in_one_call_is_counted_once() {
 }
 
 #[tokio::test]
+async fn documents_beyond_the_limit_of_a_namespace_are_refused_and_none_is_put() {
+    let folder = TempDir::new().unwrap();
+    let limits = IndexLimits { documents_max: 2, ..IndexLimits::default() };
+    let service = service(folder.path(), &Settings { limits, ..Settings::default() });
+    let put = |ids: &[&str]| {
+        let documents: Vec<_> = ids.iter().map(|id| json!({ "id": id, "text": "gate" })).collect();
+        json!({ "namespace": "n", "documents": documents })
+    };
+    let (_, message) = call_error(&service, "search.upsert", put(&["a", "b", "c"])).await;
+    assert!(message.contains("would have 3 documents"), "{message}");
+    let (kept, _) = call(&service, "search.upsert", put(&["a", "b"])).await;
+    assert_eq!((&kept["added"], &kept["documents"]), (&json!(2), &json!(2)));
+    // A document that is already there can be replaced.
+    let (kept, _) = call(&service, "search.upsert", put(&["b"])).await;
+    assert_eq!((&kept["replaced"], &kept["documents"]), (&json!(1), &json!(2)));
+}
+
+#[tokio::test]
 async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     let folder = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
@@ -49,8 +67,8 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     let paths = |folder: &TempDir| folder.path().canonicalize().unwrap().display().to_string();
     let root = paths(&folder);
     let elsewhere = paths(&other);
-    let roots = [("std".to_owned(), elsewhere.clone())].into();
-    let service = service(folder.path(), &Settings { roots, ..Settings::default() });
+    let namespaces = [("std".to_owned(), elsewhere.clone())].into();
+    let service = service(folder.path(), &Settings { namespaces, ..Settings::default() });
     let tools = [("search.semantic", "query", "matches"), ("search.names", "name", "definitions")];
     for (tool, argument, field) in tools {
         let input = |prefix: &str, namespace: &str| json!({ argument: "zebra", "path_prefix": prefix, "namespace": namespace });

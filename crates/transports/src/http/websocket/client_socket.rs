@@ -150,7 +150,7 @@ impl ClientSocket {
                 Poll::Pending | Poll::Ready(SocketEnd::Drained),
                 QueueStatus::Overflowed { waiting },
             ) => {
-                let reason = format!("too slow: {waiting} messages were waiting");
+                let reason = format!("the client reads too slowly: {waiting} messages wait");
                 Poll::Ready(SocketEnd::Closing(CloseReason::try_again_later(reason)))
             }
             (_, QueueStatus::Open | QueueStatus::Ended | QueueStatus::Overflowed { .. }) => end,
@@ -277,7 +277,7 @@ impl ClientSocket {
                 let reason = format!("a message may have at most {max} bytes");
                 SocketEnd::Closing(CloseReason::too_large(reason))
             }
-            Error::Utf8(_) => SocketEnd::Closing(CloseReason::not_text("this is not UTF-8")),
+            Error::Utf8(_) => SocketEnd::Closing(CloseReason::not_text("the message is not UTF-8")),
             err => {
                 tracing::debug!("a conversation broke: {err}");
                 SocketEnd::Lost

@@ -1,4 +1,4 @@
-//! The notification stream of an HTTP session, and the detection of sessions that have ended.
+//! The notification stream of an HTTP session.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::{
-    ERROR_BODY_BYTES_MAX, HttpEndpoint, NOTIFY_TIMEOUT, RESUME_PAUSE, StreamOutcome, error_in,
+    ERROR_BODY_BYTES_MAX, HttpEndpoint, NO_REQUEST, NOTIFY_TIMEOUT, RESUME_PAUSE, StreamOutcome,
     read_body,
 };
-use crate::message::RpcError;
 use crate::transport::MessageReceiver;
+use crate::transports::refusals::{ResponseError, is_session_unknown, names_session};
 
 /// Longest pause before the stream is opened again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -34,10 +34,9 @@ impl HttpEndpoint {
                     }
                     was_open = true;
                     let begun = Instant::now();
-                    let nothing = u64::MAX;
                     let receiver: Arc<dyn MessageReceiver> = self.in_flight.clone();
                     if let Ok(StreamOutcome::Ended(new, retry)) =
-                        self.read_stream(response, None, nothing, &receiver).await
+                        self.read_stream(response, None, NO_REQUEST, &receiver).await
                     {
                         if begun.elapsed() > STABLE_AFTER || (new.is_some() && new != last) {
                             pause = RESUME_PAUSE;
@@ -54,7 +53,7 @@ impl HttpEndpoint {
                     )
                     .await;
                     let body = body.unwrap_or_else(|_| Ok(Bytes::new())).unwrap_or_default();
-                    let error = error_in(&body, 0);
+                    let error = ResponseError::in_body(&body);
                     // A stream that never opened may be refused for another reason.
                     let is_about_session =
                         was_open || names_session(&String::from_utf8_lossy(&body));
@@ -77,28 +76,4 @@ impl HttpEndpoint {
             pause = (pause * 2).min(RETRY_MAX);
         }
     }
-}
-
-/// Returns true if a refusal means that the session is unknown. Some servers return the status 400
-/// instead of 404.
-pub(super) fn is_session_unknown(
-    status: StatusCode,
-    error: Option<&RpcError>,
-    body: &[u8],
-) -> bool {
-    match (status, error) {
-        (StatusCode::NOT_FOUND, _) => true,
-        (StatusCode::BAD_REQUEST, Some(error)) => {
-            matches!(error.code, -32000 | -32001 | -32600) && names_session(&error.message)
-        }
-        (StatusCode::BAD_REQUEST, None) => {
-            let text = String::from_utf8_lossy(body);
-            text.trim().is_empty() || names_session(&text)
-        }
-        _ => false,
-    }
-}
-
-fn names_session(text: &str) -> bool {
-    text.to_ascii_lowercase().contains("session")
 }

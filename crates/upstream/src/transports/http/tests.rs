@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::json;
+use toolgate_dialects::mcp::upstream::NEWEST_SESSION;
 
 use super::*;
 use crate::transports::scripted::{
@@ -17,26 +18,12 @@ const UNKNOWN: &str = r#"{"jsonrpc":"2.0","id":null,
 async fn with_session(server: &Arc<ScriptedServer>) -> HttpTransport {
     let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
+    http.set_revision(Some(&NEWEST_SESSION));
     http
 }
 
 fn answers(request: &ScriptedRequest) -> ScriptedAnswer {
     ScriptedAnswer::Whole(200, result(request, &json!({})).to_string())
-}
-
-#[test]
-fn a_refusal_ends_the_session_only_if_it_is_about_the_session() {
-    let error = |code, message: &str| RpcError::new(code, message);
-    let gone = |status, error: Option<&RpcError>, body: &str| {
-        is_session_unknown(StatusCode::from_u16(status).expect("a status"), error, body.as_bytes())
-    };
-    let unknown = error(-32000, "Bad Request: No valid session ID provided");
-    assert!(gone(400, Some(&unknown), "") && gone(404, Some(&unknown), ""));
-    assert!(gone(400, Some(&error(-32600, "Session has been terminated")), ""));
-    assert!(gone(404, None, "") && gone(400, None, "") && gone(400, None, "Invalid session ID"));
-    assert!(!gone(400, Some(&error(-32602, "no such session variable")), ""));
-    assert!(!gone(400, Some(&error(-32600, "no JSON")), ""));
-    assert!(!gone(400, None, "the header is too long") && !gone(500, Some(&unknown), ""));
 }
 
 #[tokio::test]
@@ -47,8 +34,74 @@ async fn a_session_that_is_refused_with_400_has_ended() {
     });
     let http = with_session(&server).await;
     let listed = http.request(new_request(3, "tools/list"), no_receiver()).await;
-    assert!(matches!(listed, Err(RequestFailure::SessionGone)), "{listed:?}");
+    assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
     assert!(http.closed().is_cancelled());
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_ends_the_session_unless_the_call_has_begun() {
+    let error = json!({ "jsonrpc": "2.0", "error": { "code": -32000, "message": "who are you?" } });
+    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {} });
+    let server = ScriptedServer::new(move |_, request| match request.body["method"].as_str() {
+        Some("tools/call") => {
+            let answer = result(request, &json!({ "done": true }));
+            ScriptedAnswer::Short(event(&progress) + &event(&error) + &event(&answer))
+        }
+        Some("tools/list") => ScriptedAnswer::Short(event(&error)),
+        _ => answers(request),
+    });
+    let http = with_session(&server).await;
+    let called = http.request(new_request(3, "tools/call"), no_receiver()).await;
+    assert_eq!(called.expect("an answer").get(), r#"{"done":true}"#);
+    let listed = http.request(new_request(4, "tools/list"), no_receiver()).await;
+    assert_eq!(listed.err(), Some(RequestFailure::SessionGone("who are you?".to_owned())));
+    assert!(http.closed().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_session_begins_does_not_end_it() {
+    let server = ScriptedServer::new(|_, _| ScriptedAnswer::Whole(400, UNKNOWN.to_owned()));
+    let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
+    let begun = http.request(new_request(2, "initialize"), no_receiver()).await;
+    assert!(matches!(begun, Err(RequestFailure::Refused(_))), "{begun:?}");
+    assert!(!http.closed().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_redirect_within_the_server_is_followed_once_and_remembered() {
+    for status in [301, 302, 307, 308] {
+        let server = ScriptedServer::new(move |_, request| match &*request.path {
+            "/mcp" => ScriptedAnswer::Redirect(status, "mcp/?a=b".to_owned()),
+            _ => answers(request),
+        });
+        let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
+        for id in [1, 2] {
+            http.request(new_request(id, "ping"), no_receiver()).await.expect("an answer");
+        }
+        let paths: Vec<_> = server.requests().into_iter().map(|one| (one.path, one.body)).collect();
+        let [(first, _), (second, body), (third, _)] = &paths[..] else { panic!("{paths:?}") };
+        assert_eq!([&**first, &**second, &**third], ["/mcp", "/mcp/?a=b", "/mcp/?a=b"]);
+        assert_eq!(body["method"], "ping");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_server_or_in_a_circle_is_refused_with_its_target() {
+    for (status, location, times) in [
+        (307, "https://a.example/mcp", 1),
+        (308, "//b.example/mcp?key=secret", 1),
+        (303, "/mcp", 1),
+        (307, "/mcp", 2),
+    ] {
+        let server =
+            ScriptedServer::new(move |_, _| ScriptedAnswer::Redirect(status, location.to_owned()));
+        let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
+        let failure = http.request(new_request(1, "ping"), no_receiver()).await.err();
+        let Some(RequestFailure::NotSent(why)) = failure else { panic!("{failure:?}") };
+        assert!(why.contains(location.split('?').next().expect("a part")), "{why}");
+        assert!(why.contains("`url`") && !why.contains("secret"), "{why}");
+        assert_eq!(server.requests().len(), times, "{location}");
+    }
 }
 
 #[tokio::test]
@@ -98,6 +151,7 @@ async fn a_session_stream_that_ends_is_opened_again_after_failures() {
     let counts = Arc::new(Counts::default());
     let http = HttpTransport::new(server.site(), counts.clone()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
+    http.set_revision(Some(&NEWEST_SESSION));
     http.start_listening();
     until("it is open again", || counts.0.load(Ordering::Acquire) == 1).await;
     assert_eq!(server.requests().iter().filter(|one| one.method == "GET").count(), 4);

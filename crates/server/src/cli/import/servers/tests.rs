@@ -4,12 +4,14 @@ use serde_json::json;
 
 use super::*;
 
+/// Reads an entry for the upstream `name`.
+fn read(name: &str, server: &Value, secrets: &VariableSecrets) -> Result<ImportedUpstream, String> {
+    ImportedUpstream::new(name.to_owned(), secrets.clone()).read(server, Path::new("/"))
+}
+
 #[track_caller]
 fn check(server: &Value, table: &str, notes: &[&str]) {
-    let secrets = &VariableSecrets::new();
-    let upstream =
-        ImportedUpstream::from_client("Git Hub", server, Path::new("/"), secrets).unwrap();
-    assert_eq!(upstream.name, "git_hub");
+    let upstream = read("git_hub", server, &VariableSecrets::new()).unwrap();
     assert_eq!(upstream.table, table.parse::<Table>().unwrap());
     assert_eq!(upstream.notes, notes);
 }
@@ -113,9 +115,7 @@ fn an_entry_that_is_not_a_server_is_refused_with_the_reason() {
     for (entry, expected) in
         [(json!({}), "neither"), (json!("npx x"), "not a table"), (itself, "toolgate itself")]
     {
-        let why =
-            ImportedUpstream::from_client("x", &entry, Path::new("/"), &VariableSecrets::new())
-                .err();
+        let why = read("x", &entry, &VariableSecrets::new()).err();
         assert!(why.unwrap().contains(expected));
     }
 }
@@ -140,8 +140,7 @@ fn two_servers_with_different_values_for_one_variable_get_one_variable_each() {
     let mut secrets = VariableSecrets::new();
     let mut token = |name: &str, value: &str| {
         let server = json!({ "command": "x", "env": { "DB_PASS": value } });
-        let upstream =
-            ImportedUpstream::from_client(name, &server, Path::new("/"), &secrets).unwrap();
+        let upstream = read(name, &server, &secrets).unwrap();
         secrets.clone_from(&upstream.secrets);
         upstream.table["env"]["DB_PASS"].as_str().unwrap().to_owned()
     };
@@ -158,9 +157,122 @@ fn servers_are_found_at_the_place_of_each_client() {
         json!({ "servers": one, "inputs": [] }),
         json!({ "context_servers": one }),
         json!({ "mcp": { "servers": one } }),
+        json!({ "mcp_servers": one, "model": "o3" }),
         json!({ "projects": { "/": { "mcpServers": one } } }),
     ] {
         let found = servers(&content, Path::new("/"));
         assert!(found.len() == 1 && found[0].0 == "a", "{content}");
+    }
+}
+
+#[test]
+fn filters_of_tools_become_settings_of_the_upstream() {
+    check(
+        &json!({ "command": "x", "includeTools": ["read", "list"], "excludeTools": ["list"] }),
+        "command = ['x']\ntools = ['read', 'list']\nwithout = ['list']",
+        &[],
+    );
+    check(
+        &json!({ "url": "https://a/mcp", "enabled_tools": [], "disabled_tools": ["b"] }),
+        "url = 'https://a/mcp'\ntools = []\nwithout = ['b']",
+        &[],
+    );
+    check(
+        &json!({ "command": "x", "disabledTools": ["b", 7], "excludeTools": ["c"], "tools": ["*"] }),
+        "command = ['x']\ntools = ['*']\nwithout = ['c', 'b']",
+        &["`disabledTools` is not imported"],
+    );
+    check(
+        &json!({ "command": "x", "isActive": false,
+                "tools": { "a": true, "b": false, "c": { "disabled": true }, "d": { "enabled": false } } }),
+        "command = ['x']\nenabled = false\nwithout = ['b', 'c', 'd']",
+        &[],
+    );
+}
+
+#[test]
+fn settings_of_codex_are_converted_by_their_meaning() {
+    check(
+        &json!({ "command": "x", "env_vars": ["A", { "name": "B", "source": "remote" }],
+                "startup_timeout_sec": 2.5, "tool_timeout_sec": 60, "enabled": false }),
+        "command = ['x']\nenabled = false\nstart_ms = 2500\ndeadline_ms = 60000\n\
+         keep_env = ['PATH', 'HOME', 'LANG', 'TERM', 'TMPDIR', 'USER', 'A', 'B']",
+        &[],
+    );
+    check(
+        &json!({ "url": "https://a/mcp", "bearer_token_env_var": "A_TOKEN",
+                "http_headers": { "X-Team": "b" }, "env_http_headers": { "X-Key": "A_KEY" },
+                "tools": { "rm": { "approval_mode": "approve" } }, "required": true }),
+        "url = 'https://a/mcp'\nheaders = { X-Team = 'b', X-Key = '${A_KEY}', \
+         Authorization = 'Bearer ${A_TOKEN}' }",
+        &["`tools` is not imported", "`required` is not imported"],
+    );
+}
+
+#[test]
+fn a_setting_that_is_not_imported_is_named_unless_it_says_nothing() {
+    check(
+        &json!({ "type": "streamableHttp", "url": "https://a/sse", "timeout": 60, "trust": false,
+                "autoApprove": [], "alwaysAllow": ["rm"], "cwd": "/x", "description": "It.",
+                "autoStart": false, "disabled": "False", "excludeTools": "rm" }),
+        "url = 'https://a/sse'",
+        &[
+            "`timeout` is not imported",
+            "`alwaysAllow` is not imported",
+            "`cwd` is not imported",
+            "`autoStart` is not imported",
+            "`excludeTools` is not imported",
+        ],
+    );
+    check(
+        &json!({ "command": "x", "envFile": ".env", "oauth": { "scopes": [] }, "headers": { "A": "b" } }),
+        "command = ['x']",
+        &["`envFile` is not imported", "`oauth` is not imported", "`headers` is not imported"],
+    );
+}
+
+#[test]
+fn a_variable_without_braces_is_a_reference() {
+    check(
+        &json!({ "command": "x", "env": { "API_KEY": "$MY_KEY", "COST": "$5a" } }),
+        "command = ['x']\nenv = { API_KEY = '${MY_KEY}', COST = '$5a' }",
+        &[],
+    );
+}
+
+#[test]
+fn servers_of_a_client_that_are_off_or_partly_denied_stay_so() {
+    let content = json!({ "mcp": { "excluded": ["a"] },
+        "permissions": { "deny": ["mcp__a__rm"] } });
+    let filters = ClientFilters::read(std::iter::once(&content), Path::new("/"));
+    let server = json!({ "command": "x", "excludeTools": ["b"] });
+    let mut upstream = read("a", &server, &VariableSecrets::new()).unwrap();
+    upstream.apply_filters("a", &filters);
+    let expected = "command = ['x']\nenabled = false\nwithout = ['b', 'rm']";
+    assert_eq!(upstream.table, expected.parse::<Table>().unwrap());
+}
+
+#[test]
+fn names_in_any_script_stay_distinct() {
+    let mut names = UpstreamNames { known: vec!["known".to_owned()], imported: BTreeMap::new() };
+    let mut named = |name: &str| {
+        let found = names.find_free(name);
+        if let Some(found) = &found {
+            names.imported.insert(found.clone(), name.to_owned());
+        }
+        found
+    };
+    for (name, expected) in [
+        ("Git Hub", Some("git_hub")),
+        ("git-hub", Some("git_hub_2")),
+        ("Git Hub", None),
+        ("known", None),
+        ("Büro", Some("b_ufc_ro")),
+        ("бюро", Some("u431_u44e_u440_u43e")),
+        ("бюрo", Some("u431_u44e_u440_o")),
+        ("🦀", Some("u1f980")),
+        ("", Some("_")),
+    ] {
+        assert_eq!(named(name).as_deref(), expected, "{name}");
     }
 }

@@ -15,7 +15,7 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            all.extend(super::assets::snapshot(&path));
+            all.extend(snapshot(&path));
             all.insert(path, None);
         } else {
             let content = fs::read(&path).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::at_once;
+use crate::support::{Launch, Post, Workspace, at_once, initialize};
 
 use super::adapter::{Adapter, Start, fixture, line};
 use super::backend::{Backend, unreachable_url};
@@ -159,6 +159,31 @@ fn s0_17_18_66_a_backend_request_times_out_after_five_seconds_without_a_retry() 
     backend.behave(json!({ "status": 201, "body": r#"{"id":"in time"}"#, "delay": 2 }));
     assert_eq!(populate(&mut adapter, tone())["asset_id"], "in time");
     assert_eq!(backend.requests().len(), 1);
+}
+
+#[test]
+fn an_unusable_backend_url_fails_populate_and_nothing_else() {
+    for url in ["localhost:9000", "ftp://assets.example", "https://"] {
+        let mut adapter = Start::at(&fixture()).env("SYN_BACKEND_URL", url).ready();
+        assert_eq!(adapter.call("list_schemas", json!({}))["ok"], true, "{url}");
+        let result = populate(&mut adapter, tone());
+        let known = ["ok", "reason", "status"].map(|name| result[name].clone());
+        assert_eq!(known, [json!(false), json!("backend_error"), json!(503)], "{result}");
+        let detail = result["detail"].as_str().unwrap();
+        assert!(detail.starts_with("the backend's URL is unusable: it "), "{detail}");
+        let log = adapter.log();
+        assert!(log.contains("SYN_BACKEND_URL") && log.contains(url), "{log}");
+    }
+}
+
+#[test]
+fn a_missing_folder_of_assets_fails_only_a_server_for_synesthetic() {
+    let workspace = Workspace::new();
+    let launch = || Launch::over(&workspace).env("SYN_SCHEMAS_DIR", workspace.path("missing"));
+    let served = launch().served();
+    assert_eq!(served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status, 200);
+    let log = served.log();
+    assert!(log.contains("no assets are served") && log.contains("missing"), "{log}");
 }
 
 fn unreachable() -> Value {

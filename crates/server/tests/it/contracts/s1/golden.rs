@@ -145,7 +145,7 @@ fn s1_30_31_the_golden_log_has_three_entries_of_17_fields_in_shadow_mode_over_ht
         let metadata = &line["metadata"];
         assert_eq!(metadata["schemaVersion"], "0.1.0");
         assert_eq!(metadata["deterministic"], true);
-        assert_eq!(metadata["validation"], "shadow");
+        assert_eq!(metadata.get("validation"), None, "RAGX's log has no such field");
         assert!(line["outputBytes"].as_u64().unwrap() > 0);
     }
     assert_eq!(lines[1]["metadata"]["promptId"], "core.generic.bootstrap@1");
@@ -251,7 +251,6 @@ fn s1_38_a_check_runs_in_the_requested_mode() {
         assert_eq!(output.status.code(), Some(1), "{mode}: the envelopes are invalid");
         for line in read_log(&workspace.path("runs")) {
             assert_eq!(line["error"].is_object(), error, "{mode}: {line}");
-            assert_eq!(line["metadata"]["validation"], mode);
         }
         let refused = stdout(&output).contains("discover  502  ");
         assert_eq!(refused, mode == "enforce", "{}", stdout(&output));

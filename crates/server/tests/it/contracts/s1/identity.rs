@@ -15,7 +15,7 @@ fn ids(envelope: &Value) -> [String; 3] {
 fn s1_05_deterministic_ids_of_a_request_are_the_same_over_both_transports() {
     let workspace = library();
     let served = Launch::over(&workspace).arg("--deterministic-ids").served();
-    let mut stdio = lines(Launch::over(&workspace).set("envelope_deterministic_ids", true));
+    let mut stdio = lines(Launch::over(&workspace).arg("--deterministic-ids"));
     let tool = "mcp.tool:files.read";
     let arguments = json!({ "path": "README.md" });
     let payload = json!({ "arguments": arguments, "toolId": tool });

@@ -47,7 +47,7 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
     for (id, (tool, arguments, canonical, status, code, retryable)) in [
         ("mcp.tool:files.read", json!({}), "INVALID_INPUT", 400, -32602, false),
         (
-            "mcp.tool:docs.search",
+            "mcp.tool:vector.query.search",
             json!({ "query": "q", "topK": 0 }),
             "INVALID_INPUT",
             400,
@@ -101,6 +101,31 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
     }
     assert_eq!(seen.len(), 5);
     check_schema("envelope", &envelopes);
+}
+
+#[test]
+fn an_id_that_discovery_does_not_list_is_refused_over_both_transports() {
+    let served = Launch::over(&library()).served();
+    let mut stdio = lines(Launch::over(&library()));
+    for id in [
+        "mcp.tool:files_info",
+        "mcp.tool:files-info",
+        "mcp.tool:Files.info",
+        "mcp.tool:docs.render",
+        "mcp.tool:exports_render_markdown",
+    ] {
+        let (status, over_http, message) =
+            call_both(&served, &mut stdio, 1, id, &json!({ "path": "README.md" }));
+        assert_eq!((status, &over_http["error"]["code"]), (404, &json!("NOT_FOUND")), "{id}");
+        assert_eq!(message["error"]["code"], -32004, "{message}");
+    }
+    let (_, listed, _) =
+        call_both(&served, &mut stdio, 2, "mcp.tool:files.info", &json!({ "path": "README.md" }));
+    let toolpack = &listed["data"]["metadata"]["toolpack"];
+    let expected = json!({
+        "id": "mcp.tool:files.info", "version": "1.0.0", "deterministic": false, "timeoutMs": 60000,
+    });
+    assert_eq!(*toolpack, expected, "{listed}");
 }
 
 #[test]

@@ -60,21 +60,31 @@ fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
 }
 
 #[test]
+fn a_utf_16_file_is_refused_with_its_encoding() {
+    let workspace = Workspace::new().file("utf16.txt", b"\xfe\xff\0a\0\n");
+    let mut client = Client::stdio(Launch::over(&workspace));
+    let (code, _, data) = client.refusal("filesystem/read", json!({ "path": "utf16.txt" }));
+    let detail = data["detail"].as_str().unwrap();
+    assert!(code == -32603 && detail.contains("UTF-16BE") && detail.contains("ci/run"), "{data}");
+}
+
+#[test]
 fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
     let large = "0123456789abcde\n".repeat(20_000);
-    let workspace = Workspace::new().file("large.txt", &large).file("bytes", b"ab\xff\n");
-    let launch = || Launch::over(&workspace);
-    let mut client = Client::stdio(launch());
+    let workspace = Workspace::new()
+        .file("large.txt", &large)
+        .file("larger.txt", large.repeat(20))
+        .file("bytes", b"ab\xff\n");
+    let mut client = Client::stdio(Launch::over(&workspace));
     assert_eq!(client.content("filesystem/read", json!({ "path": "large.txt" })), large);
     let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "bytes" }));
     assert_eq!((code, message.as_str()), (-32603, "Internal error"));
     assert!(data["detail"].as_str().unwrap().contains("not UTF-8 at byte 2"), "{data}");
 
-    let mut client = Client::stdio(launch().set("files_answer_bytes_max", 100_000));
-    let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "large.txt" }));
+    let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "larger.txt" }));
     assert_eq!((code, message.as_str()), (-32602, "Invalid params"));
     let detail = data["detail"].as_str().unwrap();
-    assert!(detail.contains("320000 bytes") && detail.contains("ci/run"), "{data}");
+    assert!(detail.contains("6400000 bytes") && detail.contains("ci/run"), "{data}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::client::Client;
 use crate::support::{Launch, Post, Workspace, wait_until};
 
 const RULES: &str = "[[limits.rate]]\ntools = \"files.read\"\ncalls = 3\nin_ms = 1500\n\n\
-                     [[limits.rate]]\ntools = \"exec.*\"\ncalls = 1\nburst = 2\n";
+                     [[limits.rate]]\ntools = \"exec.*\"\ncalls = 2\n";
 
 fn read() -> serde_json::Value {
     json!({ "path": "README.md" })

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, alone, over_all};
+use super::client::{Mira, MiraServer, dedicated_address, over_all};
 use crate::support::{Connection, Launch, Post, Workspace, binary};
 
 #[track_caller]
@@ -53,12 +53,19 @@ fn s3_09_26_27_74_paging_lists_every_tool_once() {
 }
 
 #[test]
-fn s3_27_a_server_with_small_pages_lists_every_tool_once_too() {
-    let workspace = Workspace::new();
-    let mut large = Mira::stdio(Launch::over(&workspace));
-    let mut small = Mira::stdio(Launch::over(&workspace).set("limits_page_size", 3));
-    for filter in [json!({}), json!({ "tags": ["exec"] }), json!({ "names": ["files/write"] })] {
-        assert_eq!(walk(&mut small, 50, &filter).0, walk(&mut large, 200, &filter).0, "{filter}");
+fn s3_27_more_tools_than_the_server_lists_at_once_are_each_listed_once() {
+    // The server lists 200 tools at once, and these come first.
+    let workspace = Workspace::with_many_tools(210);
+    let mut mira = Mira::stdio(Launch::over(&workspace));
+    for (filter, least) in [
+        (json!({}), 220),
+        (json!({ "tags": ["exec"] }), 2),
+        (json!({ "names": ["files/write"] }), 1),
+    ] {
+        let (whole, _) = walk(&mut mira, 200, &filter);
+        let distinct: BTreeSet<_> = whole.iter().map(|tool| tool["name"].to_string()).collect();
+        assert!(whole.len() >= least && distinct.len() == whole.len(), "{filter}: {distinct:?}");
+        assert_eq!(walk(&mut mira, 50, &filter).0, whole, "{filter}");
     }
 }
 
@@ -168,7 +175,7 @@ fn s3_26_28_29_30_each_tool_is_listed_with_the_contracts_keys() {
 fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     // The settings in the guide are valid and have the port of Mira's client.
     let guide = include_str!("../../../../../../docs/guide/mira.md");
-    let (_, rest) = guide.split_once("```toml\n").unwrap();
+    let (_, rest) = guide.split_once("```toml runnable\n").unwrap();
     let (shown, _) = rest.split_once("```").unwrap();
     let workspace = Workspace::new().file("toolgate.toml", shown);
     let mut check = Command::new(binary());
@@ -185,7 +192,7 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     let any = shown.replace(":3001", ":0");
     workspace.put("toolgate.toml", any);
     let served = Launch::over(&workspace).served();
-    let root = alone(&served);
+    let root = dedicated_address(&served);
     assert_ne!(root.port(), served.addr.port());
     let endpoint = format!("http://localhost:{}", root.port());
     assert_eq!(

@@ -49,6 +49,17 @@ fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
 }
 
 #[test]
+fn a_utf_16_file_is_refused_as_text_and_read_as_base64() {
+    let bytes = b"\xff\xfea\0\n\0";
+    let workspace = Workspace::new().file("utf16.txt", bytes);
+    over_all(&workspace, |mira| {
+        mira.expect_refusal_of(1003, "encoding", "files/read", json!({ "path": "utf16.txt" }));
+        let read = mira.get("files/read", json!({ "path": "utf16.txt", "encoding": "base64" }));
+        assert_eq!(read["content_base64"], STANDARD.encode(bytes));
+    });
+}
+
+#[test]
 fn s3_34_35_ranges_are_in_bytes_and_too_large_a_read_is_refused_not_cut() {
     let long = "x".repeat(300_000);
     let workspace = Workspace::new().file("text.txt", TEXT).file("long.txt", &long);

@@ -105,9 +105,7 @@ fn s3_20_a_conflict_has_both_etags() {
 #[test]
 fn s3_21_a_denied_tool_is_unavailable() {
     let workspace = Workspace::new();
-    let deny = |launch: Launch| {
-        launch.set("tools_deny", "exec.*,files.write").set("search_enabled", "false")
-    };
+    let deny = |launch: Launch| launch.set("tools_deny", "exec.*,files.write,search.*");
     let server = MiraServer::with(&workspace, "", deny);
     let mut mira = server.root();
     mira.expect_refusal(1006, "exec/run", json!({ "command": "true" }));

@@ -199,7 +199,7 @@ fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
 #[test]
 fn s3_21_72_search_is_unavailable_if_it_is_off_or_its_folder_is_missing() {
     let workspace = project();
-    let mut off = Mira::stdio(Launch::over(&workspace).set("search_enabled", "false"));
+    let mut off = Mira::stdio(Launch::over(&workspace).set("tools_deny", "search.*"));
     off.expect_refusal(1010, "vector/search", json!({ "query": "authentication" }));
     let server =
         MiraServer::with(&workspace, "", |launch| launch.set("search_namespaces", "gone=gone"));

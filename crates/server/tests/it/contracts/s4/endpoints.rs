@@ -59,8 +59,6 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
 #[test]
 fn an_invalid_switch_or_an_unknown_dialect_is_refused_by_name() {
     let workspace = Workspace::new();
-    let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n";
-    let own = Workspace::new().file("toolgate.toml", listen);
     for (launch, fragment) in [
         (Launch::over(&workspace).env("ZYRA_ENABLE_MCP", "maybe"), "ZYRA_ENABLE_MCP"),
         (
@@ -68,12 +66,23 @@ fn an_invalid_switch_or_an_unknown_dialect_is_refused_by_name() {
             "no dialect is named `zyrra`",
         ),
         (Launch::over(&workspace).env("API_KEY_HEADER", "not one"), "`not one`"),
-        (Launch::over(&own).env("ZYRA_ENABLE_MCP", "0"), "ZYRA_ENABLE_MCP"),
     ] {
         let (code, err) = startup_failure(launch);
         assert_eq!(code, Some(2), "{err}");
         assert!(err.contains(fragment), "{err}");
     }
+}
+
+#[test]
+fn a_listener_of_zyra_is_not_opened_if_zyra_is_switched_off_and_others_are() {
+    let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n\
+                  [[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
+    let own = Workspace::new().file("toolgate.toml", listen);
+    let served = Launch::over(&own).env("ZYRA_ENABLE_MCP", "no").served();
+    assert_eq!(served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status, 200);
+    let log = served.log();
+    assert!(log.contains("ZYRA_ENABLE_MCP turns zyra off"), "{log}");
+    assert!(!log.contains("serving zyra alone") && log.contains("serving mira alone"), "{log}");
 }
 
 #[test]

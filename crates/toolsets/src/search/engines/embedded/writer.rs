@@ -48,8 +48,10 @@ impl EmbeddedWriter {
         work: impl FnOnce(&mut WriterState) -> Result<T, EngineError> + Send + 'static,
     ) -> EngineFuture<'w, T> {
         Box::pin(async move {
-            let interrupted =
-                || EngineError::Failed("an earlier write was interrupted; try again".to_owned());
+            let interrupted = || {
+                let message = "an earlier write to the search index was interrupted; try again";
+                EngineError::Failed(message.to_owned())
+            };
             let mut state = self.state.take().ok_or_else(interrupted)?;
             let (state, result) = blocking(move |_| {
                 let result = work(&mut state);

@@ -119,7 +119,8 @@ async fn index_stats(
 }
 
 fn missing_index_error() -> PostgresError {
-    PostgresError::Unusable("no longer has the index; try again".to_owned())
+    let message = "no longer has the search index of this workspace; try again";
+    PostgresError::Unusable(message.to_owned())
 }
 
 async fn analyze_query(

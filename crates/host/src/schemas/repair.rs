@@ -1,0 +1,122 @@
+//! Repairs arguments that models often write in another form than their schema demands.
+
+use jsonschema::Validator;
+use serde_json::{Number, Value};
+
+/// Most parts of one value that are repaired.
+const REPAIRS_MAX: usize = 64;
+
+/// Returns `value` in the form that `validator` probably demands, or `None` if nothing can be
+/// repaired.
+///
+/// `null` counts as absent, and a quoted number or boolean as unquoted. Only parts that are invalid
+/// as they are change, so a `null` or text that the schema allows stays. The result may still be
+/// invalid: a required argument is not made up.
+pub(super) fn repair(validator: &Validator, value: &Value) -> Option<Value> {
+    let mut repaired = value.clone();
+    let mut has_changed = false;
+    for error in validator.iter_errors(value).take(REPAIRS_MAX) {
+        let pointer = error.instance_path().as_str();
+        has_changed |= match error.instance().as_ref() {
+            Value::Null => remove(&mut repaired, pointer),
+            Value::String(text) => unquote(&mut repaired, pointer, text),
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
+        };
+    }
+    has_changed.then_some(repaired)
+}
+
+/// Removes the property at `pointer`. Returns false if it is not a property of an object.
+fn remove(value: &mut Value, pointer: &str) -> bool {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    let parent = value.pointer_mut(parent).and_then(Value::as_object_mut);
+    parent.is_some_and(|parent| parent.remove(&name).is_some())
+}
+
+/// Replaces the text at `pointer` by the number or boolean that it spells. Returns false if it spells
+/// neither.
+fn unquote(value: &mut Value, pointer: &str, text: &str) -> bool {
+    let spelled = match text {
+        "true" | "True" => Some(Value::Bool(true)),
+        "false" | "False" => Some(Value::Bool(false)),
+        text => serde_json::from_str::<Number>(text).ok().map(Value::Number),
+    };
+    let (Some(spelled), Some(place)) = (spelled, value.pointer_mut(pointer)) else { return false };
+    *place = spelled;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn repaired(schema: &Value, value: &Value) -> Option<Value> {
+        let validator = jsonschema::validator_for(schema).expect("a schema");
+        repair(&validator, value).filter(|repaired| validator.is_valid(repaired))
+    }
+
+    #[test]
+    fn null_counts_as_absent_for_optional_arguments_only() {
+        let schema = json!({
+            "type": "object",
+            "required": ["path"],
+            "properties": {
+                "path": { "type": "string" },
+                "limit": { "type": "integer" },
+                "case": { "enum": ["smart", "exact"] },
+                "range": { "anyOf": [{ "type": "integer" }, { "type": "array" }] },
+                "note": { "type": ["string", "null"] },
+                "a/b": { "type": "object", "properties": { "deep": { "type": "boolean" } } },
+            },
+            "additionalProperties": false,
+        });
+        let all = json!({
+            "path": "p", "limit": null, "case": null, "range": null, "note": null,
+            "a/b": { "deep": null },
+        });
+        let expected = json!({ "path": "p", "note": null, "a/b": {} });
+        assert_eq!(repaired(&schema, &all), Some(expected));
+        for refused in [
+            json!({ "path": null }),
+            json!({ "path": "p", "limit": [null] }),
+            json!({ "path": "p", "unknown": null }),
+        ] {
+            assert_eq!(repaired(&schema, &refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn quoted_numbers_and_booleans_are_unquoted_where_text_is_invalid() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "count": { "type": "integer", "minimum": 1 },
+                "ratio": { "type": "number" },
+                "all": { "type": "boolean" },
+                "text": { "type": "string" },
+                "lines": { "type": "array", "items": { "type": "integer" } },
+            },
+        });
+        let quoted = json!({
+            "count": "12", "ratio": "-1.5e2", "all": "true", "text": "12", "lines": [1, "2"],
+        });
+        let plain = json!({
+            "count": 12, "ratio": -150.0, "all": true, "text": "12", "lines": [1, 2],
+        });
+        assert_eq!(repaired(&schema, &quoted), Some(plain));
+        for refused in [
+            json!({ "count": "0" }),
+            json!({ "count": "1.5" }),
+            json!({ "count": "twelve" }),
+            json!({ "count": "" }),
+            json!({ "all": "yes" }),
+            json!({ "all": "1" }),
+            json!({ "text": 12 }),
+        ] {
+            assert_eq!(repaired(&schema, &refused), None, "{refused}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The settings in force of a served workspace, and what a change of them replaces.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use anyhow::anyhow;
+use toolgate_host::{Catalog, Host, RejectedTool, SchemaRegistry};
+use toolgate_toolsets::commands;
+use toolgate_world::ProcessRunner;
+
+use crate::assembly::protected_paths;
+use crate::assembly::wiring::{ToolParts, build_gate};
+use crate::config::restart::{applied_settings, changed_settings};
+use crate::config::{Config, environment};
+use crate::identity::Authenticator;
+use crate::sync::lock_mutex;
+use crate::telemetry::{self, NextLogLevel};
+use crate::upstreams::{self, UpstreamCatalog};
+
+/// Settings in force, and the parts of the server that depend on them.
+pub(crate) struct LiveSettings {
+    pub(crate) root: PathBuf,
+    pub(crate) host: Arc<Host>,
+    pub(crate) processes: ProcessRunner,
+    pub(crate) catalog: UpstreamCatalog,
+    pub(crate) schemas: Arc<SchemaRegistry>,
+    pub(crate) current: Mutex<(Config, ToolParts)>,
+}
+
+/// Changes that a reload made, and those that it could not make.
+pub(crate) struct SettingsChange {
+    /// Names of the settings that are in force now.
+    pub(crate) applied: Vec<String>,
+    /// Each changed upstream and its change.
+    pub(crate) upstreams: Vec<(String, &'static str)>,
+    /// Names of the changed settings that need a restart.
+    pub(crate) waiting: Vec<String>,
+    /// Tools of upstreams that became unavailable.
+    pub(crate) rejected: Vec<RejectedTool>,
+}
+
+impl LiveSettings {
+    /// Returns the files and folders whose content is part of the settings in force.
+    pub(crate) fn sources(&self) -> SettingSources {
+        let current = lock_mutex(&self.current);
+        let (config, parts) = &*current;
+        SettingSources {
+            files: config.secrets.files.iter().map(PathBuf::from).collect(),
+            packs: commands::pack_paths(&config.commands, config.source.as_ref()).collect(),
+            assets: parts.asset_folders(&config.assets),
+        }
+    }
+
+    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads` is
+    /// true, the files that the configuration names have changed too.
+    ///
+    /// Everything is built and checked before anything is replaced. So an error changes nothing, and
+    /// a call passes either all of the old settings or all of the new ones.
+    ///
+    /// # Errors
+    /// When a setting is invalid or a file cannot be read.
+    pub(crate) fn apply(
+        &self,
+        next: &Config,
+        identity: Option<&Authenticator>,
+        rereads: bool,
+    ) -> anyhow::Result<SettingsChange> {
+        let mut current = lock_mutex(&self.current);
+        let (before, parts) = &*current;
+        let (next, waiting) = applied_settings(before, next);
+        let applied = changed_settings(before, &next);
+        if applied.is_empty() && !rereads {
+            let (upstreams, rejected) = (Vec::new(), Vec::new());
+            return Ok(SettingsChange { applied, upstreams, waiting, rejected });
+        }
+        let has_changed =
+            |section: &str| applied.iter().any(|name| name.split('.').next() == Some(section));
+        upstreams::check_upstreams(&next)?;
+        let declared = commands::load_commands(&next.commands, next.source.as_ref())?;
+        let files = protected_paths::protected_settings(&self.root, &next, &declared)?;
+        protected_paths::check_allowed_programs(&self.root, &next)?;
+        let additions =
+            protected_paths::sandbox_additions(&next, &files, &declared, &environment());
+        let sandbox = self.processes.sandbox();
+        let sandbox = match sandbox.has_settings(&next.sandbox, &additions) {
+            true => None,
+            false => {
+                Some(sandbox.with_settings(&next.sandbox, additions).map_err(|why| anyhow!(why))?)
+            }
+        };
+        let parts = parts.with_settings(&next)?;
+        let (tools, library) = parts.tools(&next, &files, declared)?;
+        let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
+        let secrets = telemetry::redacted_secrets(&next)?;
+        let gate = build_gate(catalog, library, &next, Some(&self.root), self.host.audit())?
+            .with_secrets(secrets.clone());
+        let credentials =
+            identity.map(|identity| identity.prepare(&next, has_changed("oauth"))).transpose()?;
+        let level = NextLogLevel::parse(&next.log.level)?;
+        // The number of callers decides how much of a limit each of them gets.
+        let resets_limits = ["limits", "keys", "oauth"].into_iter().any(has_changed);
+
+        let restarts_programs = has_changed("sandbox");
+        let mut rejected = Vec::new();
+        let upstreams = self.catalog.change_upstreams(&next, restarts_programs, || {
+            if let Some(sandbox) = sandbox {
+                self.processes.replace_sandbox(sandbox);
+            }
+            telemetry::redact_from_log(secrets);
+            rejected = self.host.replace_gate(gate, resets_limits);
+        });
+        let upstreams = upstreams.map_err(|why| anyhow!(why))?;
+        if let (Some(identity), Some(credentials)) = (identity, credentials) {
+            identity.replace(credentials);
+        }
+        level.apply();
+        *current = (next, parts);
+        Ok(SettingsChange { applied, upstreams, waiting, rejected })
+    }
+}
+
+/// Files and folders whose content is part of the settings, apart from the settings file.
+pub(crate) struct SettingSources {
+    /// Files of secrets.
+    pub(crate) files: Vec<PathBuf>,
+    /// Packs of declared commands: files, and folders of `*.toml` files.
+    pub(crate) packs: Vec<PathBuf>,
+    /// Folders of assets, which are read with their subfolders.
+    pub(crate) assets: Vec<PathBuf>,
+}

@@ -1,0 +1,95 @@
+//! Limits of the transports: those that a setting changes, and those that nobody needs to change.
+
+use std::time::Duration;
+
+use toolgate_host::GateSettings;
+use toolgate_transports::http::{HttpBounds, OccupancyCounter};
+
+use crate::config::Config;
+use crate::serve::exchange::SessionBounds;
+use crate::serve::lines::LineBounds;
+
+/// Time for request headers to arrive, and idle time after which a connection is closed. Browsers
+/// and proxies keep idle connections for about as long.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+
+/// Time for a request body to arrive. The largest message takes a tenth of it at 100 Mbit/s.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Time for a client to read the next part of a response. A client that is still there reads
+/// sooner.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// Time until a slow call is answered with an event stream instead of a single message. Most calls
+/// are done by then, and no client or proxy has given up yet.
+const STREAM_AFTER: Duration = Duration::from_secs(2);
+
+/// Silence after which an event stream gets a comment and a WebSocket a ping. Proxies close
+/// connections that are silent for 30 s or longer.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// MCP sessions for each connection. A client keeps its session while it has no connection.
+const SESSIONS_PER_CONNECTION: usize = 4;
+
+/// Messages that may wait for a WebSocket client before it counts as too slow.
+const SOCKET_MESSAGES_MAX: usize = 256;
+
+/// Bytes of messages that may wait for a WebSocket client. A single larger message is allowed if
+/// none waits.
+const SOCKET_BYTES_MAX: usize = 1 << 20;
+
+/// Requests in flight from one client of a line-based stream. More than an agent has open, and few
+/// enough to keep in memory.
+const IN_FLIGHT_MAX: usize = 1024;
+
+/// Time for calls in flight to finish after a stdio client closes its end. Scripts pipe requests in
+/// and want the answers; a client that has exited wants the server to end.
+const EOF_GRACE: Duration = Duration::from_secs(1);
+
+/// Returns the limits of a stdio client.
+pub(crate) fn line_bounds(config: &Config) -> LineBounds {
+    LineBounds {
+        line_bytes_max: config.limits.message_bytes,
+        in_flight_max: IN_FLIGHT_MAX,
+        eof_grace: EOF_GRACE,
+        drain: Duration::from_millis(config.server.drain_ms),
+        wrap_up: wrap_up_time(),
+    }
+}
+
+/// Returns the time for cancelled calls to end, plus 1 s for their answers to be read.
+fn wrap_up_time() -> Duration {
+    GateSettings::default().cancel_grace + Duration::from_secs(1)
+}
+
+/// Returns the limits of the HTTP server.
+pub(crate) fn http_bounds(config: &Config) -> HttpBounds {
+    let connections_max = config.server.connections_max;
+    // Event streams leave room for calls, and those of one caller leave room for others.
+    let streams_max = connections_max.div_ceil(2);
+    HttpBounds {
+        body_bytes_max: config.limits.message_bytes,
+        body_time_max: BODY_TIME,
+        unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
+        head_time_max: HEAD_TIME,
+        write_time_max: WRITE_TIME,
+        connections_max,
+        streams_max,
+        streams_each: streams_max.div_ceil(2),
+        socket_waiting_messages: SOCKET_MESSAGES_MAX,
+        socket_waiting_bytes: SOCKET_BYTES_MAX,
+        occupancy: OccupancyCounter::default(),
+        keep_alive: KEEP_ALIVE,
+        // Calls that are cancelled after the drain time still get an answer.
+        drain: Duration::from_millis(config.server.drain_ms) + wrap_up_time(),
+    }
+}
+
+/// Returns the limits of HTTP sessions.
+pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
+    SessionBounds {
+        sessions_max: config.server.connections_max.saturating_mul(SESSIONS_PER_CONNECTION),
+        stream_after: STREAM_AFTER,
+        socket: line_bounds(config),
+    }
+}

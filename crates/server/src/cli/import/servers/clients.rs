@@ -1,0 +1,202 @@
+//! Known MCP clients and their files.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use jsonc_parser::{ParseOptions, parse_to_serde_value};
+use serde_json::Value;
+use toolgate_contract::strip_byte_order_mark;
+
+use crate::cli::complain;
+
+/// An MCP client.
+pub(super) struct McpClient {
+    pub(super) name: &'static str,
+    /// Files that may have servers or filters. `~` is the home folder, and relative paths are in
+    /// the workspace.
+    files: &'static [&'static str],
+}
+
+/// The known clients.
+pub(super) const CLIENTS: [McpClient; 11] = [
+    McpClient {
+        name: "claude",
+        files: &[
+            ".mcp.json",
+            "~/.claude.json",
+            ".claude/settings.json",
+            ".claude/settings.local.json",
+            "~/.claude/settings.json",
+        ],
+    },
+    McpClient {
+        name: "claude-desktop",
+        files: &[
+            "~/.config/Claude/claude_desktop_config.json",
+            "~/Library/Application Support/Claude/claude_desktop_config.json",
+        ],
+    },
+    McpClient {
+        name: "cline",
+        files: &[
+            "~/.cline/data/settings/cline_mcp_settings.json",
+            "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+            "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+        ],
+    },
+    McpClient { name: "codex", files: &[".codex/config.toml", "~/.codex/config.toml"] },
+    McpClient { name: "cursor", files: &[".cursor/mcp.json", "~/.cursor/mcp.json"] },
+    McpClient { name: "gemini", files: &[".gemini/settings.json", "~/.gemini/settings.json"] },
+    McpClient {
+        name: "jetbrains",
+        files: &[
+            ".junie/mcp/mcp.json",
+            "~/.junie/mcp/mcp.json",
+            ".air/mcp.json",
+            "~/.config/github-copilot/intellij/mcp.json",
+            "~/.local/share/github-copilot/intellij/mcp.json",
+            "~/Library/Application Support/github-copilot/intellij/mcp.json",
+        ],
+    },
+    McpClient {
+        name: "roo",
+        files: &[
+            ".roo/mcp.json",
+            "~/.config/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+        ],
+    },
+    McpClient {
+        name: "vscode",
+        files: &[
+            ".vscode/mcp.json",
+            "~/.config/Code/User/mcp.json",
+            "~/Library/Application Support/Code/User/mcp.json",
+        ],
+    },
+    McpClient {
+        name: "windsurf",
+        files: &["~/.codeium/windsurf/mcp_config.json", "~/.codeium/mcp_config.json"],
+    },
+    McpClient { name: "zed", files: &[".zed/settings.json", "~/.config/zed/settings.json"] },
+];
+
+/// Files that belong together: those of one client, or one file that the user named.
+pub(super) struct ClientFiles {
+    pub(super) files: Vec<(PathBuf, Value)>,
+}
+
+/// The files that were read.
+pub(super) struct FoundFiles {
+    pub(super) clients: Vec<ClientFiles>,
+    /// True if a file could not be read. That was reported already.
+    pub(super) has_broken: bool,
+}
+
+/// Reads the files of the clients in `from`, or of all if it is empty. A word that is not a client
+/// is a file. A file that cannot be read is reported and passed over.
+///
+/// # Errors
+///
+/// Fails if a named file does not exist, or if no file was found.
+#[allow(clippy::disallowed_methods, reason = "the user's own files")]
+pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundFiles> {
+    let mut found = FoundFiles { clients: Vec::new(), has_broken: false };
+    if from.is_empty() {
+        CLIENTS.iter().for_each(|client| found.read_client(client, root));
+    }
+    for word in from {
+        match CLIENTS.iter().find(|client| client.name == word) {
+            Some(client) => found.read_client(client, root),
+            None if !Path::new(word).exists() => {
+                let names: Vec<_> = CLIENTS.iter().map(|client| client.name).collect();
+                let names = names.join(", ");
+                bail!("{word} is neither a file nor a known client; clients: {names}");
+            }
+            None => found.read_all(&[PathBuf::from(word)]),
+        }
+    }
+    if found.clients.is_empty() && !found.has_broken {
+        bail!("found no file of a known client; name one: toolgate import servers FILE");
+    }
+    Ok(found)
+}
+
+impl FoundFiles {
+    #[allow(clippy::disallowed_methods, reason = "the user's own files")]
+    fn read_client(&mut self, client: &McpClient, root: &Path) {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let path = |file: &&str| match file.strip_prefix("~/") {
+            Some(within) => home.join(within),
+            None => root.join(file),
+        };
+        self.read_all(&client.files.iter().map(path).collect::<Vec<_>>());
+    }
+
+    fn read_all(&mut self, paths: &[PathBuf]) {
+        let mut files = Vec::new();
+        for path in paths {
+            match read_file(path) {
+                Ok(Some(content)) => files.push((path.clone(), content)),
+                Ok(None) => {}
+                Err(err) => {
+                    self.has_broken = true;
+                    complain(&format!("not imported: {err:#}"));
+                }
+            }
+        }
+        if !files.is_empty() {
+            self.clients.push(ClientFiles { files });
+        }
+    }
+}
+
+/// Reads a file of a client. Returns `None` if it does not exist.
+#[allow(clippy::disallowed_methods, reason = "the user's own files")]
+fn read_file(path: &Path) -> anyhow::Result<Option<Value>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        text => text.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let text = strip_byte_order_mark(&text);
+    if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("toml")) {
+        let table = text.parse::<toml::Table>();
+        let table = table.map_err(|why| anyhow!("{} is not TOML: {why}", path.display()))?;
+        return Ok(Some(serde_json::to_value(table)?));
+    }
+    // Such files may have comments and trailing commas.
+    let content = parse_to_serde_value::<Option<Value>>(text, &ParseOptions::default());
+    let content = content.map_err(|why| anyhow!("{} is not JSON: {why}", path.display()))?;
+    Ok(Some(content.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_toml_file_is_read_by_its_extension_and_a_broken_file_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            #[allow(clippy::disallowed_methods, reason = "a test creates its files")]
+            std::fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name)
+        };
+        let paths = [
+            put("a.toml", "\u{feff}[mcp_servers.a]\ncommand = 'x'\n"),
+            put("b.json", "{ \"mcpServers\": {"),
+            put("c.json", "\u{feff}// empty\n"),
+            folder.path().join("d.json"),
+        ];
+        let mut found = FoundFiles { clients: Vec::new(), has_broken: false };
+        found.read_all(&paths);
+        let [client] = &found.clients[..] else { panic!("one client") };
+        let read: Vec<_> = client.files.iter().map(|(_, content)| content.clone()).collect();
+        let servers = serde_json::json!({ "mcp_servers": { "a": { "command": "x" } } });
+        assert_eq!(read, [servers, Value::Null]);
+        assert!(found.has_broken);
+    }
+}

@@ -1,0 +1,217 @@
+//! Filters of tools, and servers that are switched off, in the files of a client.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+/// Keys of the tools to serve, in a server's entry.
+const INCLUDE_KEYS: [&str; 5] =
+    ["includeTools", "enabled_tools", "enabledTools", "allowedTools", "tools"];
+/// Keys of the tools to leave out, in a server's entry.
+const EXCLUDE_KEYS: [&str; 5] =
+    ["excludeTools", "disabledTools", "disabled_tools", "excludedTools", "deniedTools"];
+/// Keys that switch a server or a tool off if they are true.
+pub(super) const OFF_KEYS: [&str; 2] = ["disabled", "isDisabled"];
+/// Keys that switch a server or a tool off if they are false.
+pub(super) const ON_KEYS: [&str; 4] = ["enabled", "isActive", "active", "isEnabled"];
+/// JSON pointers to lists of servers that are switched off.
+const OFF_LISTS: [&str; 5] = [
+    "/mcp/excluded",
+    "/excludeMCPServers",
+    "/disabledMcpServers",
+    "/disabledMcpjsonServers",
+    "/mcp/disabled",
+];
+/// JSON pointers to lists of the only servers that are switched on.
+const ON_LISTS: [&str; 2] = ["/mcp/allowed", "/allowMCPServers"];
+/// JSON pointers to filters that apply to the tools of all servers and are not imported.
+const OTHER_FILTERS: [&str; 5] =
+    ["/tools/exclude", "/tools/core", "/excludeTools", "/coreTools", "/agent/profiles"];
+
+/// The filters of a client that are not in the entries of its servers.
+#[derive(Default)]
+pub(super) struct ClientFilters {
+    off: Vec<String>,
+    /// The only servers that are switched on, if the client lists them.
+    on: Option<Vec<String>>,
+    /// Tools that are denied, as `mcp__SERVER__TOOL` or `mcp__SERVER`.
+    denied: Vec<String>,
+}
+
+impl ClientFilters {
+    /// Reads the filters in the `contents` of a client's files, for the project in `root`.
+    pub(super) fn read<'c>(contents: impl Iterator<Item = &'c Value>, root: &Path) -> Self {
+        let mut filters = Self::default();
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        for content in contents {
+            let project = content["projects"].get(&*root.to_string_lossy());
+            for part in std::iter::once(content).chain(project) {
+                for place in OFF_LISTS {
+                    filters.off.extend(texts(part.pointer(place)));
+                }
+                for place in ON_LISTS {
+                    if let Some(list @ Value::Array(_)) = part.pointer(place) {
+                        filters.on.get_or_insert_default().extend(texts(Some(list)));
+                    }
+                }
+                filters.denied.extend(texts(part.pointer("/permissions/deny")));
+            }
+        }
+        filters
+    }
+
+    /// Returns true if the server `name` is switched off.
+    pub(super) fn is_off(&self, name: &str) -> bool {
+        let is_named = |list: &[String]| list.iter().any(|one| one == name);
+        let prefix = denied_prefix(name);
+        let is_denied = |one: &String| {
+            one.strip_prefix(&*prefix).is_some_and(|rest| matches!(rest, "" | "__*"))
+        };
+        is_named(&self.off)
+            || self.on.as_deref().is_some_and(|on| !is_named(on))
+            || self.denied.iter().any(is_denied)
+    }
+
+    /// Returns the tools of the server `name` that are denied.
+    pub(super) fn denied_tools(&self, name: &str) -> Vec<String> {
+        let prefix = denied_prefix(name);
+        let tool = |one: &String| Some(one.strip_prefix(&*prefix)?.strip_prefix("__")?.to_owned());
+        self.denied.iter().filter_map(tool).filter(|tool| tool != "*").collect()
+    }
+}
+
+/// Returns how the rules of Claude Code begin that are about the server `name`.
+fn denied_prefix(name: &str) -> String {
+    let valid = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    format!("mcp__{}", name.chars().map(valid).collect::<String>())
+}
+
+/// Returns the filters of `content` that apply to the tools of all servers.
+pub(super) fn other_filters(content: &Value) -> Vec<&'static str> {
+    let has = |place: &&&str| match content.pointer(place) {
+        None | Some(Value::Null) => false,
+        Some(Value::Object(profiles)) => {
+            profiles.values().any(|profile| profile.get("context_servers").is_some())
+        }
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(_) => true,
+    };
+    OTHER_FILTERS.iter().filter(has).copied().collect()
+}
+
+/// Returns true if the entry of a server switches it off.
+pub(super) fn is_switched_off(server: &Map<String, Value>) -> bool {
+    let is = |key: &&str, word: &str| match server.get(*key) {
+        Some(Value::Bool(value)) => value.to_string() == word,
+        Some(Value::String(text)) => text.eq_ignore_ascii_case(word),
+        _ => false,
+    };
+    OFF_KEYS.iter().any(|key| is(key, "true")) || ON_KEYS.iter().any(|key| is(key, "false"))
+}
+
+/// Returns the tools that an entry of a server includes, or `None` if it has no such list.
+pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>> {
+    let lists = INCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
+    lists.fold(None, |all: Option<Vec<String>>, list| {
+        let mut all = all.unwrap_or_default();
+        all.extend(list.iter().filter_map(tool_name));
+        Some(all)
+    })
+}
+
+/// Returns the tools that an entry of a server leaves out.
+pub(super) fn excluded_tools(server: &Map<String, Value>) -> Vec<String> {
+    let lists = EXCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
+    let listed = lists.flatten().filter_map(tool_name);
+    // Some clients have a switch for each tool.
+    let switches = server.get("tools").and_then(Value::as_object).into_iter().flatten();
+    let off = switches.filter(|(_, switch)| is_tool_off(switch)).map(|(name, _)| name.clone());
+    listed.chain(off).collect()
+}
+
+/// Returns true if the filter `key` of an entry can be imported completely.
+pub(super) fn is_read_filter(key: &str, value: &Value) -> bool {
+    let is_list_key = INCLUDE_KEYS.contains(&key) || EXCLUDE_KEYS.contains(&key);
+    match value {
+        Value::Array(tools) => is_list_key && tools.iter().all(|tool| tool_name(tool).is_some()),
+        Value::Object(switches) => key == "tools" && switches.values().all(is_only_switch),
+        _ => false,
+    }
+}
+
+/// Returns the name of a tool in a list: a text, or an object with a `name`.
+fn tool_name(tool: &Value) -> Option<String> {
+    tool.as_str().or_else(|| tool["name"].as_str()).map(str::to_owned)
+}
+
+fn is_tool_off(switch: &Value) -> bool {
+    match switch {
+        Value::Bool(is_on) => !is_on,
+        Value::Object(switches) => is_switched_off(switches),
+        _ => false,
+    }
+}
+
+fn is_only_switch(switch: &Value) -> bool {
+    let is_known = |key: &String| OFF_KEYS.contains(&&**key) || ON_KEYS.contains(&&**key);
+    match switch {
+        Value::Bool(_) => true,
+        Value::Object(switches) => switches.keys().all(is_known),
+        _ => false,
+    }
+}
+
+fn texts(list: Option<&Value>) -> impl Iterator<Item = String> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn filters(content: &Value) -> ClientFilters {
+        ClientFilters::read(std::iter::once(content), Path::new("/"))
+    }
+
+    #[test]
+    fn a_server_that_a_client_lists_as_off_is_off() {
+        for content in [
+            json!({ "mcp": { "excluded": ["a"] } }),
+            json!({ "mcp": { "allowed": ["b"] } }),
+            json!({ "mcp": { "allowed": [] }, "mcpServers": {} }),
+            json!({ "disabledMcpjsonServers": ["a"] }),
+            json!({ "projects": { "/": { "disabledMcpServers": ["b", "a"] } } }),
+            json!({ "permissions": { "deny": ["Bash", "mcp__a"] } }),
+            json!({ "permissions": { "deny": ["mcp__a__*"] } }),
+        ] {
+            assert!(filters(&content).is_off("a"), "{content}");
+        }
+        for content in [
+            json!({}),
+            json!({ "mcp": { "allowed": ["a"], "excluded": ["b"] } }),
+            json!({ "projects": { "/x": { "disabledMcpServers": ["a"] } } }),
+            json!({ "permissions": { "deny": ["mcp__a__rm", "mcp__ab"] } }),
+        ] {
+            assert!(!filters(&content).is_off("a"), "{content}");
+        }
+    }
+
+    #[test]
+    fn tools_that_are_denied_are_found_by_the_name_of_their_server() {
+        let deny =
+            json!({ "permissions": { "deny": ["mcp__my_fs__rm", "mcp__my_fs__*", "mcp__x__y"] } });
+        assert_eq!(filters(&deny).denied_tools("my fs"), ["rm"]);
+        assert!(filters(&deny).denied_tools("my").is_empty());
+    }
+
+    #[test]
+    fn filters_for_all_servers_are_named() {
+        let content = json!({ "tools": { "exclude": ["x"], "core": [] }, "agent": { "profiles": {
+            "ask": { "context_servers": { "a": { "tools": { "rm": false } } } } } } });
+        assert_eq!(other_filters(&content), ["/tools/exclude", "/agent/profiles"]);
+        assert!(other_filters(&json!({ "agent": { "profiles": { "ask": {} } } })).is_empty());
+    }
+}

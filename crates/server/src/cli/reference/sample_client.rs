@@ -1,0 +1,108 @@
+//! Sample requests to each dialect, for pages that show what its encoders send.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
+use toolgate_contract::{Caller, FrameHead, MessageFrame};
+use toolgate_dialects::mcp::{ProtocolEra, Revision};
+use toolgate_dialects::{
+    Dialect, FrameReading, Instructions, PendingRequest, ServerInfo, all_dialects,
+};
+
+/// The id of a job in samples.
+pub(super) const JOB_ID: &str = "00000000000000000000000000000001";
+
+/// Returns all dialects of a server with every feature.
+pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
+    all_dialects(&Arc::new(ServerInfo {
+        name: "toolgate".to_owned(),
+        title: "toolgate".to_owned(),
+        version: "1.0.0".to_owned(),
+        description: String::new(),
+        instructions: Instructions::default(),
+        jobs: true,
+        resources: true,
+        prompts: true,
+        skills: true,
+        http_sse: true,
+        card: None,
+        zyra_body_bytes_max: None,
+        requires_auth: true,
+        tls: false,
+    }))
+}
+
+/// Returns the dialect `name`.
+pub(super) fn dialect(name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
+    let found = dialects().into_iter().find(|dialect| dialect.name() == name);
+    found.with_context(|| format!("no dialect is named `{name}`"))
+}
+
+/// Sends `frames` as one client of the dialect `name` and returns the reading of the last.
+pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<FrameReading> {
+    let mut conversation = dialect(name)?.start_conversation(&Caller::local());
+    let mut last = None;
+    for frame in frames {
+        last = Some(conversation.read(frame));
+    }
+    last.context("there are no frames")
+}
+
+/// Returns the request that the last of `frames` makes.
+pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingRequest> {
+    match read(name, frames)? {
+        FrameReading::Request(request) => Ok(request),
+        _ => bail!("a sample of the dialect `{name}` is not a request"),
+    }
+}
+
+/// Returns an HTTP request with these headers and a JSON body.
+pub(super) fn http_frame(
+    method: Method,
+    path: &str,
+    headers: &[(&'static str, &str)],
+    body: &Value,
+) -> MessageFrame {
+    let header = |&(name, value): &(&'static str, &str)| {
+        let value = HeaderValue::from_str(value).expect("samples of headers are ASCII");
+        (http::HeaderName::from_static(name), value)
+    };
+    let headers: HeaderMap = headers.iter().map(header).collect();
+    let head = FrameHead::Http { method, path: path.to_owned(), query: String::new(), headers };
+    MessageFrame { head, body: body.to_string().into() }
+}
+
+/// Returns a JSON-RPC request.
+pub(super) fn rpc(method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+}
+
+/// Returns the frames of an MCP client that makes one request over HTTP in `revision`.
+pub(super) fn mcp(revision: &Revision, method: &str, mut params: Value) -> Vec<MessageFrame> {
+    let Revision { name, era, .. } = revision;
+    match era {
+        ProtocolEra::Session => {
+            let hello = json!({
+                "protocolVersion": name,
+                "capabilities": {},
+                "clientInfo": { "name": "sample", "version": "1" },
+            });
+            let post = |body| http_frame(Method::POST, "/mcp", &[], &body);
+            vec![post(rpc("initialize", &hello)), post(rpc(method, &params))]
+        }
+        ProtocolEra::Stateless => {
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(name);
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            let subject = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default();
+            let headers = [
+                ("mcp-protocol-version", *name),
+                ("mcp-method", method),
+                ("mcp-name", subject),
+                ("accept", "application/json, text/event-stream"),
+            ];
+            vec![http_frame(Method::POST, "/mcp", &headers, &rpc(method, &params))]
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Agrees on a protocol revision with a server.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use toolgate_contract::QuestionSupport;
+use toolgate_dialects::mcp::upstream::{
+    NEWEST_SESSION, ProtocolEra, REVISIONS, Revision, discover_params, initialize_params,
+};
+
+use super::new_message;
+use crate::message::RpcError;
+use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
+
+/// Time after which a server that has not answered `server/discover` gets `initialize` as well. It
+/// may be slow to start, or it may not know the method and never answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Error code of an unsupported protocol version.
+const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// The revision that both sides use, and the server's description of itself.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    pub(super) revision: &'static Revision,
+    pub(super) server_info: Value,
+}
+
+/// A handshake with a server. Its caller limits its duration.
+pub(super) struct Handshake<'a> {
+    transport: &'a Arc<dyn TransportConnection>,
+    capabilities: QuestionSupport,
+    receiver: &'a Arc<dyn MessageReceiver>,
+    ids: AtomicU64,
+}
+
+impl<'a> Handshake<'a> {
+    pub(super) fn new(
+        transport: &'a Arc<dyn TransportConnection>,
+        capabilities: QuestionSupport,
+        receiver: &'a Arc<dyn MessageReceiver>,
+    ) -> Self {
+        Self { transport, capabilities, receiver, ids: AtomicU64::new(1) }
+    }
+
+    /// Agrees on `wanted`, or on the newest revision that both sides support.
+    pub(super) async fn agree(
+        &self,
+        wanted: Option<&'static Revision>,
+    ) -> Result<Agreement, RequestFailure> {
+        match wanted {
+            None => self.find_revision().await,
+            Some(wanted) => match wanted.era {
+                ProtocolEra::Stateless => self.discover().await,
+                ProtocolEra::Session => self.initialize(wanted).await,
+            },
+        }
+    }
+
+    async fn find_revision(&self) -> Result<Agreement, RequestFailure> {
+        let mut discovery = pin!(self.discover());
+        match tokio::time::timeout(PROBE_TIMEOUT, &mut discovery).await {
+            Ok(Ok(agreement)) => Ok(agreement),
+            Ok(Err(failure)) => {
+                let is_final = self.transport.closed().is_cancelled()
+                    || matches!(failure, RequestFailure::Unauthorized(_));
+                if is_final {
+                    return Err(failure);
+                }
+                // Older servers answer an unknown method in many ways.
+                let named = named_revision(&failure, Some(ProtocolEra::Session));
+                self.initialize_or_follow(named.unwrap_or(&NEWEST_SESSION)).await
+            }
+            Err(_) => self.initialize_meanwhile(discovery).await,
+        }
+    }
+
+    /// Sends `initialize` while `discovery` waits for its answer. The first success decides.
+    async fn initialize_meanwhile(
+        &self,
+        mut discovery: Pin<&mut impl Future<Output = Result<Agreement, RequestFailure>>>,
+    ) -> Result<Agreement, RequestFailure> {
+        let mut session = pin!(self.initialize(&NEWEST_SESSION));
+        let refusal = tokio::select! {
+            biased;
+            discovered = &mut discovery => match discovered {
+                Ok(agreement) => return Ok(agreement),
+                Err(_) => return self.follow(session.await).await,
+            },
+            begun = &mut session => match begun {
+                Err(refusal @ RequestFailure::Refused(_)) => refusal,
+                begun => return begun,
+            },
+        };
+        match named_revision(&refusal, None) {
+            Some(named) if named.era == ProtocolEra::Session => self.initialize(named).await,
+            // A server of the stateless era refuses `initialize` before it has answered, too.
+            Some(_) | None => match discovery.await {
+                Ok(agreement) => Ok(agreement),
+                Err(_) => self.follow(Err(refusal)).await,
+            },
+        }
+    }
+
+    async fn initialize_or_follow(
+        &self,
+        revision: &'static Revision,
+    ) -> Result<Agreement, RequestFailure> {
+        self.follow(self.initialize(revision).await).await
+    }
+
+    /// Returns the outcome of `initialize`, or tries the revision that a refusal names.
+    async fn follow(
+        &self,
+        begun: Result<Agreement, RequestFailure>,
+    ) -> Result<Agreement, RequestFailure> {
+        let Err(refusal) = &begun else { return begun };
+        match named_revision(refusal, None) {
+            None => begun,
+            Some(named) => match named.era {
+                ProtocolEra::Stateless => self.discover().await,
+                ProtocolEra::Session => self.initialize(named).await,
+            },
+        }
+    }
+
+    /// Asks for the server's revisions in the stateless protocol.
+    async fn discover(&self) -> Result<Agreement, RequestFailure> {
+        let stateless = Revision::newest(ProtocolEra::Stateless);
+        self.transport.set_revision(Some(stateless));
+        let params = discover_params(stateless);
+        let mut found = self.ask("server/discover", stateless, &params).await;
+        // Some servers both refuse and list the revision in one answer. A second try decides.
+        if let Err(refusal) = &found
+            && named_revision(refusal, Some(ProtocolEra::Stateless)).is_some()
+        {
+            found = self.ask("server/discover", stateless, &params).await;
+        }
+        let server_info: Value = serde_json::from_str(found?.get()).unwrap_or_default();
+        match lists_revision(&server_info["supportedVersions"], stateless) {
+            true => Ok(Agreement { revision: stateless, server_info }),
+            false => Err(unsupported_revision(&server_info["supportedVersions"])),
+        }
+    }
+
+    /// Begins a session with `revision`, or with the one that the server answers with.
+    async fn initialize(&self, revision: &'static Revision) -> Result<Agreement, RequestFailure> {
+        self.transport.set_revision(None);
+        let params = initialize_params(self.capabilities, revision);
+        let answer = match self.ask("initialize", revision, &params).await {
+            Err(RequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
+                return Err(unsupported_revision(&supported_in(&error)));
+            }
+            answer => answer?,
+        };
+        let server_info: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+        let name = server_info["protocolVersion"].as_str().unwrap_or_default();
+        match Revision::find(name, ProtocolEra::Session) {
+            Some(revision) => Ok(Agreement { revision, server_info }),
+            None => Err(RequestFailure::Refused(RpcError::new(
+                -32603,
+                format!("it uses the protocol revision `{name}`, which is unknown here"),
+            ))),
+        }
+    }
+
+    /// Sends a request and records its outcome.
+    async fn ask(
+        &self,
+        method: &str,
+        revision: &Revision,
+        params: &Value,
+    ) -> Result<Box<RawValue>, RequestFailure> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let asked = format!("`{method}` ({})", revision.name);
+        self.receiver.record_exchange(&asked, None);
+        let message = new_message(Some(id), method, None, params);
+        let answer = self.transport.request(message, self.receiver.clone()).await;
+        self.receiver.record_exchange(&asked, Some(&describe_answer(&answer)));
+        answer
+    }
+}
+
+/// Returns an answer of the handshake as one line.
+fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
+    match answer {
+        Ok(result) => format!("it answered {}", result.get()),
+        Err(failure @ RequestFailure::Refused(RpcError { data: Some(data), .. })) => {
+            format!("{}: {data}", describe_failure(failure))
+        }
+        Err(failure) => describe_failure(failure),
+    }
+}
+
+/// Returns the newest known revision that a refused protocol version names as supported, among those
+/// of `era` if it is set.
+fn named_revision(failure: &RequestFailure, era: Option<ProtocolEra>) -> Option<&'static Revision> {
+    let RequestFailure::Refused(error) = failure else { return None };
+    let supported = Some(supported_in(error)).filter(|_| error.code == UNSUPPORTED_VERSION)?;
+    let mut known = REVISIONS.iter().filter(|known| era.is_none_or(|era| known.era == era));
+    known.find(|known| lists_revision(&supported, known))
+}
+
+/// Returns the list of supported versions in the data of a refusal.
+fn supported_in(error: &RpcError) -> Value {
+    let data = error.data.as_ref();
+    let list = |name: &str| data.and_then(|data| data.get(name)).cloned();
+    list("supported").or_else(|| list("supportedVersions")).unwrap_or_default()
+}
+
+fn lists_revision(supported: &Value, revision: &Revision) -> bool {
+    supported.as_array().is_some_and(|all| all.iter().any(|one| one == revision.name))
+}
+
+/// Returns the refusal of a server that supports only the revisions in `supported`.
+fn unsupported_revision(supported: &Value) -> RequestFailure {
+    let shown = match supported.is_null() {
+        true => "other ones".to_owned(),
+        false => supported.to_string(),
+    };
+    let message = format!("it does not support this protocol revision; it supports {shown}");
+    let data = serde_json::json!({ "supported": supported });
+    RequestFailure::Refused(RpcError {
+        data: Some(data),
+        ..RpcError::new(UNSUPPORTED_VERSION, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+    use toolgate_contract::BoxFuture;
+
+    use super::*;
+    use crate::server_requests::NoReceiver;
+    use crate::transport::OutgoingMessage;
+
+    /// A server's answer to a request, and the time that it takes in seconds.
+    type TimedAnswer = (u64, Result<Value, RpcError>);
+
+    /// A server that answers each request of a method with the next answer in its list, and then
+    /// never again.
+    struct ScriptedHandshake {
+        answers: Mutex<Vec<(&'static str, TimedAnswer)>>,
+        asked: Mutex<Vec<String>>,
+        closed: CancellationToken,
+    }
+
+    impl TransportConnection for ScriptedHandshake {
+        fn request(
+            &self,
+            message: OutgoingMessage,
+            _: Arc<dyn MessageReceiver>,
+        ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
+            Box::pin(async move {
+                let body: Value = serde_json::from_slice(&message.body).expect("a message");
+                let revision = body["params"]["protocolVersion"].as_str().unwrap_or_default();
+                let asked = format!("{} {revision}", message.method);
+                self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+                let answer = {
+                    let mut all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+                    let at = all.iter().position(|(method, _)| *method == message.method);
+                    at.map(|at| all.remove(at).1)
+                };
+                let Some((seconds, answer)) = answer else { return std::future::pending().await };
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                let text = answer.map_err(RequestFailure::Refused)?.to_string();
+                Ok(RawValue::from_string(text).expect("JSON"))
+            })
+        }
+
+        fn send_notification(
+            &self,
+            _: OutgoingMessage,
+        ) -> BoxFuture<'_, Result<(), RequestFailure>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn may_lose_session(&self) -> bool {
+            false
+        }
+
+        fn has_lost_session(&self) -> bool {
+            false
+        }
+
+        fn closed(&self) -> &CancellationToken {
+            &self.closed
+        }
+
+        fn closed_reason(&self) -> String {
+            String::new()
+        }
+    }
+
+    /// Agrees with a server that answers as `answers` say. Returns the revision or the reason for
+    /// the failure, and what was asked.
+    async fn agree(
+        wanted: Option<&str>,
+        answers: Vec<(&'static str, TimedAnswer)>,
+    ) -> (Result<&'static str, String>, Vec<String>) {
+        let server = Arc::new(ScriptedHandshake {
+            answers: Mutex::new(answers),
+            asked: Mutex::default(),
+            closed: CancellationToken::new(),
+        });
+        let transport: Arc<dyn TransportConnection> = server.clone();
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(NoReceiver);
+        let handshake = Handshake::new(&transport, QuestionSupport::default(), &receiver);
+        let wanted = wanted.and_then(|name| REVISIONS.iter().find(|known| known.name == name));
+        let agreed = tokio::time::timeout(Duration::from_secs(30), handshake.agree(wanted)).await;
+        let agreed = match agreed {
+            Ok(agreed) => {
+                agreed.map(|it| it.revision.name).map_err(|failure| describe_failure(&failure))
+            }
+            Err(_) => Err("no answer".to_owned()),
+        };
+        let asked = server.asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (agreed, asked)
+    }
+
+    fn discovered(revisions: &[&str]) -> Result<Value, RpcError> {
+        Ok(json!({ "supportedVersions": revisions, "capabilities": {} }))
+    }
+
+    fn begun(revision: &str) -> Result<Value, RpcError> {
+        Ok(json!({ "protocolVersion": revision, "capabilities": {} }))
+    }
+
+    fn unsupported(revisions: &[&str]) -> Result<Value, RpcError> {
+        let data = Some(json!({ "supported": revisions }));
+        Err(RpcError { data, ..RpcError::new(UNSUPPORTED_VERSION, "unsupported") })
+    }
+
+    fn unknown() -> Result<Value, RpcError> {
+        Err(RpcError::new(-32601, "unknown method"))
+    }
+
+    const DISCOVER: &str = "server/discover";
+    const INITIALIZE: &str = "initialize";
+    const MODERN: &str = "2026-07-28";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_to_discover_settles_the_revision() {
+        for refusal in [unsupported(&[MODERN]), unknown()] {
+            let answers =
+                vec![(DISCOVER, (25, discovered(&[MODERN]))), (INITIALIZE, (10, refusal))];
+            let (agreed, asked) = agree(None, answers).await;
+            assert_eq!(agreed, Ok(MODERN));
+            assert_eq!(asked, ["server/discover ", "initialize 2025-11-25"]);
+        }
+        let answers =
+            vec![(DISCOVER, (20, discovered(&[MODERN]))), (INITIALIZE, (25, begun("2025-11-25")))];
+        assert_eq!(agree(None, answers).await.0, Ok(MODERN), "the first success decides");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_discover_begins_a_session() {
+        let answers = vec![(INITIALIZE, (20, begun("2025-03-26")))];
+        assert_eq!(agree(None, answers).await.0, Ok("2025-03-26"));
+        let answers = vec![
+            (INITIALIZE, (1, unsupported(&["2025-06-18"]))),
+            (INITIALIZE, (1, begun("2025-06-18"))),
+        ];
+        let (agreed, asked) = agree(None, answers).await;
+        assert_eq!(agreed, Ok("2025-06-18"));
+        assert_eq!(asked.last().map(String::as_str), Some("initialize 2025-06-18"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_server_of_sessions_may_refuse_discover() {
+        let answers = vec![(DISCOVER, (8, unknown())), (INITIALIZE, (9, begun("2025-06-18")))];
+        assert_eq!(agree(None, answers).await.0, Ok("2025-06-18"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_names_a_known_revision_leads_to_it() {
+        let (agreed, asked) = agree(
+            None,
+            vec![
+                (DISCOVER, (0, unsupported(&["2024-11-05", "2025-06-18", "2199-01-01"]))),
+                (INITIALIZE, (0, begun("2025-06-18"))),
+            ],
+        )
+        .await;
+        assert_eq!(agreed, Ok("2025-06-18"));
+        assert_eq!(asked, ["server/discover ", "initialize 2025-06-18"]);
+        let (agreed, asked) = agree(
+            None,
+            vec![
+                (DISCOVER, (0, discovered(&["2025-06-18"]))),
+                (INITIALIZE, (0, unsupported(&["2024-11-05"]))),
+                (INITIALIZE, (0, begun("2024-11-05"))),
+            ],
+        )
+        .await;
+        assert_eq!(agreed, Ok("2024-11-05"));
+        assert_eq!(asked[1..], ["initialize 2025-06-18", "initialize 2024-11-05"]);
+        let (agreed, _) = agree(
+            None,
+            vec![
+                (DISCOVER, (0, Err(RpcError::new(-32000, "not ready")))),
+                (INITIALIZE, (0, unsupported(&[MODERN]))),
+                (DISCOVER, (0, discovered(&[MODERN]))),
+            ],
+        )
+        .await;
+        assert_eq!(agreed, Ok(MODERN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_names_no_known_revision_is_the_outcome() {
+        let (agreed, _) = agree(
+            None,
+            vec![(DISCOVER, (0, unknown())), (INITIALIZE, (0, unsupported(&["2199-01-01"])))],
+        )
+        .await;
+        assert!(agreed.as_ref().is_err_and(|why| why.contains("2199-01-01")), "{agreed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revision_that_is_set_is_the_only_one_that_is_tried() {
+        let (agreed, asked) =
+            agree(Some("2025-06-18"), vec![(INITIALIZE, (9, unsupported(&[MODERN])))]).await;
+        assert!(agreed.is_err_and(|why| why.contains(MODERN)));
+        assert_eq!(asked, ["initialize 2025-06-18"]);
+        let answers = vec![(DISCOVER, (0, unsupported(&["2025-11-25"])))];
+        let (agreed, asked) = agree(Some(MODERN), answers).await;
+        assert!(agreed.is_err_and(|why| why.contains("unsupported")));
+        assert_eq!(asked, ["server/discover "]);
+        let (agreed, asked) =
+            agree(Some(MODERN), vec![(DISCOVER, (20, discovered(&[MODERN])))]).await;
+        assert_eq!((agreed, asked.len()), (Ok(MODERN), 1));
+    }
+}

@@ -1,0 +1,162 @@
+//! Report on the start of a connection, for people who look for the cause of a failure.
+
+use std::collections::VecDeque;
+
+/// Most requests in a report.
+const EXCHANGES_MAX: usize = 8;
+/// Most lines of output in a report. The last ones are kept.
+const LINES_MAX: usize = 5;
+/// Most bytes of a line.
+const LINE_BYTES_MAX: usize = 200;
+/// Most bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 400;
+/// Header that programs with another framing write before each message.
+const LENGTH_HEADER: &str = "content-length:";
+
+/// Report on the last start of an upstream: what was asked, what came back, and what the program
+/// wrote besides messages.
+#[derive(Debug, Clone, Default)]
+pub struct StartReport {
+    exchanges: Vec<HandshakeExchange>,
+    output: VecDeque<String>,
+    error_output: VecDeque<String>,
+    redirect: Option<String>,
+}
+
+/// A request of the handshake.
+#[derive(Debug, Clone)]
+struct HandshakeExchange {
+    asked: String,
+    /// The outcome, once it is known.
+    outcome: Option<String>,
+}
+
+impl StartReport {
+    /// Records that `asked` was asked, or its outcome.
+    pub(crate) fn record_exchange(&mut self, asked: &str, outcome: Option<&str>) {
+        let outcome = outcome.map(|text| shorten(text.as_bytes(), ANSWER_BYTES_MAX));
+        let is_open = |one: &HandshakeExchange| one.asked == asked && one.outcome.is_none();
+        match self.exchanges.iter().position(is_open) {
+            Some(open) if outcome.is_some() => self.exchanges[open].outcome = outcome,
+            _ if self.exchanges.len() < EXCHANGES_MAX => {
+                self.exchanges.push(HandshakeExchange { asked: asked.to_owned(), outcome });
+            }
+            _ => {}
+        }
+    }
+
+    /// Records output that is not a message. The beginning of a line is replaced by the line.
+    pub(crate) fn record_output(&mut self, line: &[u8]) {
+        let line = shorten(line, LINE_BYTES_MAX);
+        if self.output.back().is_some_and(|begun| line.starts_with(&**begun)) {
+            self.output.pop_back();
+        }
+        push_line(&mut self.output, line);
+    }
+
+    /// Records error output of the program.
+    pub(crate) fn record_error_output(&mut self, output: &[u8]) {
+        for line in output.split(|byte| *byte == b'\n') {
+            push_line(&mut self.error_output, shorten(line, LINE_BYTES_MAX));
+        }
+    }
+
+    /// Records that requests are redirected to `location`.
+    pub(crate) fn record_redirect(&mut self, location: &str) {
+        self.redirect = Some(location.to_owned());
+    }
+
+    /// Returns a line for each request of the handshake.
+    pub fn exchange_lines(&self) -> Vec<String> {
+        let line = |HandshakeExchange { asked, outcome }: &HandshakeExchange| {
+            format!("asked {asked}: {}", outcome.as_deref().unwrap_or("no answer"))
+        };
+        self.exchanges.iter().map(line).collect()
+    }
+
+    /// Returns a line for each line of output that is not a message, with advice.
+    pub fn output_lines(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self
+            .output
+            .iter()
+            .map(|line| format!("output that is not a message: {line}"))
+            .collect();
+        if self.output.iter().any(|line| line.to_ascii_lowercase().starts_with(LENGTH_HEADER)) {
+            lines.push(
+                "it frames messages with `Content-Length`, but MCP over stdio has one message per \
+                 line"
+                    .to_owned(),
+            );
+        }
+        lines
+    }
+
+    /// Returns the last lines of error output.
+    pub fn error_output(&self) -> impl Iterator<Item = String> {
+        self.error_output.iter().cloned()
+    }
+
+    /// Returns a line on the redirect, if there was one.
+    pub fn redirect_line(&self) -> Option<String> {
+        let location = self.redirect.as_ref()?;
+        Some(format!("redirected to `{location}`: set that as `url`"))
+    }
+}
+
+/// Returns the beginning of `text`, at most `bytes_max` bytes.
+fn shorten(text: &[u8], bytes_max: usize) -> String {
+    let shown = String::from_utf8_lossy(&text[..text.len().min(bytes_max)]);
+    shown.trim_end().to_owned()
+}
+
+/// Adds a line that is not blank, in place of the oldest if there are too many.
+fn push_line(lines: &mut VecDeque<String>, line: String) {
+    if line.is_empty() {
+        return;
+    }
+    if lines.len() == LINES_MAX {
+        lines.pop_front();
+    }
+    lines.push_back(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_has_no_answer_until_its_outcome_is_recorded() {
+        let mut report = StartReport::default();
+        report.record_exchange("`server/discover`", None);
+        report.record_exchange("`initialize`", None);
+        report.record_exchange("`initialize`", Some("it refused"));
+        assert_eq!(
+            report.exchange_lines(),
+            ["asked `server/discover`: no answer", "asked `initialize`: it refused"]
+        );
+    }
+
+    #[test]
+    fn the_last_lines_of_output_are_kept_without_their_beginnings() {
+        let mut report = StartReport::default();
+        for line in
+            ["one", "Pass", "Password:", "Password: ***", "", "three", "four", "five", "six"]
+        {
+            report.record_output(line.as_bytes());
+        }
+        let shown: Vec<_> = report.output.iter().map(String::as_str).collect();
+        assert_eq!(shown, ["Password: ***", "three", "four", "five", "six"]);
+        report.record_error_output(b"a\r\n\nb\n");
+        assert_eq!(report.error_output().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn another_framing_is_named() {
+        let mut report = StartReport::default();
+        report.record_output(b"Content-Length: 52\r");
+        assert_eq!(report.output_lines()[0], "output that is not a message: Content-Length: 52");
+        assert!(report.output_lines()[1].contains("one message per line"));
+        report.record_output("é".repeat(500).as_bytes());
+        assert!(report.output_lines()[1].len() < 300);
+    }
+}

@@ -1,0 +1,338 @@
+//! Repairs schemas that are invalid but can mean only one thing, such as `"required": null`.
+//!
+//! A model's API may refuse a whole list because of one invalid schema.
+
+use serde_json::{Map, Value, json};
+
+/// Keywords whose null means that they are absent. `const`, `default` and `enum` may hold null.
+const NULLABLE_KEYWORDS: [&str; 55] = [
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "$anchor",
+    "anyOf",
+    "$comment",
+    "contains",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "definitions",
+    "$defs",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "deprecated",
+    "description",
+    "else",
+    "enum",
+    "examples",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "$id",
+    "if",
+    "items",
+    "maxContains",
+    "maximum",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "minContains",
+    "minimum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "multipleOf",
+    "not",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "propertyNames",
+    "readOnly",
+    "$ref",
+    "required",
+    "$schema",
+    "then",
+    "title",
+    "type",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
+    "writeOnly",
+];
+/// Keywords that hold a schema for each name.
+const SCHEMA_MAPS: [&str; 6] =
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
+/// Keywords that hold a schema or a list of schemas.
+const SUBSCHEMAS: [&str; 16] = [
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Most notes on one schema.
+const NOTES_MAX: usize = 5;
+
+/// Repairs the schema of a tool's arguments. Returns a note on each repair.
+pub(super) fn repair_input_schema(schema: &mut Value) -> Vec<String> {
+    let mut notes = repair_schema(schema);
+    // Arguments are always an object, and clients refuse a schema that does not say so.
+    if let Value::Object(root) = schema
+        && !root.contains_key("type")
+    {
+        root.insert("type".to_owned(), json!("object"));
+        notes.push("`type` was missing".to_owned());
+    }
+    notes
+}
+
+/// Repairs a schema. Returns a note on each repair, for at most five of them.
+pub(super) fn repair_schema(schema: &mut Value) -> Vec<String> {
+    // In draft 4, `exclusiveMinimum` is a boolean.
+    let declared = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
+    let is_draft_4 = declared.contains("draft-04");
+    let mut repair = SchemaRepair { is_draft_4, notes: Vec::new() };
+    repair.visit(schema, "");
+    repair.notes
+}
+
+/// A repair in progress.
+struct SchemaRepair {
+    is_draft_4: bool,
+    notes: Vec<String>,
+}
+
+impl SchemaRepair {
+    fn note(&mut self, at: &str, keyword: &str, was: &str) {
+        if self.notes.len() < NOTES_MAX {
+            let place = if at.is_empty() { String::new() } else { format!(" at {at}") };
+            self.notes.push(format!("`{keyword}` was {was}{place}"));
+        }
+    }
+
+    /// Repairs the schema at the pointer `at`, and the schemas in it.
+    fn visit(&mut self, schema: &mut Value, at: &str) {
+        let Value::Object(keywords) = schema else { return };
+        self.remove_nulls(keywords, at);
+        self.replace_empty_lists(keywords, at);
+        self.repair_type(keywords, at);
+        if !self.is_draft_4 {
+            self.repair_bound(keywords, at, "exclusiveMinimum", "minimum");
+            self.repair_bound(keywords, at, "exclusiveMaximum", "maximum");
+        }
+        self.repair_required(keywords, at);
+        for name in SCHEMA_MAPS {
+            let Some(Value::Object(schemas)) = keywords.get_mut(name) else { continue };
+            for (key, schema) in schemas {
+                let at = format!("{at}/{name}/{key}");
+                if schema.is_null() {
+                    *schema = json!({});
+                    self.note(&at, key, "null");
+                }
+                self.visit(schema, &at);
+            }
+        }
+        for name in SUBSCHEMAS {
+            match keywords.get_mut(name) {
+                Some(Value::Array(schemas)) => {
+                    for (index, schema) in schemas.iter_mut().enumerate() {
+                        self.visit(schema, &format!("{at}/{name}/{index}"));
+                    }
+                }
+                Some(schema) => self.visit(schema, &format!("{at}/{name}")),
+                None => {}
+            }
+        }
+    }
+
+    fn remove_nulls(&mut self, keywords: &mut Map<String, Value>, at: &str) {
+        for name in NULLABLE_KEYWORDS {
+            if keywords.get(name).is_some_and(Value::is_null) {
+                keywords.remove(name);
+                self.note(at, name, "null");
+            }
+        }
+    }
+
+    /// Replaces an empty list in place of an empty object, as PHP writes it, and the reverse.
+    fn replace_empty_lists(&mut self, keywords: &mut Map<String, Value>, at: &str) {
+        for name in SCHEMA_MAPS {
+            if keywords.get(name) == Some(&json!([])) {
+                keywords.insert(name.to_owned(), json!({}));
+                self.note(at, name, "an empty list");
+            }
+        }
+        if keywords.get("required") == Some(&json!({})) {
+            keywords.remove("required");
+            self.note(at, "required", "an empty object");
+        }
+    }
+
+    /// Replaces null in a list of types by its name.
+    fn repair_type(&mut self, keywords: &mut Map<String, Value>, at: &str) {
+        let Some(Value::Array(types)) = keywords.get_mut("type") else { return };
+        if types.iter().any(Value::is_null) {
+            types.iter_mut().filter(|one| one.is_null()).for_each(|one| *one = json!("null"));
+            self.note(at, "type", "a list with null");
+        }
+    }
+
+    /// Converts a boolean bound of draft 4 into a number.
+    fn repair_bound(
+        &mut self,
+        keywords: &mut Map<String, Value>,
+        at: &str,
+        exclusive: &str,
+        inclusive: &str,
+    ) {
+        let Some(&Value::Bool(is_exclusive)) = keywords.get(exclusive) else { return };
+        keywords.remove(exclusive);
+        if is_exclusive && let Some(bound) = keywords.remove(inclusive) {
+            keywords.insert(exclusive.to_owned(), bound);
+        }
+        self.note(at, exclusive, "a boolean");
+    }
+
+    /// Moves `required: true` of a property to the list of its object.
+    fn repair_required(&mut self, keywords: &mut Map<String, Value>, at: &str) {
+        if keywords.get("required").is_some_and(Value::is_boolean) {
+            keywords.remove("required");
+            self.note(at, "required", "a boolean");
+        }
+        let mut names = Vec::new();
+        let properties = keywords.get_mut("properties").and_then(Value::as_object_mut);
+        for (name, property) in properties.into_iter().flatten() {
+            let Value::Object(property) = property else { continue };
+            let Some(&Value::Bool(is_required)) = property.get("required") else { continue };
+            property.remove("required");
+            names.extend(is_required.then(|| name.clone()));
+            self.note(&format!("{at}/properties/{name}"), "required", "a boolean");
+        }
+        if names.is_empty() {
+            return;
+        }
+        let required = keywords.entry("required").or_insert_with(|| json!([]));
+        if let Value::Array(required) = required {
+            names.retain(|name| !required.iter().any(|known| known == name));
+            required.extend(names.into_iter().map(Value::from));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(mut schema: Value, expected: &Value, notes: &[&str]) {
+        assert_eq!(repair_schema(&mut schema), notes);
+        assert_eq!(schema, *expected);
+    }
+
+    #[test]
+    fn a_keyword_that_is_null_is_removed_and_other_nulls_are_kept() {
+        check(
+            json!({ "type": "object", "description": null, "x-order": null, "properties": {
+                "enum": { "enum": ["a", null], "default": null, "items": null },
+                "nothing": null,
+                "choice": { "const": null, "type": ["string", null] },
+            }}),
+            &json!({ "type": "object", "x-order": null, "properties": {
+                "enum": { "enum": ["a", null], "default": null },
+                "nothing": {},
+                "choice": { "const": null, "type": ["string", "null"] },
+            }}),
+            &[
+                "`description` was null",
+                "`items` was null at /properties/enum",
+                "`nothing` was null at /properties/nothing",
+                "`type` was a list with null at /properties/choice",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_boolean_bound_becomes_a_number_unless_draft_4_is_declared() {
+        check(
+            json!({ "items": [{ "maximum": 9, "exclusiveMaximum": true, "minimum": 1 },
+                { "minimum": 2, "exclusiveMinimum": false }, { "exclusiveMinimum": true }] }),
+            &json!({ "items": [{ "exclusiveMaximum": 9, "minimum": 1 }, { "minimum": 2 }, {}] }),
+            &[
+                "`exclusiveMaximum` was a boolean at /items/0",
+                "`exclusiveMinimum` was a boolean at /items/1",
+                "`exclusiveMinimum` was a boolean at /items/2",
+            ],
+        );
+        let declared = json!({ "$schema": "http://json-schema.org/draft-04/schema#",
+            "minimum": 2, "exclusiveMinimum": true });
+        check(declared.clone(), &declared, &[]);
+    }
+
+    #[test]
+    fn a_required_property_is_named_by_its_object() {
+        check(
+            json!({ "required": true, "properties": {
+                "a": { "required": true, "properties": { "b": { "required": false } } },
+                "c": { "required": true },
+                "required": { "type": "boolean" },
+            }}),
+            &json!({ "required": ["a", "c"], "properties": {
+                "a": { "properties": { "b": {} } },
+                "c": {},
+                "required": { "type": "boolean" },
+            }}),
+            &[
+                "`required` was a boolean",
+                "`required` was a boolean at /properties/a",
+                "`required` was a boolean at /properties/c",
+                "`required` was a boolean at /properties/a/properties/b",
+            ],
+        );
+        check(
+            json!({ "anyOf": [{ "required": ["a"], "properties": { "a": { "required": true },
+                "b": { "required": true } } }, { "properties": [], "required": {} }] }),
+            &json!({ "anyOf": [{ "required": ["a", "b"], "properties": { "a": {}, "b": {} } },
+                { "properties": {} }] }),
+            &[
+                "`required` was a boolean at /anyOf/0/properties/a",
+                "`required` was a boolean at /anyOf/0/properties/b",
+                "`properties` was an empty list at /anyOf/1",
+                "`required` was an empty object at /anyOf/1",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_valid_schema_is_unchanged() {
+        let schema = json!({ "type": "object", "required": ["a"], "additionalProperties": false,
+            "properties": { "a": { "minimum": 0, "exclusiveMinimum": 0, "default": null },
+            "b": true, "null": { "examples": [null] } } });
+        check(schema.clone(), &schema, &[]);
+    }
+
+    #[test]
+    fn the_schema_of_arguments_is_that_of_an_object() {
+        for (mut schema, notes) in [
+            (json!({ "type": null, "properties": null }), 3),
+            (json!({}), 1),
+            (json!({ "type": "object" }), 0),
+        ] {
+            assert_eq!(repair_input_schema(&mut schema).len(), notes, "{schema}");
+            assert_eq!(schema, json!({ "type": "object" }));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The envelope: a path for each tool over HTTP, `mcp.tool.invoke` on a stream.
+
+use serde_json::{Value, json};
+
+use super::super::http::HttpRequest;
+use super::{DialectCodec, RequestIds, Response, Transport, WireCall, WireRequest, rpc_request};
+
+/// The client side of the envelope.
+pub(super) struct EnvelopeCodec {
+    ids: RequestIds,
+    transport: Transport,
+}
+
+impl EnvelopeCodec {
+    pub(super) fn new(transport: Transport) -> Self {
+        Self { ids: RequestIds::default(), transport }
+    }
+
+    fn discover(&mut self) -> WireRequest {
+        let mut request = rpc_request(&mut self.ids, "/mcp/discover", "mcp.discover", &json!({}));
+        if self.transport == Transport::Http {
+            request.http.method = "GET".to_owned();
+            request.http.body = Vec::new();
+        }
+        request
+    }
+}
+
+impl DialectCodec for EnvelopeCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+        let id = match tool {
+            "docs.render" => "exports.render.markdown",
+            "docs.search" => "vector.query.search",
+            id => id,
+        };
+        Some((format!("mcp.tool:{id}"), input.clone()))
+    }
+
+    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
+        if self.transport == Transport::Http {
+            let body = json!({ "arguments": input }).to_string().into_bytes();
+            return WireRequest {
+                http: HttpRequest::post(&format!("/mcp/tool/{name}"), body),
+                id: 0,
+            };
+        }
+        let params = json!({ "toolId": name, "arguments": input });
+        rpc_request(&mut self.ids, "", "mcp.tool.invoke", &params)
+    }
+
+    fn list_request(&mut self, _cursor: Option<&str>) -> Option<WireRequest> {
+        Some(self.discover())
+    }
+
+    fn ping_request(&mut self) -> WireRequest {
+        self.discover()
+    }
+
+    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+        rpc_request(&mut self.ids, "/mcp/discover", method, params)
+    }
+
+    fn decode(&self, message: &Value) -> Response {
+        // On a stream, the envelope is in the result or in the error.
+        let envelope = match (&message["result"], &message["error"]["data"]["envelope"]) {
+            (Value::Null, Value::Null) => message,
+            (Value::Null, in_error) => in_error,
+            (result, _) => result,
+        };
+        let error = &envelope["error"];
+        if envelope["ok"] != true {
+            return Response {
+                is_error: true,
+                code: error["code"].as_str().unwrap_or("none").to_owned(),
+                text: error.to_string(),
+                data: error["details"].clone(),
+                ..Response::default()
+            };
+        }
+        let data = match &envelope["data"]["result"] {
+            Value::Null => envelope["data"].clone(),
+            result => result.clone(),
+        };
+        let text = match &data["content"] {
+            Value::String(text) => text.clone(),
+            _ => data.to_string(),
+        };
+        let is_error = envelope["data"]["metadata"]["ending"] == "program_failed";
+        Response { is_error, text, data, ..Response::default() }
+    }
+}

@@ -1,0 +1,49 @@
+//! Synesthetic: seven methods for JSON assets, and no list of tools.
+
+use serde_json::{Value, json};
+
+use super::{
+    DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, rpc_request,
+};
+
+/// The client side of the Synesthetic adapter.
+#[derive(Default)]
+pub(super) struct SynestheticCodec(RequestIds);
+
+const PATH: &str = "/synesthetic";
+
+impl DialectCodec for SynestheticCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+        Some((tool.strip_prefix("assets.")?.to_owned(), input.clone()))
+    }
+
+    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
+        rpc_request(&mut self.0, PATH, name, input)
+    }
+
+    fn list_request(&mut self, _cursor: Option<&str>) -> Option<WireRequest> {
+        None
+    }
+
+    fn ping_request(&mut self) -> WireRequest {
+        rpc_request(&mut self.0, PATH, "list_schemas", &json!({}))
+    }
+
+    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+        rpc_request(&mut self.0, PATH, method, params)
+    }
+
+    fn decode(&self, message: &Value) -> Response {
+        if let Some(response) = decode_rpc_error(message) {
+            return response;
+        }
+        let result = &message["result"];
+        Response {
+            is_error: result["ok"] != true,
+            code: result["reason"].as_str().unwrap_or_default().to_owned(),
+            text: result.to_string(),
+            data: result.clone(),
+            ..Response::default()
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Sockets that no program of the server may reach. They record every connection and datagram.
+
+use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+
+/// The open listeners of an attempt.
+#[derive(Default)]
+pub(super) struct Listeners(Vec<Listener>);
+
+enum Listener {
+    Udp(UdpSocket),
+    Tcp(TcpListener),
+    Unix { name: String, listener: UnixListener, file: Option<PathBuf> },
+}
+
+impl Listeners {
+    /// Listens for UDP on a free port of the loopback address, and returns the port.
+    pub(super) fn listen_udp(&mut self) -> anyhow::Result<u16> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.set_nonblocking(true)?;
+        let port = socket.local_addr()?.port();
+        self.0.push(Listener::Udp(socket));
+        Ok(port)
+    }
+
+    /// Listens for TCP on a free port of the loopback address, and returns the port.
+    pub(super) fn listen_tcp(&mut self) -> anyhow::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        self.0.push(Listener::Tcp(listener));
+        Ok(port)
+    }
+
+    /// Listens on a Unix socket in the file system.
+    pub(super) fn listen_unix(&mut self, file: &Path) -> anyhow::Result<()> {
+        let listener = UnixListener::bind(file)?;
+        listener.set_nonblocking(true)?;
+        let name = file.display().to_string();
+        self.0.push(Listener::Unix { name, listener, file: Some(file.to_owned()) });
+        Ok(())
+    }
+
+    /// Listens on an abstract Unix socket.
+    pub(super) fn listen_abstract(&mut self, name: &str) -> anyhow::Result<()> {
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        listener.set_nonblocking(true)?;
+        self.0.push(Listener::Unix { name: format!("@{name}"), listener, file: None });
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the events since the last call, one line each.
+    pub(super) fn take_events(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        for ear in &self.0 {
+            let mut bytes = [0; 4096];
+            match ear {
+                Listener::Udp(socket) => {
+                    while let Ok(length) = socket.recv(&mut bytes) {
+                        all.push(format!("the UDP listener received {length} bytes"));
+                    }
+                }
+                Listener::Tcp(listener) => {
+                    while let Ok((mut stream, _)) = listener.accept() {
+                        _ = stream.set_nonblocking(true);
+                        let length = stream.read(&mut bytes).unwrap_or(0);
+                        all.push(format!("the TCP listener has a connection with {length} bytes"));
+                    }
+                }
+                Listener::Unix { name, listener, .. } => {
+                    while listener.accept().is_ok() {
+                        all.push(format!("the socket {name} has a connection"));
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix { file: Some(file), .. } = self {
+            _ = std::fs::remove_file(file);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The cases, and the attempts at each: every variant in every dialect over every transport that
+//! can express it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::absent_tools;
+use super::case::{self, Case};
+use super::dialects::{Dialect, Route, Transport};
+use super::offered_tools::OfferedTools;
+use super::variants::{self, Variant};
+
+/// One attempt at a case.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlannedAttempt {
+    /// The position of the variant in [`variants`].
+    pub(super) variant: usize,
+    pub(super) route: Route,
+}
+
+/// Reads every case of both files.
+pub(super) fn all_cases() -> anyhow::Result<Vec<Case>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut cases = case::load(&folder.join("attacks.jsonl"), false)?;
+    cases.extend(case::load(&folder.join("extra.jsonl"), true)?);
+    let mut ids = BTreeSet::new();
+    for case in &cases {
+        ensure!(ids.insert(&case.id), "there are two cases {}", case.id);
+    }
+    Ok(cases)
+}
+
+/// Returns the variants of a case. A case that calls no tool has one variant without a tool.
+pub(super) fn variants(case: &Case) -> Vec<Variant> {
+    let variants = variants::variants(case);
+    if variants.is_empty() {
+        return vec![Variant { tool: String::new(), input: Value::Null, label: String::new() }];
+    }
+    variants
+}
+
+/// Returns every attempt at `case` over `routes`. A dialect that does not offer a tool is left out.
+pub(super) fn attempts(
+    case: &Case,
+    routes: &[Route],
+    offered: &OfferedTools,
+) -> Vec<PlannedAttempt> {
+    let mut attempts = Vec::new();
+    for (at, variant) in variants(case).iter().enumerate() {
+        for route in routes.iter().copied() {
+            let applies = if variant.tool.is_empty() {
+                applies_to(case, route)
+            } else {
+                let is_declared_by_case = variant.tool.starts_with("attack.");
+                (is_declared_by_case || offered.has(route.dialect, variant))
+                    && !is_covered_elsewhere(case, variant, route)
+            };
+            if applies {
+                attempts.push(PlannedAttempt { variant: at, route });
+            }
+        }
+    }
+    attempts
+}
+
+/// Returns whether a case takes long, so that it should start before others.
+pub(super) fn is_slow(case: &Case) -> bool {
+    matches!(
+        case.id.as_str(),
+        "R03"
+            | "R12"
+            | "G32"
+            | "V05"
+            | "J03"
+            | "F23"
+            | "F24"
+            | "H16"
+            | "R13"
+            | "C02"
+            | "X08"
+            | "X55"
+            | "E02"
+    )
+}
+
+/// Returns whether a case that calls no tool applies to this route.
+fn applies_to(case: &Case, route: Route) -> bool {
+    let Route { dialect, transport } = route;
+    let is_mcp = matches!(dialect, Dialect::Mcp2026 | Dialect::Mcp2025);
+    let is_http = transport == Transport::Http;
+    let is_stdio = transport == Transport::Stdio;
+    match case.id.as_str() {
+        id if absent_tools::is_absent_tool_case(id) => true,
+        "F29" | "F30" | "F31" | "I15" | "X46" => is_mcp,
+        "F48" => dialect == Dialect::Mcp2025 && is_stdio,
+        "X47" => dialect != Dialect::Synesthetic,
+        "J01" => is_http && dialect != Dialect::Synesthetic,
+        "J06" | "I10" | "T02" => is_stdio && dialect != Dialect::Synesthetic,
+        "H01" | "H04" | "H15" | "H17" => is_http,
+        "H09" | "H10" | "H12" => dialect == Dialect::Mcp2025 && is_http,
+        "H22" => is_mcp && is_http,
+        "H07" | "H16" | "H18" | "H20" | "H21" => dialect == Dialect::Mcp2026 && is_http,
+        "I04" | "I05" => true,
+        "I13" => is_stdio,
+        _ => match case.input["kind"].as_str() {
+            Some("connections") => dialect == Dialect::Mcp2026 && is_http,
+            Some("tool_list") => is_stdio && dialect != Dialect::Synesthetic,
+            _ => false,
+        },
+    }
+}
+
+/// Returns whether other routes cover a call of a tool, or this one cannot judge it.
+fn is_covered_elsewhere(case: &Case, variant: &Variant, route: Route) -> bool {
+    let Route { dialect, transport } = route;
+    let is_websocket = transport == Transport::WebSocket;
+    match case.id.as_str() {
+        // They are about the server's memory and disk, which no dialect changes, and are slow.
+        "R03" | "R12" | "G32" | "V05" => {
+            !matches!(dialect, Dialect::Mcp2026 | Dialect::Mira | Dialect::Envelope) || is_websocket
+        }
+        // Only there, a client chooses how long a job is kept.
+        "J03" => dialect != Dialect::Mcp2025 || is_websocket,
+        "M16" => transport != Transport::Stdio,
+        "M14" | "M15" => !matches!(dialect, Dialect::Mcp2026 | Dialect::Mira) || is_websocket,
+        // A counter needs the etag of each read, which this contract does not return.
+        "E02" => dialect == Dialect::Workstation,
+        // They are about what a program can do, which no dialect changes.
+        _ => {
+            matches!(variant.label.as_str(), "ci.run" | "declared" | "job")
+                && !matches!(
+                    (dialect, transport),
+                    (Dialect::Mcp2026, Transport::Stdio) | (Dialect::Mira, Transport::Http)
+                )
+        }
+    }
+}

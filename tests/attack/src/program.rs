@@ -1,0 +1,201 @@
+//! The program: its options, and a run of the cases that they select.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread::scope;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use toolgate_test_support::{copy_current_exe, sibling_toolgate};
+
+use super::attempt::Verdict;
+use super::attempt_process::{ATTEMPT_COMMAND, RunEnvironment, run_in_this_process};
+use super::case::Case;
+use super::dialects::{ROUTES, Route};
+use super::offered_tools::OfferedTools;
+use super::plan::{self, PlannedAttempt, all_cases, variants};
+use super::report::CaseOutcome;
+
+/// The number of attempts that run at once. Most of the time, an attempt waits.
+const PARALLEL_ATTEMPTS: usize = 4;
+
+/// The options of the program.
+#[derive(Debug, Default)]
+struct AttackOptions {
+    /// Starts of the ids of cases. Empty for all cases.
+    cases: Vec<String>,
+    /// Starts of the names of routes. Empty for all routes.
+    dialects: Vec<String>,
+    /// The server to attack, if it is not the one beside this program.
+    binary: Option<PathBuf>,
+    /// True to keep the folders of attempts.
+    keep: bool,
+    /// True to print each attempt, too.
+    verbose: bool,
+}
+
+/// Runs the cases that the arguments select and prints their outcomes. If the arguments name one
+/// attempt, runs that one in this process.
+///
+/// # Errors
+///
+/// If an argument is invalid, a case is broken, or a folder cannot be written.
+pub fn run_program(arguments: &[String]) -> anyhow::Result<()> {
+    match arguments {
+        [first, rest @ ..] if first == ATTEMPT_COMMAND => run_in_this_process(rest),
+        arguments => run_selected(&AttackOptions::parse(arguments)?),
+    }
+}
+
+impl AttackOptions {
+    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
+        let mut options = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(name) = arguments.next() {
+            let mut value = || arguments.next().with_context(|| format!("`{name}` needs a value"));
+            match name.as_str() {
+                "--case" => options.cases.push(value()?.clone()),
+                "--dialect" => options.dialects.push(value()?.clone()),
+                "--bin" => options.binary = Some(value()?.into()),
+                "--keep" => options.keep = true,
+                "--verbose" => options.verbose = true,
+                other => bail!(
+                    "unknown option `{other}`; the options are --case ID, --dialect NAME, --bin FILE, --keep, --verbose"
+                ),
+            }
+        }
+        Ok(options)
+    }
+
+    fn selected_cases(&self) -> anyhow::Result<Vec<Case>> {
+        let mut cases = all_cases()?;
+        for id in &self.cases {
+            let is_known = cases.iter().any(|case| case.id.starts_with(id.as_str()));
+            ensure!(is_known, "unknown case `{id}`");
+        }
+        if !self.cases.is_empty() {
+            cases.retain(|case| self.cases.iter().any(|id| case.id.starts_with(id.as_str())));
+        }
+        Ok(cases)
+    }
+
+    fn selected_routes(&self) -> Vec<Route> {
+        let is_selected = |route: &Route| {
+            let name = route.name();
+            self.dialects.is_empty()
+                || self.dialects.iter().any(|start| name.starts_with(start.as_str()))
+        };
+        ROUTES.into_iter().filter(is_selected).collect()
+    }
+}
+
+fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
+    let cases = options.selected_cases()?;
+    let binary = match &options.binary {
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        None => sibling_toolgate(&std::env::current_exe()?)?,
+    };
+    let started = Instant::now();
+    let mut environment = RunEnvironment::new(PathBuf::new(), binary, options.keep)?;
+    // A build may replace the programs during the run.
+    let copied_toolgate = environment.base.join("toolgate");
+    std::fs::copy(&environment.toolgate, &copied_toolgate)
+        .with_context(|| environment.toolgate.display().to_string())?;
+    environment.toolgate = copied_toolgate;
+    environment.attack = environment.base.join("attack");
+    copy_current_exe(&environment.attack)?;
+    let broken = run_cases(options, &cases, &environment);
+    if options.keep {
+        eprintln!("the folders of all attempts are in {}", environment.base.display());
+    } else {
+        environment.remove()?;
+    }
+    eprintln!("{:.0} s", started.elapsed().as_secs_f64());
+    let broken = broken?;
+    ensure!(broken == 0, "{broken} cases are broken");
+    Ok(())
+}
+
+/// Runs and prints all cases. Returns how many are broken.
+fn run_cases(
+    options: &AttackOptions,
+    cases: &[Case],
+    environment: &RunEnvironment,
+) -> anyhow::Result<usize> {
+    let routes = options.selected_routes();
+    let offered = OfferedTools::list(&environment.toolgate, &environment.base)?;
+    let mut attempts: Vec<(usize, PlannedAttempt)> = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        let of_case = plan::attempts(case, &routes, &offered);
+        attempts.extend(of_case.into_iter().map(|attempt| (at, attempt)));
+    }
+    let total = attempts.len();
+    // Slow cases start first, so that nothing waits for them in the end.
+    attempts.sort_by_key(|(at, _)| !plan::is_slow(&cases[*at]));
+    let queue = Mutex::new(VecDeque::from(attempts));
+    let verdicts: Mutex<Vec<_>> = Mutex::new(cases.iter().map(|_| Vec::new()).collect());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    scope(|scope| {
+        for _ in 0..PARALLEL_ATTEMPTS {
+            scope.spawn(|| {
+                while let Some((at, attempt)) = next() {
+                    let started = Instant::now();
+                    let verdict = environment.run_attempt(&cases[at], attempt);
+                    if options.verbose {
+                        print_verdict(&cases[at], attempt, &verdict, started.elapsed());
+                    }
+                    let mut verdicts = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+                    verdicts[at].push((attempt, verdict));
+                }
+            });
+        }
+    });
+    eprintln!("{total} attempts at {} cases", cases.len());
+    let verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(print_outcomes(options, cases, verdicts))
+}
+
+fn print_verdict(case: &Case, attempt: PlannedAttempt, verdict: &Verdict, elapsed: Duration) {
+    let label = &variants(case)[attempt.variant].label;
+    let word = if verdict.failures.is_empty() { "held" } else { "BROKEN" };
+    let lines = [&verdict.failures[..], &verdict.notes[..]].concat().join("; ");
+    let elapsed = elapsed.as_secs_f64();
+    println!("  {} {word} {} {label}: {lines} ({elapsed:.1} s)", case.id, attempt.route.name());
+}
+
+/// Prints a line for each case and the sums of each file. Returns how many cases are broken.
+fn print_outcomes(
+    options: &AttackOptions,
+    cases: &[Case],
+    verdicts: Vec<Vec<(PlannedAttempt, Verdict)>>,
+) -> usize {
+    let mut held = [0, 0];
+    let mut broken = [0, 0];
+    for (case, mut verdicts) in cases.iter().zip(verdicts) {
+        if verdicts.is_empty() && !options.dialects.is_empty() {
+            continue;
+        }
+        verdicts.sort_by_key(|(attempt, _)| (attempt.variant, attempt.route.name()));
+        let file = usize::from(case.is_extra);
+        match CaseOutcome::new(case, &verdicts) {
+            CaseOutcome::Held(text) => {
+                held[file] += 1;
+                println!("{:<5}held    {text}", case.id);
+            }
+            CaseOutcome::Skipped(reason) => {
+                held[file] += 1;
+                println!("{:<5}skipped: {reason}", case.id);
+            }
+            CaseOutcome::Broken(text) => {
+                broken[file] += 1;
+                println!("{:<5}BROKEN  {text}\n       {}", case.id, case.title);
+            }
+        }
+    }
+    println!("{} held, {} broken", held[0], broken[0]);
+    if held[1] + broken[1] > 0 {
+        println!("extra: {} held, {} broken", held[1], broken[1]);
+    }
+    broken[0] + broken[1]
+}

@@ -1,0 +1,27 @@
+//! The cases as tests: each test attempts one case in every dialect over every transport.
+#![allow(clippy::print_stdout, reason = "the output of a test")]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use toolgate_attack::{CaseTest, TestOutcome};
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::from_args();
+    let tests = CaseTest::all()?.into_iter().map(trial).collect();
+    Ok(libtest_mimic::run(&arguments, tests).exit_code())
+}
+
+fn trial(test: CaseTest) -> Trial {
+    Trial::ignorable_test(test.name(), move || {
+        let outcome = test.run(Path::new(env!("CARGO_BIN_EXE_toolgate-attack")));
+        match outcome.map_err(|err| Failed::from(format!("{err:#}")))? {
+            TestOutcome::Passed(text) => {
+                println!("{text}");
+                Ok(Completion::Completed)
+            }
+            TestOutcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
+        }
+    })
+}

@@ -1,0 +1,412 @@
+//! Checks after the last kill that every job ended as its plan says, and ran no more than it may.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::Violations;
+use super::clients::{Cancellation, Submission, SubmissionLog, SubmissionOutcome};
+use super::job_program::{JobKind, JobPlan};
+use super::requests::{call_tool, get};
+use super::server::RunFolder;
+
+/// The time that all jobs may take to end after the last kill, to which each job adds some.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT_PER_JOB: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The number of threads that wait for jobs.
+const WAITERS: usize = 8;
+/// The number of starts of a job that no server survives. Then it is not started again.
+const ATTEMPTS_MAX: u64 = 5;
+/// One of this many jobs is checked for its streamed output, and each job that started again.
+const STREAM_SAMPLE: u64 = 8;
+/// The standard error of a job that was interrupted and is not run again.
+const INTERRUPTED: &str = "the server stopped during the call";
+
+/// A job in the server's list.
+struct ListedJob {
+    id: String,
+    tool: String,
+    attempts: u64,
+}
+
+/// The events of one job in the log of its programs.
+#[derive(Default)]
+struct ProgramEvents {
+    starts: u64,
+    ends: u64,
+    /// The process id of the last program that started.
+    last_pid: String,
+    /// True if a program ended after the next one had started.
+    has_overlap: bool,
+}
+
+/// Starts a last server, waits until all jobs have ended, and returns the violations.
+pub(super) fn find_violations(
+    folder: &RunFolder,
+    submissions: &SubmissionLog,
+) -> anyhow::Result<Violations> {
+    let started = Instant::now();
+    let mut server = folder.start_server(0)?;
+    let addr = server.address()?;
+    let jobs = list_jobs(addr)?;
+    let deadline = started + SETTLE_TIMEOUT + SETTLE_TIMEOUT_PER_JOB * u32::try_from(jobs.len())?;
+    let ended = wait_for_all(addr, &jobs, deadline)?;
+    let seconds = started.elapsed().as_secs_f64();
+    eprintln!("{} jobs had ended after {seconds:.1} s", jobs.len());
+    // Only the second list has the final number of attempts.
+    let check = JobCheck::new(folder, submissions, addr, list_jobs(addr)?)?;
+    let violations = check.check_all(&jobs, ended)?;
+    server.stop()?;
+    folder.logged_errors()?.iter().for_each(|line| eprintln!("logged by a server: {line}"));
+    Ok(violations)
+}
+
+/// Lists all jobs.
+fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedJob>> {
+    let mut all = Vec::new();
+    let mut arguments = json!({});
+    loop {
+        let page = call_tool(addr, "jobs_list", &arguments)?;
+        for job in page["jobs"].as_array().context("no jobs in the list")? {
+            let text = |name: &str| job[name].as_str().unwrap_or_default().to_owned();
+            let attempts = job["attempts"].as_u64().unwrap_or_default();
+            all.push(ListedJob { id: text("job_id"), tool: text("tool"), attempts });
+        }
+        match page["next"].as_str() {
+            Some(next) => arguments = json!({ "after": next }),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Waits for the end of all jobs, in several threads. Returns the jobs in the same order.
+fn wait_for_all(
+    addr: SocketAddr,
+    jobs: &[ListedJob],
+    deadline: Instant,
+) -> anyhow::Result<Vec<Value>> {
+    let wait_for_each = |jobs: &[ListedJob]| -> anyhow::Result<Vec<Value>> {
+        jobs.iter().map(|job| wait_for_job(addr, &job.id, deadline)).collect()
+    };
+    let parts = scope(|threads| {
+        let parts = jobs.chunks(jobs.len().div_ceil(WAITERS).max(1));
+        let waiters: Vec<_> =
+            parts.map(|jobs| threads.spawn(move || wait_for_each(jobs))).collect();
+        let joined = waiters.into_iter().map(|waiter| waiter.join().expect("no waiter panics"));
+        joined.collect::<Vec<_>>()
+    });
+    Ok(parts.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat())
+}
+
+/// Waits until a job has ended or the deadline has passed, and returns it.
+fn wait_for_job(addr: SocketAddr, id: &str, deadline: Instant) -> anyhow::Result<Value> {
+    loop {
+        let answer = get(addr, &format!("/jobs/{id}"))?;
+        let job = answer.json()?;
+        if answer.status != 200 {
+            return Ok(json!({ "status": format!("{} {job}", answer.status) }));
+        }
+        let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
+        if has_ended || Instant::now() > deadline {
+            return Ok(job);
+        }
+        sleep(POLL_INTERVAL);
+    }
+}
+
+impl ProgramEvents {
+    fn add(&mut self, pid: &str, is_end: bool) {
+        if is_end {
+            self.ends += 1;
+            self.has_overlap |= self.last_pid != pid;
+        } else {
+            self.starts += 1;
+            pid.clone_into(&mut self.last_pid);
+        }
+    }
+}
+
+/// Most bytes of each output in a result. A result has both ends of a longer output.
+const RESULT_BYTES: usize = 32 << 10;
+
+/// Returns the standard output of a job as it was streamed while the job ran.
+fn streamed_stdout(addr: SocketAddr, id: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut after = 0;
+    loop {
+        let arguments = json!({ "job_id": id, "after": after, "max_bytes": 1 << 20 });
+        let page = call_tool(addr, "jobs_output", &arguments)?;
+        for piece in page["pieces"].as_array().context("no pieces")? {
+            if piece["stream"] == "stdout" {
+                text.push_str(piece["text"].as_str().unwrap_or_default());
+            }
+        }
+        let next = page["next"].as_u64().context("no next")?;
+        if page["ended"] == true || next == after {
+            return Ok(text);
+        }
+        after = next;
+    }
+}
+
+struct JobCheck<'c> {
+    folder: &'c RunFolder,
+    submissions: &'c SubmissionLog,
+    addr: SocketAddr,
+    /// The events of each job that is not checked yet, by number.
+    events: HashMap<u64, ProgramEvents>,
+    /// The number of starts of each job, by id.
+    attempts: HashMap<String, u64>,
+    violations: Violations,
+    interrupted: usize,
+    cancelled: usize,
+    exhausted: usize,
+}
+
+impl<'c> JobCheck<'c> {
+    fn new(
+        folder: &'c RunFolder,
+        submissions: &'c SubmissionLog,
+        addr: SocketAddr,
+        jobs: Vec<ListedJob>,
+    ) -> anyhow::Result<Self> {
+        let mut events: HashMap<u64, ProgramEvents> = HashMap::new();
+        for kind in JobKind::ALL {
+            for line in fs::read_to_string(folder.log(kind))?.lines() {
+                let mut words = line.split(' ');
+                let number = words.next().unwrap_or_default().parse().with_context(|| {
+                    format!("{} has the unknown line `{line}`", folder.log(kind).display())
+                })?;
+                let pid = words.next().unwrap_or_default();
+                events.entry(number).or_default().add(pid, words.next() == Some("end"));
+            }
+        }
+        let attempts = jobs.into_iter().map(|job| (job.id, job.attempts)).collect();
+        Ok(Self {
+            folder,
+            submissions,
+            addr,
+            events,
+            attempts,
+            violations: Violations::default(),
+            interrupted: 0,
+            cancelled: 0,
+            exhausted: 0,
+        })
+    }
+
+    fn check_all(mut self, jobs: &[ListedJob], ended: Vec<Value>) -> anyhow::Result<Violations> {
+        let accepted: HashMap<&str, &Submission> = self.submissions.accepted().collect();
+        self.check_list(jobs, &accepted);
+        let mut ids_by_number = HashMap::new();
+        for (job, ended) in jobs.iter().zip(ended) {
+            let stderr = ended["stderr"].as_str().unwrap_or_default();
+            let submission = accepted.get(job.id.as_str());
+            let cancellation = submission.map_or(Cancellation::None, |it| it.cancellation);
+            let number = submission.map(|submission| submission.number);
+            let Some(number) = number.or_else(|| JobPlan::number_in(stderr)) else {
+                self.check_unknown_job(job, &ended);
+                continue;
+            };
+            if let Some(first) = ids_by_number.insert(number, &job.id) {
+                let line = format!("job {number} exists twice: {first}, {}", job.id);
+                self.violations.duplicated.push(line);
+            }
+            self.check_job(job, &ended, &JobPlan::new(self.folder.seed, number), cancellation)?;
+        }
+        self.check_unlisted_programs();
+        self.print_counts(jobs.len());
+        Ok(self.violations)
+    }
+
+    /// Checks that all accepted jobs exist, none twice, and no more than were submitted.
+    fn check_list(&mut self, jobs: &[ListedJob], accepted: &HashMap<&str, &Submission>) {
+        let mut listed_ids = HashSet::new();
+        for job in jobs {
+            if !listed_ids.insert(job.id.as_str()) {
+                self.violations.duplicated.push(format!("job {} is listed twice", job.id));
+            }
+        }
+        let mut accepted_ids = HashSet::new();
+        for (id, Submission { number, .. }) in self.submissions.accepted() {
+            if !listed_ids.contains(id) {
+                let line = format!("job {number} was accepted as {id} and does not exist");
+                self.violations.lost.push(line);
+            }
+            if !accepted_ids.insert(id) {
+                let line = format!("job {number} has the id {id} of another job");
+                self.violations.duplicated.push(line);
+            }
+        }
+        for kind in JobKind::ALL {
+            let tool = kind.tool();
+            let is_unknown =
+                |job: &&ListedJob| job.tool == tool && !accepted.contains_key(job.id.as_str());
+            let unknown = jobs.iter().filter(is_unknown).count();
+            let is_unanswered = |submission: &&Submission| {
+                submission.kind == kind && matches!(submission.outcome, SubmissionOutcome::Unknown)
+            };
+            let unanswered = self.submissions.0.iter().filter(is_unanswered).count();
+            if unknown > unanswered {
+                self.violations.duplicated.push(format!(
+                    "{unknown} jobs of {tool} exist that no client knows, but only {unanswered} \
+                     submissions had no answer"
+                ));
+            }
+        }
+    }
+
+    /// Checks a job whose number is unknown: no client knows it, and it has no standard error. It
+    /// must be interrupted for good.
+    fn check_unknown_job(&mut self, job: &ListedJob, ended: &Value) {
+        let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
+        if is_interrupted(ended) && job.tool == JobKind::Once.tool() {
+            self.interrupted += 1;
+        } else if is_interrupted(ended) && attempts >= ATTEMPTS_MAX {
+            self.exhausted += 1;
+        } else {
+            let line = format!("job {} is unknown: {}", job.id, summary(ended));
+            self.violations.lost.push(line);
+        }
+    }
+
+    /// Checks that a job ended as its plan says.
+    fn check_job(
+        &mut self,
+        job: &ListedJob,
+        ended: &Value,
+        plan: &JobPlan,
+        cancellation: Cancellation,
+    ) -> anyhow::Result<()> {
+        let JobPlan { number, kind, exit_code, .. } = *plan;
+        let events = self.events.remove(&number).unwrap_or_default();
+        let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
+        let title = format!("job {number} ({}, {})", job.id, kind.name());
+        let mut report_lost =
+            |reason: String| self.violations.lost.push(format!("{title}: {reason}"));
+        if job.tool != kind.tool() {
+            report_lost(format!("its tool is {}", job.tool));
+        }
+        let ProgramEvents { starts, ends, has_overlap, .. } = events;
+        if has_overlap || starts > attempts || kind == JobKind::Once && attempts > 1 {
+            let overlap = if has_overlap { ", two of them at once" } else { "" };
+            self.violations.duplicated.push(format!(
+                "{title} ran {starts} times{overlap}, and the server started it {attempts} times"
+            ));
+            return Ok(());
+        }
+        match (cancellation, ended["status"] == "canceled") {
+            (Cancellation::Confirmed | Cancellation::Unconfirmed, true) => {
+                self.cancelled += 1;
+                return Ok(());
+            }
+            (Cancellation::Confirmed, false) => {
+                report_lost(format!("its cancellation is lost: {}", summary(ended)));
+                return Ok(());
+            }
+            (Cancellation::None, true) => {
+                report_lost("it is cancelled, but no client did that".to_owned());
+                return Ok(());
+            }
+            (Cancellation::None | Cancellation::Unconfirmed, false) => {}
+        }
+        if is_interrupted(ended) && !kind.is_idempotent() {
+            self.interrupted += 1;
+            return Ok(());
+        }
+        if is_interrupted(ended) && attempts >= ATTEMPTS_MAX {
+            self.exhausted += 1;
+            return Ok(());
+        }
+        if ends == 0 {
+            report_lost(format!("it never ran to its end: {}", summary(ended)));
+            return Ok(());
+        }
+        let status = if exit_code == 0 { "succeeded" } else { "failed" };
+        if ended["status"] != status || ended["exit_code"] != exit_code {
+            let expected = format!("{status} with {exit_code}");
+            report_lost(format!("it should have {expected}: {}", summary(ended)));
+            return Ok(());
+        }
+        let printed = plan.stdout();
+        if attempts > 1 || number % STREAM_SAMPLE == 0 || printed.len() > RESULT_BYTES {
+            // The output of earlier attempts comes first.
+            let streamed = streamed_stdout(self.addr, &job.id)?;
+            if !streamed.ends_with(&printed) {
+                let (streamed, printed) = (streamed.len(), printed.len());
+                report_lost(format!("{streamed} bytes were streamed, not the {printed} printed"));
+            }
+        }
+        for (name, printed) in [("stdout", plan.stdout()), ("stderr", plan.stderr())] {
+            let kept = ended[name].as_str().unwrap_or_default();
+            if kept != printed && printed.len() <= RESULT_BYTES {
+                let (kept, printed) = (kept.len(), printed.len());
+                report_lost(format!("{kept} bytes of {name} are not the {printed} printed"));
+            }
+        }
+        if let Some((name, text)) = plan.artefact() {
+            let answer = get(self.addr, &format!("/jobs/{}/download?file={name}", job.id))?;
+            if answer.status != 200 || answer.body != text.as_bytes() {
+                let (status, kept, written) = (answer.status, answer.body.len(), text.len());
+                report_lost(format!(
+                    "status {status}: {kept} bytes of {name} are not the {written} written"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that programs of unlisted jobs did not run twice if they may not.
+    fn check_unlisted_programs(&mut self) {
+        for (number, ProgramEvents { starts, .. }) in &self.events {
+            let kind = JobPlan::new(self.folder.seed, *number).kind;
+            if kind == JobKind::Once && *starts > 1 {
+                self.violations.duplicated.push(format!("job {number} ran {starts} times"));
+            }
+        }
+    }
+
+    fn print_counts(&self, jobs: usize) {
+        let count = |matches: fn(&SubmissionOutcome) -> bool| {
+            self.submissions.0.iter().filter(|submission| matches(&submission.outcome)).count()
+        };
+        let unknown = count(|outcome| matches!(outcome, SubmissionOutcome::Unknown));
+        let refused = count(|outcome| matches!(outcome, SubmissionOutcome::Refused(_)));
+        eprintln!(
+            "{jobs} jobs exist; {unknown} submissions had no answer, {refused} were refused; {} \
+             jobs were cancelled, {} were interrupted and may not run again, {} were interrupted \
+             {ATTEMPTS_MAX} times",
+            self.cancelled, self.interrupted, self.exhausted
+        );
+        let mut refusals: Vec<_> = self.submissions.0.iter().filter_map(refusal).collect();
+        refusals.sort_unstable();
+        refusals.dedup();
+        refusals.truncate(5);
+        refusals.iter().for_each(|message| eprintln!("refused: {message}"));
+    }
+}
+
+fn refusal(submission: &Submission) -> Option<&str> {
+    match &submission.outcome {
+        SubmissionOutcome::Refused(message) => Some(message),
+        SubmissionOutcome::Accepted(_) | SubmissionOutcome::Unknown => None,
+    }
+}
+
+fn is_interrupted(job: &Value) -> bool {
+    let stderr = job["stderr"].as_str().unwrap_or_default();
+    job["status"] == "failed" && job["exit_code"].is_null() && stderr.contains(INTERRUPTED)
+}
+
+/// Returns a job in one line.
+fn summary(job: &Value) -> String {
+    let text = |name: &str| job[name].as_str().unwrap_or_default().chars().take(200).collect();
+    let (status, stderr): (String, String) = (text("status"), text("stderr"));
+    format!("{status}, exit code {}, {stderr:?}", job["exit_code"])
+}

@@ -1,0 +1,201 @@
+//! The plan of each job, which its number decides, and the program that follows it.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::rng::SeededRng;
+
+/// The first argument of a process that is the program of a job.
+pub(super) const JOB_COMMAND: &str = "job";
+/// The variable with the seed of the run.
+pub(super) const SEED_VARIABLE: &str = "CHAOS_SEED";
+/// The exit code of a job that fails.
+const FAILURE_CODE: i32 = 3;
+
+/// A kind of jobs. Each kind is a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum JobKind {
+    /// Jobs that may run again.
+    Repeatable,
+    /// Jobs that may run only once.
+    Once,
+    /// Jobs that may run again and take seconds.
+    Long,
+}
+
+/// A process that a job leaves in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BackgroundProcess {
+    /// It has none of the job's streams.
+    Detached,
+    /// It keeps the job's output open.
+    KeepsOutputOpen,
+}
+
+/// The plan of one job.
+pub(super) struct JobPlan {
+    pub(super) number: u64,
+    pub(super) kind: JobKind,
+    pub(super) exit_code: i32,
+    stdout_bytes: u64,
+    duration: Duration,
+    background: Option<BackgroundProcess>,
+    artefact_bytes: Option<u64>,
+    text_seed: u64,
+}
+
+impl JobKind {
+    pub(super) const ALL: [Self; 3] = [Self::Repeatable, Self::Once, Self::Long];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Repeatable => "repeatable",
+            Self::Once => "once",
+            Self::Long => "long",
+        }
+    }
+
+    /// Returns the name of the tool in results.
+    pub(super) fn tool(self) -> String {
+        format!("chaos_{}", self.name())
+    }
+
+    pub(super) fn is_idempotent(self) -> bool {
+        match self {
+            Self::Repeatable | Self::Long => true,
+            Self::Once => false,
+        }
+    }
+
+    /// Returns the name of the file where programs log their start and end.
+    pub(super) fn log_name(self) -> String {
+        format!("{}.log", self.name())
+    }
+}
+
+impl JobPlan {
+    /// Returns the plan of the job `number`.
+    pub(super) fn new(seed: u64, number: u64) -> Self {
+        let mut rng = SeededRng::from_seed(seed ^ number.wrapping_mul(0x5851_F42D_4C95_7F2D));
+        let kind = match rng.between(0, 100) {
+            0..2 => JobKind::Long,
+            2..55 => JobKind::Repeatable,
+            _ => JobKind::Once,
+        };
+        let stdout_bytes = match rng.between(0, 20) {
+            0..3 => 0,
+            3..13 => rng.between(1, 2 << 10),
+            13..18 => rng.between(1, 32 << 10),
+            _ => rng.between(1, 200 << 10),
+        };
+        let duration = match (kind, rng.between(0, 100)) {
+            (JobKind::Long, _) => rng.duration_between(2000, 5000),
+            (JobKind::Once, 0..3) => rng.duration_between(1000, 3000),
+            (_, 0..25) => Duration::ZERO,
+            _ => rng.duration_between(0, 300),
+        };
+        let background = match rng.between(0, 100) {
+            0..8 => Some(BackgroundProcess::Detached),
+            8..10 => Some(BackgroundProcess::KeepsOutputOpen),
+            _ => None,
+        };
+        let artefact_bytes = rng.chance(15).then(|| rng.between(0, 100 << 10));
+        let exit_code = if rng.chance(15) { FAILURE_CODE } else { 0 };
+        let text_seed = rng.next_number();
+        Self {
+            number,
+            kind,
+            exit_code,
+            stdout_bytes,
+            duration,
+            background,
+            artefact_bytes,
+            text_seed,
+        }
+    }
+
+    /// Returns the text on standard output.
+    pub(super) fn stdout(&self) -> String {
+        self.text(self.stdout_bytes, 1)
+    }
+
+    /// Returns the text on standard error, which has the number of the job.
+    pub(super) fn stderr(&self) -> String {
+        format!("job {}\n", self.number)
+    }
+
+    /// Returns the number of the job in its standard error.
+    pub(super) fn number_in(stderr: &str) -> Option<u64> {
+        stderr.strip_prefix("job ")?.trim_end().parse().ok()
+    }
+
+    /// Returns the name and the content of the file that the job writes, if it writes one.
+    pub(super) fn artefact(&self) -> Option<(String, String)> {
+        let bytes = self.artefact_bytes?;
+        Some((format!("{}.txt", self.number), self.text(bytes, 2)))
+    }
+
+    fn text(&self, bytes: u64, variation: u64) -> String {
+        let mut rng = SeededRng::from_seed(self.text_seed ^ variation);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut text = String::with_capacity(bytes + 40);
+        while text.len() < bytes {
+            let _ = writeln!(text, "{} {:016x}", self.number, rng.next_number());
+        }
+        text.truncate(bytes);
+        text
+    }
+}
+
+/// Runs the program of the job with the number in `arguments`, in the served folder.
+pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let number = arguments.first().context("the number of the job is missing")?.parse()?;
+    let seed = std::env::var(SEED_VARIABLE)?.parse()?;
+    let plan = JobPlan::new(seed, number);
+    log_event(&plan, "start")?;
+    eprint!("{}", plan.stderr());
+    if let Some(process) = plan.background {
+        start_background(process)?;
+    }
+    let stdout = plan.stdout();
+    let (first, second) = stdout.split_at(stdout.len() / 2);
+    print_and_flush(first)?;
+    sleep(plan.duration);
+    if let Some((name, text)) = plan.artefact() {
+        std::fs::write(format!("out/{name}"), text)?;
+    }
+    print_and_flush(second)?;
+    log_event(&plan, "end")?;
+    std::process::exit(plan.exit_code);
+}
+
+/// Logs an event in one write, because other programs write to the file, too.
+fn log_event(plan: &JobPlan, event: &str) -> anyhow::Result<()> {
+    let mut log = OpenOptions::new().append(true).open(plan.kind.log_name())?;
+    let line = format!("{} {} {event}\n", plan.number, std::process::id());
+    Ok(log.write_all(line.as_bytes())?)
+}
+
+fn print_and_flush(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Starts a long process in a session of its own.
+fn start_background(process: BackgroundProcess) -> anyhow::Result<()> {
+    let output = || match process {
+        BackgroundProcess::Detached => Stdio::null(),
+        BackgroundProcess::KeepsOutputOpen => Stdio::inherit(),
+    };
+    let mut command = Command::new("setsid");
+    command.args(["sleep", "86400"]).stdin(Stdio::null()).stdout(output()).stderr(output());
+    command.spawn().context("`setsid` cannot be started")?;
+    Ok(())
+}

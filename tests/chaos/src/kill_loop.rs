@@ -1,0 +1,168 @@
+//! Starts and kills servers, each at a random moment, while clients submit jobs.
+
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use super::JOBS_MIN;
+use super::clients::{CLIENTS, SharedState, SubmissionLog, follow_logs, submit_jobs};
+use super::rng::SeededRng;
+use super::server::{RunFolder, Server};
+
+/// The pause between two lines about the progress.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// The time that a kill waits for programs to end.
+const FINISHING_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that the last server may take to accept the least number of jobs.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The moment at which a server is killed.
+#[derive(Debug, Clone, Copy)]
+enum KillMoment {
+    /// Before it listens.
+    Starting,
+    /// While it recovers the jobs of the last server.
+    Recovering,
+    /// While it accepts jobs.
+    Accepting,
+    /// While jobs run.
+    Running,
+    /// When some programs have just ended.
+    Finishing,
+    /// While it shuts down.
+    ShuttingDown,
+    /// Not at all: it shuts down.
+    Never,
+}
+
+struct KillLoop<'s> {
+    folder: &'s RunFolder,
+    shared: &'s SharedState,
+    rng: &'s mut SeededRng,
+    servers: usize,
+    /// The time that the last server took to listen.
+    start_time: Duration,
+}
+
+/// Kills `kills` servers while clients submit jobs. Returns the submissions. The last server has
+/// shut down.
+pub(super) fn run(
+    folder: &RunFolder,
+    kills: usize,
+    rng: &mut SeededRng,
+) -> anyhow::Result<SubmissionLog> {
+    let shared = SharedState::default();
+    scope(|threads| {
+        threads.spawn(|| follow_logs(folder, &shared));
+        for client in 0..CLIENTS {
+            let shared = &shared;
+            threads.spawn(move || submit_jobs(folder, shared, client));
+        }
+        let start_time = Duration::from_millis(100);
+        let mut kill_loop = KillLoop { folder, shared: &shared, rng, servers: 0, start_time };
+        let outcome = kill_loop.run(kills).and_then(|()| kill_loop.run_last_server());
+        shared.stop();
+        outcome
+    })?;
+    Ok(shared.into_submissions())
+}
+
+impl KillLoop<'_> {
+    fn run(&mut self, kills: usize) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let mut killed = 0;
+        let mut last_report = started;
+        while killed < kills {
+            let moment = self.next_moment();
+            let was_killed = self.run_server(moment);
+            self.shared.set_address(None);
+            killed += usize::from(was_killed?);
+            if last_report.elapsed() > REPORT_INTERVAL {
+                last_report = Instant::now();
+                let jobs = self.shared.accepted();
+                let seconds = started.elapsed().as_secs();
+                eprintln!("{killed} kills, {jobs} jobs, {seconds} s");
+            }
+        }
+        Ok(())
+    }
+
+    fn next_moment(&mut self) -> KillMoment {
+        match self.rng.between(0, 100) {
+            0..15 => KillMoment::Starting,
+            15..30 => KillMoment::Recovering,
+            30..50 => KillMoment::Accepting,
+            50..70 => KillMoment::Running,
+            70..85 => KillMoment::Finishing,
+            85..95 => KillMoment::ShuttingDown,
+            _ => KillMoment::Never,
+        }
+    }
+
+    /// Runs one server until `moment`. Returns whether it was killed.
+    fn run_server(&mut self, moment: KillMoment) -> anyhow::Result<bool> {
+        let mut server = self.start_server()?;
+        if let KillMoment::Starting = moment {
+            let shortest = Duration::from_millis(1);
+            let micros = u64::try_from(self.start_time.max(shortest).as_micros())?;
+            sleep(Duration::from_micros(self.rng.between(0, micros)));
+            return server.kill();
+        }
+        self.wait_for_address(&mut server)?;
+        match moment {
+            KillMoment::Starting | KillMoment::Recovering => {
+                sleep(self.rng.duration_between(0, 60));
+            }
+            KillMoment::Accepting => sleep(self.rng.duration_between(10, 200)),
+            KillMoment::Running => sleep(self.rng.duration_between(100, 1500)),
+            KillMoment::Finishing => {
+                let enough = self.shared.ended() + usize::try_from(self.rng.between(1, 30))?;
+                let started = Instant::now();
+                while self.shared.ended() < enough && started.elapsed() < FINISHING_TIMEOUT {
+                    sleep(POLL_INTERVAL);
+                }
+                sleep(self.rng.duration_between(0, 10));
+            }
+            KillMoment::ShuttingDown => {
+                sleep(self.rng.duration_between(50, 600));
+                server.terminate()?;
+                sleep(self.rng.duration_between(0, 400));
+            }
+            KillMoment::Never => {
+                sleep(self.rng.duration_between(50, 600));
+                server.stop()?;
+                return Ok(false);
+            }
+        }
+        server.kill()
+    }
+
+    /// Runs a last server until enough jobs are accepted, and shuts it down.
+    fn run_last_server(&mut self) -> anyhow::Result<()> {
+        let mut server = self.start_server()?;
+        self.wait_for_address(&mut server)?;
+        let started = Instant::now();
+        while self.shared.accepted() < JOBS_MIN {
+            if started.elapsed() > ACCEPT_TIMEOUT {
+                bail!("only {} jobs were accepted", self.shared.accepted());
+            }
+            sleep(POLL_INTERVAL);
+        }
+        self.shared.stop();
+        server.stop()
+    }
+
+    fn start_server(&mut self) -> anyhow::Result<Server> {
+        self.servers += 1;
+        self.folder.start_server(self.servers)
+    }
+
+    fn wait_for_address(&mut self, server: &mut Server) -> anyhow::Result<()> {
+        let address = server.address()?;
+        self.start_time = server.age();
+        self.shared.set_address(Some(address));
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! HTTP requests to the server, one connection each. The outcome of each is exact: answered, not
+//! sent, or unknown.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+/// The time limit of a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit of a complete answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The outcome of a request.
+pub(super) enum RequestOutcome {
+    /// The complete answer arrived.
+    Answered(HttpAnswer),
+    /// There was no connection, so nothing was sent.
+    NotSent,
+    /// The request was sent, and no complete answer arrived, for this reason.
+    Unknown(String),
+}
+
+/// A complete answer.
+pub(super) struct HttpAnswer {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+}
+
+/// Calls `tool` as a job with the number `number`, in the Zyra dialect.
+pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> RequestOutcome {
+    let call = json!({
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": { "name": tool, "arguments": { "n": number }, "mode": "async" },
+    });
+    exchange(addr, &post_request(addr, "/v1/mcp", "", &call.to_string()))
+}
+
+/// Cancels the job `id`.
+pub(super) fn cancel_job(addr: SocketAddr, id: &str) -> RequestOutcome {
+    exchange(addr, &bodyless_request(addr, "DELETE", &format!("/jobs/{id}")))
+}
+
+/// Gets `path`. It is an error if no complete answer arrives.
+pub(super) fn get(addr: SocketAddr, path: &str) -> anyhow::Result<HttpAnswer> {
+    let outcome = exchange(addr, &bodyless_request(addr, "GET", path));
+    require_answer(outcome).with_context(|| format!("GET {path}"))
+}
+
+/// Calls a tool and returns its structured result. The dialect is MCP, because Zyra returns only the
+/// output of programs.
+pub(super) fn call_tool(addr: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Value> {
+    let answer = require_answer(send_call(addr, tool, arguments))?;
+    let mut message = answer.json().with_context(|| format!("a call of {tool}"))?;
+    let result = message["result"]["structuredContent"].take();
+    ensure!(result.is_object(), "a call of {tool} failed: {message}");
+    Ok(result)
+}
+
+/// Calls `tool` in MCP.
+pub(super) fn send_call(addr: SocketAddr, tool: &str, arguments: &Value) -> RequestOutcome {
+    exchange(addr, &call_request(addr, tool, arguments))
+}
+
+/// Returns the bytes of a request that calls `tool` in MCP.
+pub(super) fn call_request(addr: SocketAddr, tool: &str, arguments: &Value) -> Vec<u8> {
+    const VERSION: &str = "2026-07-28";
+    let call = json!({
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": VERSION,
+                "io.modelcontextprotocol/clientInfo": { "name": "chaos", "version": "0" },
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+            "name": tool,
+            "arguments": arguments,
+        },
+    });
+    let headers = format!(
+        "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {VERSION}\r\n\
+         Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
+    );
+    post_request(addr, "/mcp", &headers, &call.to_string())
+}
+
+impl HttpAnswer {
+    /// Parses the body. The error contains the body.
+    pub(super) fn json(&self) -> anyhow::Result<Value> {
+        let describe = || format!("not JSON: {}", String::from_utf8_lossy(&self.body));
+        serde_json::from_slice(&self.body).with_context(describe)
+    }
+}
+
+fn require_answer(outcome: RequestOutcome) -> anyhow::Result<HttpAnswer> {
+    match outcome {
+        RequestOutcome::Answered(answer) => Ok(answer),
+        RequestOutcome::NotSent => anyhow::bail!("no connection"),
+        RequestOutcome::Unknown(reason) => anyhow::bail!("no answer: {reason}"),
+    }
+}
+
+fn bodyless_request(addr: SocketAddr, method: &str, path: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
+fn post_request(addr: SocketAddr, path: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn exchange(addr: SocketAddr, request: &[u8]) -> RequestOutcome {
+    let Ok(mut stream) = TcpStream::connect_timeout(&addr, CONNECT_TIMEOUT) else {
+        return RequestOutcome::NotSent;
+    };
+    match send_and_receive(&mut stream, request) {
+        Ok(Some(answer)) => RequestOutcome::Answered(answer),
+        Ok(None) => RequestOutcome::Unknown("the answer is incomplete".to_owned()),
+        Err(err) => RequestOutcome::Unknown(err.to_string()),
+    }
+}
+
+/// Sends a request and returns its answer, or `None` if the connection closes before the end of it.
+fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option<HttpAnswer>> {
+    let started = Instant::now();
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.write_all(request)?;
+    let mut received = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        if let Some(answer) = parse_answer(&received) {
+            return Ok(Some(answer));
+        }
+        let left = ANSWER_TIMEOUT.checked_sub(started.elapsed()).ok_or(io::ErrorKind::TimedOut)?;
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut piece)? {
+            0 => return Ok(None),
+            read => received.extend_from_slice(&piece[..read]),
+        }
+    }
+}
+
+/// Parses an answer, once it is complete. Without a length and without chunks, it never is. The body
+/// of a chunked answer keeps its chunks.
+fn parse_answer(received: &[u8]) -> Option<HttpAnswer> {
+    let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let text = std::str::from_utf8(&received[..head]).ok()?.to_ascii_lowercase();
+    let status = text.split(' ').nth(1)?.parse().ok()?;
+    // The slice starts with the line end of the head, in case the last chunk is the only one.
+    if text.contains("\r\ntransfer-encoding: chunked") {
+        let body = received[head + 4..].to_vec();
+        return received[head + 2..]
+            .ends_with(b"\r\n0\r\n\r\n")
+            .then_some(HttpAnswer { status, body });
+    }
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    let length: usize = length.trim().parse().ok()?;
+    let body = received[head + 4..].get(..length)?.to_vec();
+    Some(HttpAnswer { status, body })
+}

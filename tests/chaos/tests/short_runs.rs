@@ -1,0 +1,20 @@
+//! Short runs of the program, as tests. `cargo xtask chaos` starts longer ones.
+#![allow(clippy::disallowed_methods, reason = "a test, which starts a test program")]
+
+use std::process::Command;
+
+#[test]
+fn no_job_is_lost_or_runs_twice_when_the_server_is_killed() {
+    run_chaos(&["--kills", "5"]);
+}
+
+#[test]
+fn callers_of_a_gateway_notice_no_kill_of_other_clients_and_upstreams() {
+    run_chaos(&["--gateway", "--minutes", "0.3"]);
+}
+
+fn run_chaos(arguments: &[&str]) {
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_toolgate-chaos"));
+    let status = chaos.args(arguments).status().expect("the program starts");
+    assert!(status.success(), "toolgate-chaos {}: {status}", arguments.join(" "));
+}
