@@ -55,7 +55,7 @@ use crate::{
 
 /// The cache time of `server/discover` in milliseconds.
 const DISCOVER_TTL_MS: u64 = 300_000;
-/// The most messages in one batch.
+/// The maximum number of messages in one batch.
 const BATCH_MAX: usize = 100;
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";

@@ -109,7 +109,7 @@ fn literal_request_id(body: &[u8]) -> Option<&str> {
     Some(request_id.get())
 }
 
-/// The most bytes of an id or token as JSON. Every message about a request repeats it.
+/// The maximum size of an id or token as JSON, in bytes. Every message about a request repeats it.
 pub(crate) const ID_BYTES_MAX: usize = 1024;
 
 /// Returns true if `value` is a string that exceeds [`ID_BYTES_MAX`] as JSON.

@@ -35,7 +35,7 @@ const METHODS: [(&str, &[&str]); 7] = [
     ("populate_backend", &["asset", "validate_first"]),
 ];
 
-/// The most bytes of a request.
+/// The maximum size of a request, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The Synesthetic dialect.

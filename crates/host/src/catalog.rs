@@ -261,8 +261,8 @@ impl Catalog {
         self.unserved.iter().cloned().chain(served).collect()
     }
 
-    /// Returns a catalog with the own tools of this one and those `offered` by other owners, and the
-    /// tools that became unavailable since the catalog `before`.
+    /// Returns a catalog with the own tools of this one and those `offered` by other owners, and
+    /// the tools that became unavailable since the catalog `before`.
     fn with_offers(
         &self,
         mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)>,

@@ -285,8 +285,8 @@ impl Host {
     /// Lets all further requests pass `next` instead of the current gate. Tools of other owners and
     /// whatever outlives a gate are kept: the audit log, its observer and open questions.
     ///
-    /// The limits are kept too, with the calls they count, unless `resets_limits` is true or the own
-    /// tools have other limits.
+    /// The limits are kept too, with the calls they count, unless `resets_limits` is true or the
+    /// own tools have other limits.
     pub fn replace_gate(&self, next: Gate, resets_limits: bool) -> Vec<RejectedTool> {
         let (now, rejected) = self.live.replace(next, resets_limits);
         self.envelopes.set_secrets(now.secrets.clone());

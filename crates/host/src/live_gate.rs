@@ -34,8 +34,8 @@ impl LiveGate {
         (current.clone(), changed, rejected)
     }
 
-    /// Replaces the gate by `next`. Returns it as it is in force, and the tools of other owners that
-    /// became unavailable.
+    /// Replaces the gate by `next`. Returns it as it is in force, and the tools of other owners
+    /// that became unavailable.
     pub(crate) fn replace(
         &self,
         next: Gate,

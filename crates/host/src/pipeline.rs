@@ -1,4 +1,5 @@
-//! Takes requests through the gate: resolve, validate, authorise, confirm, limit, run, check, record.
+//! Takes requests through the gate: resolve, validate, authorise, confirm, limit, run, check,
+//! record.
 //!
 //! [`pass_gate`] is the only way to run a tool, read or watch a resource, render a prompt or start
 //! a job. The trait [`Subject`] defines what differs between these requests. Lists do not pass the

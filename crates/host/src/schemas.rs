@@ -129,7 +129,8 @@ struct CompiledValidator {
 /// Compiled schemas that are still in use.
 type CompiledValidators = HashMap<SchemaFingerprint, Weak<CompiledValidator>>;
 
-/// A shared schema and the file that narrows it, if there is one. Each is compiled at its first use.
+/// A shared schema and the file that narrows it, if there is one. Each is compiled at its first
+/// use.
 struct SharedSchemaEntry {
     which: SharedSchema,
     file: Option<SchemaFile>,
@@ -377,8 +378,8 @@ impl SchemaChecker {
         problems.collect()
     }
 
-    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or `None`
-    /// if that changes nothing.
+    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or
+    /// `None` if that changes nothing.
     fn repair(&self, value: &Value) -> Option<Value> {
         let (_, compiled) = self.compile().ok()?;
         let CompiledValidator { validator, size } = &**compiled;

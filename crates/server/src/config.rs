@@ -65,8 +65,8 @@ pub struct Config {
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
     /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
-    /// scopes. If no scope is listed, the scopes of tokens are ignored. Clients without a token are asked to request the
-    /// first scope.
+    /// scopes. If no scope is listed, the scopes of tokens are ignored. Clients without a token are
+    /// asked to request the first scope.
     pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
@@ -169,8 +169,9 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set it only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
-    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed authentication
-    /// attempts of their clients count for the address that `forwarded_header` names.
+    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed
+    /// authentication attempts of their clients count for the address that `forwarded_header`
+    /// names.
     pub trusted_proxies: Vec<String>,
     /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
     /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
@@ -364,8 +365,8 @@ pub struct EnvelopeSection {
     /// Folder for a log of the envelopes of all calls (`--log-dir`).
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
-    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to the
-    /// built-in schemas of envelopes and tool IO, and to the tools' own schemas.
+    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to
+    /// the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
     pub schemas: Vec<String>,
 }
 

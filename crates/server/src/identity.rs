@@ -170,8 +170,8 @@ impl Authenticator {
         }
     }
 
-    /// Judges `credential` from the address `client`. `fetched` is true after the issuer's keys were
-    /// fetched.
+    /// Judges `credential` from the address `client`. `fetched` is true after the issuer's keys
+    /// were fetched.
     ///
     /// A valid credential is always accepted. Only an unknown one counts as a guess of `client`.
     fn judge(

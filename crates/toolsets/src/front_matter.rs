@@ -11,9 +11,10 @@ use toolgate_contract::strip_byte_order_mark;
 
 pub(crate) use errors::ValueRequirements;
 
-/// The most YAML nodes that are read. Aliases can make a short text expand to many nodes.
+/// The maximum number of YAML nodes that are read. Aliases can make a short text expand to many
+/// nodes.
 const NODES_MAX: usize = 10_000;
-/// The most bytes of scalar text in the YAML, after aliases are expanded.
+/// The maximum number of bytes of scalar text in the YAML, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// A Markdown file, split into front matter and body.

@@ -5,7 +5,7 @@ use std::fmt;
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use memchr::{memchr, memchr_iter, memmem, memrchr_iter};
 
-/// The most bytes from which an encoding is guessed.
+/// The maximum number of bytes from which an encoding is guessed.
 const GUESSED_BYTES_MAX: usize = 64 << 10;
 /// The bytes that switch a 7-bit encoding to other characters than ASCII.
 const SHIFTS: [(&[u8], &str); 4] = [

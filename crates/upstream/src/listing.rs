@@ -230,7 +230,8 @@ async fn list_pages(
         let next = page.get_mut("nextCursor").map(Value::take);
         let next = next.filter(Value::is_string);
         let is_repeated = next.is_some() && next == before;
-        // Some servers write an empty cursor for the end, and others for a page. It is followed once.
+        // Some servers write an empty cursor for the end, and others for a page. It is followed
+        // once.
         let is_empty = next.as_ref().is_some_and(is_empty_cursor);
         let mut is_over = next.is_none() || (is_empty && has_followed_empty);
         has_followed_empty |= is_empty;

@@ -17,7 +17,7 @@ use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
 
 /// The `_meta` key for the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// The most resources of one subscription, and also the most tasks.
+/// The maximum number of resources of one subscription, and also of tasks.
 const NAMED_MAX: usize = 1000;
 
 /// Parses the request `subscriptions/listen`. `line` is true if the request arrived on a stream of

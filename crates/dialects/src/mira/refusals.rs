@@ -10,7 +10,7 @@ use super::message::RawId;
 use super::methods::{ContractMethod, method_name};
 use crate::rpc::{self, to_json};
 
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The error codes of the contract.

@@ -7,9 +7,9 @@ use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::Value;
 use toolgate_contract::ValidationProblem;
 
-/// The most problems reported for one value.
+/// The maximum number of problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The schemas of one method.

@@ -32,7 +32,7 @@ const CALL_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The id of the tool that starts a job.
 const START_JOB: &str = "jobs.start";
-/// The most characters of an unknown tool name that an error repeats.
+/// The maximum number of characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The form of `content` in a result.

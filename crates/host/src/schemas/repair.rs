@@ -34,8 +34,8 @@ fn remove(value: &mut Value, pointer: &str) -> bool {
     parent.is_some_and(|parent| parent.remove(&name).is_some())
 }
 
-/// Replaces the text at `pointer` by the number or boolean that it spells. Returns false if it spells
-/// neither.
+/// Replaces the text at `pointer` by the number or boolean that it spells. Returns false if it
+/// spells neither.
 fn unquote(value: &mut Value, pointer: &str, text: &str) -> bool {
     let spelled = match text {
         "true" | "True" => Some(Value::Bool(true)),

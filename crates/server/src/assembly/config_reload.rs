@@ -1,4 +1,5 @@
-//! Applies changes of the configuration file, and of the files that it names, while the server runs.
+//! Applies changes of the configuration file, and of the files that it names, while the server
+//! runs.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own files, named in the configuration, are looked at"

@@ -51,11 +51,11 @@ impl LiveSettings {
         }
     }
 
-    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads` is
-    /// true, the files that the configuration names have changed too.
+    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads`
+    /// is true, the files that the configuration names have changed too.
     ///
-    /// Everything is built and checked before anything is replaced. So an error changes nothing, and
-    /// a call passes either all of the old settings or all of the new ones.
+    /// Everything is built and checked before anything is replaced. So an error changes nothing,
+    /// and a call passes either all of the old settings or all of the new ones.
     ///
     /// # Errors
     /// When a setting is invalid or a file cannot be read.

@@ -467,8 +467,8 @@ impl ToolParts {
     }
 }
 
-/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails, and
-/// others serve everything else.
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails,
+/// and others serve everything else.
 fn open_assets(
     root: &Root,
     settings: &assets::AssetSettings,

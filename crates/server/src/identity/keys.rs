@@ -111,7 +111,8 @@ impl KeyRing {
         self.required.store(true, Ordering::Relaxed);
     }
 
-    /// Finds the caller of the key with this `digest`. Compares every key in full, in constant time.
+    /// Finds the caller of the key with this `digest`. Compares every key in full, in constant
+    /// time.
     pub(super) fn find(&self, digest: &KeyDigest) -> KeyLookup {
         let known = lock_mutex(&self.known).clone();
         let mut found = match known.revoked.contains(digest) {

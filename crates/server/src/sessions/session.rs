@@ -174,8 +174,8 @@ struct InFlightCall {
 
 /// An accepted call: its work and its cancel token.
 pub(crate) struct AcceptedCall {
-    /// Work of the call. Run it by [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or as
-    /// [`DetachableWork`](crate::sessions::detachable::DetachableWork).
+    /// Work of the call. Run it by [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or
+    /// as [`DetachableWork`](crate::sessions::detachable::DetachableWork).
     pub(crate) work: BoxFuture<'static, CallAnswer>,
     /// Token that cancels the work.
     pub(crate) cancel: CancellationToken,

@@ -147,8 +147,8 @@ impl UpstreamCache {
         *lock_mutex(&self.on_change) = on_change;
     }
 
-    /// Checks the rules again once the upstreams of `tables` that are not `served` yet have sent their
-    /// tools.
+    /// Checks the rules again once the upstreams of `tables` that are not `served` yet have sent
+    /// their tools.
     pub(super) fn expect_listings(&self, tables: &UpstreamTables, served: &[String]) {
         let mut expected = prefixes(tables);
         expected.retain(|name, _| !served.contains(name));

@@ -1,7 +1,7 @@
 //! Compiles schemas when first needed, and validates assets against them.
 //!
-//! A schema may refer to any other of its folder: by `$id`, by file, or by the URL at which the
-//! project publishes it. References are never resolved elsewhere.
+//! A schema may refer to any other schema in its folder: by `$id`, by file, or by the URL at which
+//! the project publishes it. References are never resolved elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -33,9 +33,9 @@ pub(super) struct SchemaValidators {
 /// A schema file to compile.
 pub(super) struct SchemaSource {
     pub(super) name: String,
-    /// The absolute path of its file.
+    /// The absolute path of the schema's file.
     pub(super) file: PathBuf,
-    /// The path of its file in the folder of schemas.
+    /// The path of the schema's file in the folder of schemas.
     pub(super) relative_path: String,
     pub(super) document: Arc<Value>,
 }
@@ -58,8 +58,8 @@ struct DocumentPart {
 }
 
 impl SchemaValidators {
-    /// Prepares validation against `sources`, which are published as `version`. If two have the
-    /// same name, the one in a `.schema.json` wins.
+    /// Prepares validation against `sources`, which are published as `version`. If two schemas have
+    /// the same name, the one in a `.schema.json` file is used.
     pub(super) fn new(sources: Vec<SchemaSource>, version: Option<&str>) -> Self {
         let documents = Arc::new(SchemaDocuments::new(&sources, version));
         let mut by_name = BTreeMap::new();

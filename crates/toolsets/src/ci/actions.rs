@@ -16,13 +16,13 @@ use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
 /// The bytes at the end of the output that a result shows, if the call does not set a number. The
-/// findings above it are complete, so the end suffices.
+/// end suffices, because the result lists all findings.
 const OUTPUT_BYTES: usize = 8 << 10;
 
-/// The most failures in a result. The first ones explain the rest.
+/// The maximum number of failures in a result. The first failures usually explain the others.
 const FAILURES_MAX: usize = 50;
 
-/// The most suffixes of a path that are tried.
+/// The maximum number of suffixes of a path that are tried.
 const SUFFIXES_MAX: usize = 20;
 
 /// Environment variables of the server that build tools receive: the locations of toolchains and
@@ -172,7 +172,7 @@ const OFFLINE_ADVICE: &str = "the program ran without a network; the server's op
     allow it with these lines in the configuration:\n\
     [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 
-/// Checks whether a test runner reports that no test matched the filter.
+/// Returns `true` if a test runner reports that no test matched the filter.
 ///
 /// Most test runners treat that as a success.
 fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &RunCounts, output: &str) -> bool {
@@ -243,7 +243,7 @@ fn choose_project(
     })
 }
 
-/// Rephrases a refusal of the program, because the project and not the caller chose it.
+/// Rephrases the refusal of a program that the project chose, not the caller.
 fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolFault::Invalid { .. } => {

@@ -21,7 +21,7 @@ use crate::exec::strip_escapes;
 
 use findings::Findings;
 
-/// The most bytes of one line. A longer line is read in pieces.
+/// The maximum size of one line, in bytes. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of one program's output.
@@ -34,7 +34,7 @@ trait LineParser: Send {
         found: &mut Findings,
     ) -> Option<Cow<'l, str>>;
 
-    /// Ends the output.
+    /// Processes the end of the output.
     fn finish(&mut self, found: &mut Findings);
 }
 
@@ -96,8 +96,8 @@ impl OutputReader {
         self.read_lines(stream, &lines)
     }
 
-    /// Ends the output. Returns the counts, the failures, the number of dropped failures, the end
-    /// of the shown text, and `true` if that text is complete.
+    /// Processes the end of the output. Returns the counts, the failures, the number of dropped
+    /// failures, the end of the shown text, and `true` if that text is complete.
     pub(super) fn finish(mut self) -> (RunCounts, Vec<CiFailure>, usize, String, bool) {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let rest = match stream {

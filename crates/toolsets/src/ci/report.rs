@@ -7,7 +7,7 @@ use toolgate_contract::{CallEnding, ResultText};
 use super::build_tool::BuildTool;
 use crate::exec::SandboxStatus;
 
-/// The most failures in the text for a reader.
+/// The maximum number of failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
 
 /// The report of a build or test run.

@@ -89,7 +89,7 @@ impl Tool for RunCommandLine {
 }
 
 impl RunCommandLine {
-    /// Converts the input to that of `exec.run`.
+    /// Converts the input to the input of `exec.run`.
     fn program_input(&self, input: CommandLineInput) -> exec::RunProgramInput {
         let CommandLineInput { command, args, folder, timeout_ms, max_output_bytes } = input;
         let (command, args, shell) = match args {
@@ -116,7 +116,7 @@ impl RunCommandLine {
     }
 }
 
-/// Converts an error of `exec` to name the fields of this tool's input.
+/// Converts an error of `exec`, so that it names the fields of this tool's input.
 fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,

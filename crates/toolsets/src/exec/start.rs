@@ -23,7 +23,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// in one go, and gets the rest with `exec_output`.
 const OUTPUT_BYTES: usize = 32 << 10;
 
-/// The most bytes of each output stream in a result, because a result is held in memory.
+/// The maximum number of bytes of each output stream in a result, because a result is held in
+/// memory.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Prepares the program that `input` requests, as a part of `trace`.

@@ -10,7 +10,7 @@ use toolgate_world::root::{EntryKind, quoted_path};
 /// The `files.exists` tool.
 pub struct CheckPath {
     root: Root,
-    /// Set if the check may run on the async thread, because the disk is local.
+    /// `true` if the check may run on the async thread, because the disk is local.
     is_local: bool,
 }
 

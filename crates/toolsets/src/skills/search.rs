@@ -18,7 +18,7 @@ use toolgate_world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMon
 const DEPTH_MAX: usize = 4;
 /// The kind of item, for error messages.
 const ITEM_KIND: &str = "a skill";
-/// The most folders that are searched.
+/// The maximum number of folders that are searched.
 const FOLDERS_MAX: usize = 4_000;
 /// Selects everything except hidden files. Files that git ignores may belong to a skill.
 const SKILL_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };

@@ -195,8 +195,8 @@ fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
     }
 }
 
-/// Returns the newest known revision that a refused protocol version names as supported, among those
-/// of `era` if it is set.
+/// Returns the newest known revision that a refused protocol version names as supported, among
+/// those of `era` if it is set.
 fn named_revision(failure: &RequestFailure, era: Option<ProtocolEra>) -> Option<&'static Revision> {
     let RequestFailure::Refused(error) = failure else { return None };
     let supported = Some(supported_in(error)).filter(|_| error.code == UNSUPPORTED_VERSION)?;

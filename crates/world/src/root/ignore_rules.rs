@@ -21,16 +21,16 @@ use rule::IgnoreRule;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 
-/// The most bytes to read of a rule file. Rules cost time, and the author of the file is not
-/// trusted.
+/// The maximum number of bytes to read of a rule file. Rules cost time, and the author of the file
+/// is not trusted.
 const RULES_BYTES_MAX: u64 = 64 << 10;
-/// The most lines to read of a rule file.
+/// The maximum number of lines to read of a rule file.
 const RULES_MAX: usize = 2000;
 
 /// The number of rules in one matcher. The cost of a matcher grows with the square of this number.
 const RULES_PER_MATCHER: usize = 64;
-/// The most wildcard rules in the process. Above this number, only rules without wildcards are
-/// added.
+/// The maximum number of wildcard rules in the process. Above this number, only rules without
+/// wildcards are added.
 const WILDCARD_RULES_MAX: usize = 20_000;
 
 /// The number of wildcard rules in this process.

@@ -38,8 +38,8 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
     })
 }
 
-/// Parses the `content` of a result. Some servers write null for an empty list, or one block without
-/// a list.
+/// Parses the `content` of a result. Some servers write null for an empty list, or one block
+/// without a list.
 fn parse_blocks(content: Option<&Value>, is_structured: bool) -> Result<Vec<ContentBlock>, String> {
     match content {
         Some(Value::Array(blocks)) => Ok(blocks.iter().map(parse_content).collect()),

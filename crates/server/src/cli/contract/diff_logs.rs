@@ -133,7 +133,8 @@ impl LogComparison {
         Ok(all)
     }
 
-    /// Removes each record of `new` that `golden` has too, in whatever line, together with that one.
+    /// Removes each record of `new` that `golden` has too, in whatever line, together with that
+    /// one.
     fn remove_equal(&self, new: &mut [Option<Value>], golden: &mut [Option<Value>]) {
         let is_equal = |new: &Value, golden: &Option<Value>| {
             let mut differences = Vec::new();

@@ -13,7 +13,7 @@ use super::located::parse_located;
 pub(super) struct CompilerParser {
     /// The failed .NET test whose output is being read.
     current: Option<CiFailure>,
-    /// Set while Maven prints its totals. Before them, it prints the same counts for each class.
+    /// `true` while Maven prints its totals. Before them, it prints the same counts for each class.
     in_totals: bool,
 }
 
@@ -79,7 +79,7 @@ impl CompilerParser {
         }
     }
 
-    /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR]   AppTest.adds:12 expected …`.
+    /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR] AppTest.adds:12 expected …`.
     fn parse_maven_line(&mut self, line: &str, found: &mut Findings) {
         let Some((_, rest)) = line.split_once("] ") else { return };
         if rest.trim_start() == "Results:" {

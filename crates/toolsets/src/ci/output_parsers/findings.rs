@@ -2,7 +2,7 @@
 
 use super::super::report::{CiFailure, FailureSeverity, RunCounts};
 
-/// The most characters of one message.
+/// The maximum number of characters of one message.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The failures and counts found so far.

@@ -9,7 +9,7 @@ use toolgate_contract::OutputStream;
 use super::super::report::{CiFailure, FailureSeverity, RunCounts};
 use super::findings::Findings;
 
-/// The most bytes of output that are kept per test.
+/// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
 /// The parser of Go's output.

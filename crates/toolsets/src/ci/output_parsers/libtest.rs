@@ -71,7 +71,7 @@ impl LibtestParser {
         }
     }
 
-    /// Ends the output: reports test programs that crashed without a result.
+    /// Processes the end of the output: reports test programs that crashed without a result.
     pub(super) fn finish(&mut self, found: &mut Findings) {
         self.end_program(found);
         self.started.dedup();
@@ -90,7 +90,7 @@ impl LibtestParser {
         }
     }
 
-    /// Ends one test program: reports its failed tests that had no output.
+    /// Processes the end of one test program: reports its failed tests that had no output.
     pub(super) fn end_program(&mut self, found: &mut Findings) {
         self.flush(found);
         for test in self.failed.drain(..) {

@@ -19,14 +19,14 @@ pub(super) struct ScriptParser {
     file: Option<String>,
     /// The location of the next failed test of node:test.
     next_place: Option<(String, u32, Option<u32>)>,
-    /// Set after Mocha's count of failures, which precedes their details.
+    /// `true` after Mocha's count of failures, which precedes their details.
     is_after_count: bool,
 }
 
 struct ScriptFailure {
     failure: CiFailure,
     style: RunnerStyle,
-    /// Set when the reason of the failure is complete.
+    /// `true` when the reason of the failure is complete.
     is_complete: bool,
 }
 

@@ -15,9 +15,9 @@ struct TapFailure {
     failure: CiFailure,
     /// The indentation of the key, while a multi-line text is being read.
     block: Option<usize>,
-    /// Set if the test failed only because of its subtests.
+    /// `true` if the test failed only because of its subtests.
     is_suite: bool,
-    /// Set when the notes have started.
+    /// `true` when the notes have started.
     has_notes: bool,
 }
 

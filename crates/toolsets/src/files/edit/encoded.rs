@@ -111,8 +111,8 @@ impl<'f> EncodedText<'f> {
         Ok(())
     }
 
-    /// Returns true if the text from `from` up to `to`, which is ASCII, may begin with the last byte
-    /// of a longer character, or may contain characters that only look like ASCII.
+    /// Returns true if the text from `from` up to `to`, which is ASCII, may begin with the last
+    /// byte of a longer character, or may contain characters that only look like ASCII.
     fn may_begin_inside_char(&self, from: usize, to: usize) -> bool {
         let follows_char_byte = from > 0 && !self.bytes[from - 1].is_ascii();
         let line_start = memrchr(b'\n', &self.bytes[..from]).map_or(0, |newline| newline + 1);

@@ -214,7 +214,7 @@ impl BatchResults {
 struct PartialAnswer {
     /// Lines and bytes that still fit.
     room: AnswerRoom,
-    /// Set once a match did not fit.
+    /// `true` once a match did not fit.
     full: bool,
     last: Option<LastMatch>,
     output: SearchFilesOutput,

@@ -54,7 +54,8 @@ impl PostgresServer {
     ///
     /// # Errors
     ///
-    /// If the settings cannot be used. The message continues after the name of the setting.
+    /// Fails if the settings cannot be used. The message continues a sentence that begins with the
+    /// name of the setting.
     pub fn new(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { workspace, connections, timeout_ms, approximate_from, .. } =
             settings;

@@ -1,5 +1,5 @@
-//! Makes vectors with the configured model in the background, so that searches do not wait for
-//! them.
+//! Turns texts into vectors with the configured model in the background, so that searches do not
+//! wait for them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::future::pending;
@@ -35,7 +35,7 @@ type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
 /// A batch in progress; `None` if there was nothing to do.
 type EmbeddingTask = Pin<Box<dyn Future<Output = Result<Option<HashedVectors>, String>> + Send>>;
 
-/// Makes vectors for the chunks that have none.
+/// Creates vectors for the chunks that have none.
 pub(super) struct VectorMaker {
     embedder: Option<Arc<dyn Embedder>>,
     /// The folder of the texts; `None` if the engine keeps them.

@@ -82,7 +82,7 @@ impl PostgresWriter {
         }
     }
 
-    /// Puts `documents`, and treats rejected ones as `policy` says.
+    /// Writes `documents`, and handles rejected documents according to `policy`.
     pub(super) async fn put_as(
         &mut self,
         documents: Vec<StoredDocument>,
@@ -162,7 +162,8 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts all of `documents` or none. Returns the changes by removing earlier versions.
+    /// Writes all of `documents` or none. Returns the changes that come from removed earlier
+    /// versions.
     async fn put_atomically(
         &self,
         documents: &[PreparedDocument],
