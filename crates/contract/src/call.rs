@@ -57,7 +57,7 @@ pub struct CallMetadata {
     pub session: Option<Arc<str>>,
     /// True if the call must become a job.
     pub as_job: bool,
-    /// True if the called name must be the tool's id, and no other spelling of it.
+    /// True if the called name must be the tool's exact id. Other spellings are refused.
     pub by_id: bool,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,

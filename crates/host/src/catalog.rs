@@ -12,8 +12,8 @@ use crate::header_params::HeaderParam;
 use crate::policy::ToolVisibility;
 use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 
-/// Most characters of an unknown name that an error repeats, and longest name that is compared with
-/// known names.
+/// Maximum number of characters of an unknown name that an error repeats, and longest name that is
+/// compared with known names.
 const NAME_CHARS_MAX: usize = 100;
 
 /// Tools available now, in order of id, with their compiled schemas.
@@ -93,8 +93,8 @@ impl LiveCatalog {
         (differs, refused)
     }
 
-    /// Takes over the tools that other owners offer in `before`, and their readiness. Returns the
-    /// tools that became unavailable.
+    /// Copies the tools that other owners offer in `before`, and the readiness of these owners.
+    /// Returns the tools that became unavailable.
     pub(crate) fn take_over_offers(&self, before: &Self) -> Vec<RejectedTool> {
         if let Some(readiness) = before.readiness.get() {
             self.set_readiness(readiness.clone());
@@ -105,7 +105,7 @@ impl LiveCatalog {
         refused
     }
 
-    /// Returns true if the own tools have the same limits as those of `other`.
+    /// Returns true if the server's own tools have the same limits as in `other`.
     pub(crate) fn has_limits_of(&self, other: &Self) -> bool {
         let limits = |catalog: &Catalog| -> Vec<_> {
             let own = catalog.entries.iter().filter(|entry| entry.owner.is_none());

@@ -78,8 +78,8 @@ pub struct Host {
     envelopes: EnvelopeMaker,
 }
 
-/// Catalog, policy, limits and audit log that every call passes through. A call keeps the gate that
-/// it began with.
+/// Catalog, policy, limits and audit log that every call passes through. A call uses the same gate
+/// from its beginning to its end.
 pub struct Gate {
     pub(crate) catalog: LiveCatalog,
     pub(crate) policy: ToolPolicy,
@@ -282,11 +282,11 @@ impl Host {
         self.live.current()
     }
 
-    /// Lets all further requests pass `next` instead of the current gate. Tools of other owners and
-    /// whatever outlives a gate are kept: the audit log, its observer and open questions.
+    /// Makes all further requests pass `next` instead of the current gate. The tools of other
+    /// owners, the audit log, its observer and open questions are kept.
     ///
-    /// The limits are kept too, with the calls they count, unless `resets_limits` is true or the
-    /// own tools have other limits.
+    /// The limits and their counts of calls are kept, too, unless `resets_limits` is true or the
+    /// server's own tools have other limits.
     pub fn replace_gate(&self, next: Gate, resets_limits: bool) -> Vec<RejectedTool> {
         let (now, rejected) = self.live.replace(next, resets_limits);
         self.envelopes.set_secrets(now.secrets.clone());
@@ -614,7 +614,8 @@ impl Host {
         self.gate().tool_page(caller, None, usize::MAX)
     }
 
-    /// Returns the time limit of a call of `tool`, or of one without a limit of its own.
+    /// Returns the time limit of a call of `tool`: its own limit or, if there is none, the default
+    /// limit.
     pub fn time_limit(&self, tool: &str) -> Duration {
         let gate = self.gate();
         let entry = gate.catalog.snapshot().find(tool, |_| true);

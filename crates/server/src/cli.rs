@@ -118,8 +118,8 @@ struct FolderArgs {
 impl FolderArgs {
     /// Applies changes of the settings to `workspace` while it runs, until the guard is dropped.
     ///
-    /// `adapt` applies the other options of the command line. `security` is that of the listeners,
-    /// if the server has any.
+    /// `adapt` applies the other options of the command line. `security` is the security of the
+    /// listeners, if the server has any.
     fn follow_settings(
         &self,
         workspace: &ServedWorkspace,

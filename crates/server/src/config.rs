@@ -54,7 +54,7 @@ pub struct Config {
     /// table each.
     ///
     /// As soon as one key exists, every request needs a credential. Without any key or issuer,
-    /// anyone who reaches the address may call. Create one with `toolgate key new NAME`.
+    /// anyone who reaches the address may call. Create a key with `toolgate key new NAME`.
     #[serde(deserialize_with = "keys::configured_keys")]
     pub keys: Vec<ApiKey>,
     /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
@@ -183,8 +183,9 @@ pub struct ServerSection {
     /// Highest number of connections. At the limit, a new connection closes the one that has been
     /// idle longest. If all are busy, the new one waits.
     ///
-    /// Half of them may be event streams and WebSockets, and a quarter those of one authenticated
-    /// caller. There may be four MCP sessions (revisions before 2026-07-28) for each connection.
+    /// Up to half of the connections may be event streams and WebSockets, and up to a quarter may
+    /// be those of one authenticated caller. For each connection there may be four MCP sessions
+    /// (revisions before 2026-07-28).
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
@@ -324,7 +325,8 @@ pub struct LimitsSection {
 pub struct RateLimitEntry {
     /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
-    /// Number of calls that are allowed at once after a pause, and per `in_ms` on average.
+    /// Number of calls per `in_ms` on average. As many calls are allowed in quick succession after
+    /// a pause.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
     /// Length of the interval, in milliseconds. The default is 60000.

@@ -43,7 +43,7 @@ pub(crate) struct Authenticator {
     throttle: Mutex<GuessThrottle>,
 }
 
-/// How credentials are found and tokens are judged.
+/// Rules that find credentials in requests and verify tokens.
 struct CredentialRules {
     tokens: Option<Arc<TokenValidator>>,
     challenge: Option<TokenChallenge>,
@@ -70,8 +70,8 @@ impl Authenticator {
         Ok(Self { keys, rules: RwLock::new(Arc::new(rules)), throttle: Mutex::default() })
     }
 
-    /// Checks the credentials of `config`. Tokens that were verified stay so, unless `config` has
-    /// `other_issuers`.
+    /// Checks the credentials of `config`. Tokens that were verified stay verified, unless `config`
+    /// has `other_issuers`.
     ///
     /// # Errors
     /// When a key or an address of a proxy is invalid.
@@ -93,7 +93,7 @@ impl Authenticator {
         self.keys.replace_configured(next.keys);
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         if rules.tokens.is_some() {
-            // A server that needed tokens is not opened by the removal of its issuers.
+            // If issuers are removed, requests still need a credential.
             self.keys.require();
         }
         *rules = Arc::new(next.rules);
@@ -170,7 +170,7 @@ impl Authenticator {
         }
     }
 
-    /// Judges `credential` from the address `client`. `fetched` is true after the issuer's keys
+    /// Examines `credential` from the address `client`. `fetched` is true after the issuer's keys
     /// were fetched.
     ///
     /// A valid credential is always accepted. Only an unknown one counts as a guess of `client`.
@@ -200,7 +200,8 @@ impl Authenticator {
         })
     }
 
-    /// Compares `secret` with the keys and judges it as a token. Returns `None` if it is unknown.
+    /// Compares `secret` with the keys, and verifies it as a token. Returns `None` if it is
+    /// unknown.
     fn examine(
         &self,
         rules: &CredentialRules,
@@ -209,7 +210,7 @@ impl Authenticator {
         client: IpAddr,
         fetched: bool,
     ) -> Option<CredentialVerdict> {
-        // Whoever has a revoked or expired credential was once given it, so it is not a guess.
+        // A revoked or expired credential is not a guess, because the caller was once given it.
         let not_valid_now =
             CredentialVerdict::Rejected(RequestSender::Unauthenticated { had_credential: true });
         let digest = digest(secret);

@@ -36,7 +36,8 @@ pub fn start_logging(level: &str) -> anyhow::Result<()> {
     let filter = log.reload_handle();
     // An embedding program may have set up logging already.
     if log.try_init().is_ok() {
-        // The subscriber lives as long as the process.
+        // A reload fails only without a subscriber, and the subscriber lives as long as the
+        // process.
         let _ = REPLACE_FILTER.set(Box::new(move |next| drop(filter.reload(next))));
     }
     Ok(())
@@ -57,7 +58,7 @@ impl NextLogLevel {
         parse_level(level).map(Self)
     }
 
-    /// Logs at this level from now on.
+    /// Makes the log use this level from now on.
     pub(crate) fn apply(self) {
         if let Some(replace) = REPLACE_FILTER.get() {
             replace(self.0);

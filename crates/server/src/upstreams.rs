@@ -72,7 +72,7 @@ pub(crate) fn open_upstreams(
     Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
 }
 
-/// Upstreams and what they were opened with.
+/// Upstreams and the parts with which they were opened.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
     pub(crate) cache: Arc<UpstreamCache>,

@@ -18,7 +18,7 @@ use handshake::{Agreement, Handshake};
 
 /// Time for which a listing is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest wait for an answer to `logging/setLevel`, which some servers do not know.
+/// Longest wait for an answer to `logging/setLevel`, a method that some servers do not know.
 const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection to an upstream that uses one protocol revision.

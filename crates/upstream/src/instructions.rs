@@ -2,7 +2,7 @@
 
 use toolgate_contract::fold_name;
 
-/// Most bytes of instructions that are kept. Every client reads them at its start.
+/// Maximum number of bytes of instructions that are kept. Every client reads them at its start.
 pub(crate) const BYTES_MAX: usize = 4 << 10;
 /// Marker at the end of instructions that were cut.
 const CUT_MARKER: &str = " […]";

@@ -130,8 +130,8 @@ impl Upstreams {
         std::mem::replace(&mut *now, all.into())
     }
 
-    /// Removes the upstreams that are not in `tables`, and withdraws the tools of those that
-    /// `tables` change, until [`Upstreams::change`].
+    /// Removes the upstreams that are not in `tables`. Withdraws the tools of upstreams whose
+    /// settings `tables` changes, until [`Upstreams::change`] is called.
     ///
     /// Between the two steps, the rules about the upstreams' tools can be replaced.
     ///

@@ -17,13 +17,13 @@ use crate::instructions;
 use crate::message::{RpcError, json_bytes};
 use crate::transport::RequestFailure;
 
-/// Most items of one kind.
+/// Maximum number of items of one kind.
 const ITEMS_MAX: usize = 10_000;
-/// Most skills, whose entries are larger than others.
+/// Maximum number of skills, whose entries are larger than others.
 const SKILLS_MAX: usize = 1_000;
-/// Most pages of one kind.
+/// Maximum number of pages of one kind.
 const PAGES_MAX: usize = 1_000;
-/// Most bytes of all items together.
+/// Maximum number of bytes of all items together.
 const BYTES_MAX: usize = 64 << 20;
 
 /// JSON-RPC error code of an unknown method.
@@ -219,7 +219,7 @@ async fn list_pages(
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let request = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
         let mut page = match link.request(request, link.receiver.clone()).await {
-            // The empty cursor was the end.
+            // The empty cursor was the end of the list.
             Err(RequestFailure::Refused(_) | RequestFailure::NotSent(_)) if is_after_empty => {
                 return Ok(all);
             }

@@ -79,7 +79,7 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
 /// The raw messages of a batch.
 struct RawBatch<'a>(Vec<&'a RawValue>);
 
-/// Most messages per batch.
+/// Maximum number of messages per batch.
 const BATCH_MAX: usize = 10_000;
 
 impl<'de> Deserialize<'de> for RawBatch<'de> {

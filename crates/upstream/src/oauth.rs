@@ -469,7 +469,7 @@ fn record_failure(state: &mut TokenRequestState, why: String) -> String {
     why
 }
 
-/// Most scopes that are requested for one upstream.
+/// Maximum number of scopes that are requested for one upstream.
 const SCOPES_MAX: usize = 100;
 
 /// Adds the scopes of `more` that are not yet in `all`.

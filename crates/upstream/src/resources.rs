@@ -16,9 +16,9 @@ use crate::listing::uri_ownership;
 use crate::message::json_bytes;
 use crate::upstream::{CallRequest, Upstream};
 
-/// Most pages of one folder listing.
+/// Maximum number of pages of one folder listing.
 const FOLDER_PAGES_MAX: usize = 100;
-/// Most bytes of one folder listing.
+/// Maximum size of one folder listing, in bytes.
 const FOLDER_BYTES_MAX: usize = 8 << 20;
 
 /// The resources of an upstream, including the files of its skills.

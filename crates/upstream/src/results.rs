@@ -22,7 +22,7 @@ use source::StoredResults;
 
 /// Lifetime of a stored result.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Most bytes of all stored results together.
+/// Maximum number of bytes of all stored results together.
 const STORE_BYTES_MAX: usize = 64 << 20;
 /// Overhead of a stored result, in bytes.
 const OVERHEAD_BYTES: usize = 512;

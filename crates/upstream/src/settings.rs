@@ -80,8 +80,8 @@ pub struct UpstreamSettings {
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,
-    /// Most concurrent calls, 64 by default, not counted in `limits.calls`. Further calls wait
-    /// within `limits.wait_ms`.
+    /// Maximum number of concurrent calls, 64 by default, not counted in `limits.calls`. Further
+    /// calls wait within `limits.wait_ms`.
     pub at_once: usize,
     /// Limits of its connections and results, which a settings file cannot change.
     #[serde(skip)]
@@ -90,17 +90,18 @@ pub struct UpstreamSettings {
 
 /// Limits of an upstream's connections and results.
 ///
-/// They are no settings: a program that nobody calls costs little, and an agent reads long results
-/// in parts, whatever the upstream.
+/// They are constants, not settings. A program that nobody calls costs little, and an agent reads
+/// long results in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamLimits {
     /// Idle time after which a connection is closed. `None`, the default, never closes it.
     pub idle: Option<Duration>,
-    /// Most bytes of text in a result; 0 for no limit. The rest is stored for `results.read`. A
-    /// structured value counts as its JSON, unless the tool has an output schema. Default: 256 KiB.
+    /// Maximum number of bytes of text in a result; 0 for no limit. The rest is stored for
+    /// `results.read`. A structured value counts as its JSON, unless the tool has an output schema.
+    /// Default: 256 KiB.
     pub text_bytes: usize,
-    /// Most bytes of images, audio and files in a result; 0 for no limit. The largest are stored
-    /// and replaced by links. Default: 4 MiB.
+    /// Maximum number of bytes of images, audio and files in a result; 0 for no limit. The largest
+    /// are stored and replaced by links. Default: 4 MiB.
     pub media_bytes: usize,
 }
 

@@ -56,7 +56,7 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_missed(&self) {}
     /// Records that no notifications will arrive from now on.
     fn record_unheard(&self) {}
-    /// Records a request of the handshake, and its outcome once that is known.
+    /// Records a request of the handshake, and its outcome once it is known.
     fn record_exchange(&self, _asked: &str, _outcome: Option<&str>) {}
     /// Records output that is not a message.
     fn record_output(&self, _output: &[u8]) {}
@@ -107,7 +107,7 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn set_revision(&self, _revision: Option<&'static Revision>) {}
     /// Starts receiving notifications, if the transport needs a stream for them.
     fn start_listening(&self) {}
-    /// Returns true if the server can forget the session, after a restart for example.
+    /// Returns true if the server can lose the session, for example in a restart.
     fn may_lose_session(&self) -> bool;
     /// Returns true if a closed connection was closed because its session has ended.
     fn has_lost_session(&self) -> bool;

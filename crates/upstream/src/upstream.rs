@@ -52,9 +52,9 @@ use tool::UpstreamTool;
 
 /// Age after which a stored listing is refreshed in the background.
 const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
-/// Most dedicated connections or processes. An upstream that asks its clients questions (revisions
-/// before 2026-07-28) needs one for each concurrent call, because a pipe does not show which call
-/// asks; few calls ask at the same time.
+/// Maximum number of dedicated connections or processes. An upstream that asks its clients
+/// questions (revisions before 2026-07-28) needs one for each concurrent call, because a pipe does
+/// not show which call asks. Few calls ask at the same time.
 const DEDICATED_MAX: usize = 8;
 
 /// The storage and the catalog of the server, for upstreams.

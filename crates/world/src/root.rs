@@ -152,7 +152,7 @@ impl Root {
     }
 
     /// Returns this root with the ignore rules above it, if it is a folder of a larger repository.
-    /// They are read once, here.
+    /// The rules are read only once, by this function.
     pub fn with_ignore_rules_above(self) -> Self {
         let ignored_above = IgnoreRules::above_root(self.path());
         Self { ignored_above, ..self }

@@ -72,7 +72,7 @@ impl AnswerEncoder for EnvelopeEncoder {
     fn envelope_error(&self, error: CallError) -> CallError {
         let called = self.tool.as_deref().map(catalog_name);
         let error = match (error, &self.tool) {
-            // The client's own spelling is shown.
+            // The error repeats the client's own spelling.
             (CallError::UnknownTool { nearest, unavailable, .. }, Some(tool)) => {
                 CallError::UnknownTool { name: tool.clone(), nearest, unavailable }
             }

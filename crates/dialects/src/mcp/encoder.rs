@@ -445,7 +445,7 @@ pub(crate) fn error_message(error: &CallError) -> String {
             CallError::NeedsJob { tool: mcp_tool_name(tool) }.to_string()
         }
         CallError::NoJob { tool } => CallError::NoJob { tool: mcp_tool_name(tool) }.to_string(),
-        // The gate names tools by their ids. Tools themselves use MCP's names.
+        // The gate writes tool ids in its messages. The tools write MCP's names in theirs.
         CallError::NotAllowed { .. } | CallError::Scope { .. } | CallError::Limited { .. } => {
             rename_tools(&error.to_string(), None, |id| Some(mcp_tool_name(id)))
         }

@@ -345,8 +345,8 @@ impl AnswerEncoder for ZyraEncoder {
 }
 
 impl ZyraEncoder {
-    /// Returns the id of the called tool, if it is one of the server's own or has one word each for
-    /// its stage and command.
+    /// Returns the id of the called tool, if the tool is one of the server's own, or if its stage
+    /// and command are one word each.
     fn called(&self) -> Option<String> {
         let StageCommand { stage, command } = self.tool.as_ref()?;
         let name = format!("{stage}-{command}");

@@ -20,7 +20,7 @@ use crate::{ChunkHash, IndexDocument, static_model};
 
 /// Memory for words before they are written, in bytes: tantivy's minimum.
 const WORDS_BYTES: usize = 15_000_000;
-/// Most text that waits for indexing, in bytes.
+/// Maximum size of the text that waits for indexing, in bytes.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 /// Longest wait for the queue to shrink. After it, indexing counts as stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);

@@ -23,9 +23,9 @@ use crate::config::{self, Config};
 
 /// Largest schema file, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
-/// Most files that are listed in one folder.
+/// Maximum number of files that are listed in one folder.
 const FILES_MAX: usize = 10_000;
-/// Most bytes of all schemas in one folder.
+/// Maximum number of bytes of all schemas in one folder.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
 /// Creates the builder of envelopes for `config` with `schemas`.

@@ -1,4 +1,4 @@
-//! The settings in force of a served workspace, and what a change of them replaces.
+//! The settings in force of a served workspace, and the parts that a change of them replaces.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ pub(crate) struct LiveSettings {
     pub(crate) current: Mutex<(Config, ToolParts)>,
 }
 
-/// Changes that a reload made, and those that it could not make.
+/// Changes that a reload applied, and changes that need a restart.
 pub(crate) struct SettingsChange {
     /// Names of the settings that are in force now.
     pub(crate) applied: Vec<String>,

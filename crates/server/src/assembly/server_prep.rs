@@ -21,7 +21,8 @@ use crate::upstreams;
 /// Prepared workspace that is ready to be confined and served.
 pub struct ServerPrep {
     pub(crate) root: PathBuf,
-    /// The folder, opened together with the ignore rules above it, which are out of reach later.
+    /// The folder and the ignore rules above it. The rules are read now, because the server cannot
+    /// reach them later.
     pub(crate) workspace: Root,
     pub(crate) files: files::FileSettings,
     pub(crate) declared: Vec<DeclaredCommand>,

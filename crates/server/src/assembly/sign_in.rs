@@ -24,7 +24,7 @@ use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
 use crate::upstreams;
 
-/// Most browser connections at once.
+/// Maximum number of browser connections at once.
 const BROWSER_CONNECTIONS_MAX: usize = 16;
 /// Time for a browser to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -44,22 +44,22 @@ const NAME: &str = "toolgate";
 /// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
 
-/// Refused calls of a caller before further ones leave no audit record. Only a program in a loop
-/// gets that far, and its records would push out all others.
+/// Refused calls of a caller after which further refusals leave no audit record. Only a program in
+/// a loop has so many, and its records would push out all others.
 const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// Rate at which `REFUSED` refills. A person does not get there.
+/// Rate at which the allowance `REFUSED` refills. A person never reaches it.
 const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// Bytes that a caller may write with file tools. No work needs as much; a loop would fill the
-/// disk.
+/// Bytes that a caller may write with file tools. No real work needs so many, but a loop would fill
+/// the disk.
 const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
-/// Bytes of requests and answers of a caller, if there are several callers. One of them cannot take
-/// all of a network from the others.
+/// Bytes of requests and answers of a caller, if there are several callers. With this limit, one
+/// caller cannot use the whole network.
 const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
-/// Jobs that may wait to run. A client that starts more has lost count of them.
+/// Jobs that may wait to run. A client that starts more than this has lost count of its jobs.
 const QUEUED_JOBS_MAX: usize = 10_000;
 
 /// Time for which an ended job is kept if the request sets none. A client can collect it the next
@@ -70,14 +70,15 @@ const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
 /// storing.
 const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Ended jobs that are kept, so that the store stays small. Beyond it, the oldest are deleted.
+/// Ended jobs that are kept, so that the store stays small. Beyond this number, the oldest jobs are
+/// deleted.
 const ENDED_JOBS_MAX: usize = 100_000;
 
-/// Bytes of program output that are kept for each job, like a long build log. A program that prints
-/// more can write a file.
+/// Bytes of program output that are kept for each job: as many as in a long build log. A program
+/// that prints more can write a file.
 const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of the files that are kept for each job, which leaves room for others on the disk.
+/// Bytes of the files that are kept for each job. This leaves room on the disk for other jobs.
 const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
 
 /// A workspace that is being served: its host, programs and upstreams.
@@ -208,7 +209,8 @@ impl ServedWorkspace {
     /// Applies changes of the configuration `file`, and of the files that it names, until the
     /// returned guard is dropped.
     ///
-    /// `load` reads the file again. `security` is that of the listeners, if the server has any.
+    /// `load` reads the file again. `security` is the security of the listeners, if the server has
+    /// any.
     pub fn watch_config(
         &self,
         file: PathBuf,
@@ -230,7 +232,8 @@ impl ServedWorkspace {
     }
 }
 
-/// Returns the card of the server that clients know as `name`, if it has a public URL at a domain.
+/// Returns the server card, with `name` as the server's name. Returns `None` unless the server has
+/// a public URL whose host is a domain.
 pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<ServerCard> {
     let url = server.url.clone()?;
     let host = url.parse::<Uri>().ok()?.host()?.to_ascii_lowercase();
@@ -372,8 +375,8 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     rules.collect()
 }
 
-/// What the tools of a workspace are made of. Other settings replace only the parts that depend on
-/// them.
+/// Parts of which the tools of a workspace are made. Changed settings replace only the parts that
+/// depend on them.
 pub(crate) struct ToolParts {
     root: Root,
     programs: exec::WorkspacePrograms,
@@ -401,7 +404,7 @@ impl ToolParts {
         Ok(Self { root, programs, search, assets, jobs: jobs.cloned() })
     }
 
-    /// Returns the parts under other settings. The search index and stored output are kept.
+    /// Returns the parts for other settings. The search index and stored output are kept.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -425,7 +428,7 @@ impl ToolParts {
         }
     }
 
-    /// Creates the tools of every toolset, and the library. A new toolset needs one line here.
+    /// Creates the tools of every toolset, and the library. Add one line here for a new toolset.
     pub(crate) fn tools(
         &self,
         config: &Config,

@@ -13,7 +13,7 @@ use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, verify_audit};
 
 use super::{FolderArgs, complain, print};
 
-/// Most bytes that are read from the end of the log to find the last records.
+/// Maximum number of bytes that are read from the end of the log to find the last records.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(clap::Args)]

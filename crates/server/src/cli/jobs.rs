@@ -37,7 +37,7 @@ is invalid.")]
 pub(super) struct JobsArgs {
     /// Id of the job to show, or at least its first four digits
     id: Option<String>,
-    /// Most jobs to list, newest first
+    /// Maximum number of jobs to list, newest first
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "id")]
     limit: usize,
     /// Show the job as it is now, without waiting for its end

@@ -23,14 +23,15 @@ const HEADING: &str = "\
 # servers read it again when it changes. While it exists, every request over HTTP needs a credential.
 ";
 
-/// Most revoked keys that are remembered. Beyond them, the oldest are forgotten.
+/// Maximum number of revoked keys that are stored. Beyond this number, the oldest are deleted.
 const REVOKED_MAX: usize = 1000;
 
 /// Content of the key file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyFileContent {
-    /// Digests of revoked keys, oldest first. A client that still sends one does not guess.
+    /// Digests of revoked keys, oldest first. A client that still sends one of these keys is not
+    /// guessing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked: Vec<String>,
     #[serde(default)]
@@ -87,8 +88,8 @@ fn is_missing(err: &anyhow::Error) -> bool {
     io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Applies `change` to the keys in the file at `path`, which is created if missing. Keys that it
-/// removes are listed as revoked.
+/// Applies `change` to the keys in the file at `path`, which is created if missing. Keys that
+/// `change` removes are listed as revoked.
 ///
 /// A lock serializes writers, and readers see either the old or the new file.
 ///

@@ -7,7 +7,7 @@ use toolgate_contract::strip_byte_order_mark_bytes;
 
 use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
-/// Most keys of one issuer.
+/// Maximum number of keys of one issuer.
 const KEYS_MAX: usize = 100;
 
 /// Signing keys of an issuer.

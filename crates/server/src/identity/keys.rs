@@ -92,7 +92,8 @@ impl KeyRing {
         self.required.load(Ordering::Relaxed)
     }
 
-    /// Uses the keys `next` of the configuration from now on. Keys that are gone count as revoked.
+    /// Uses the keys `next` of the configuration from now on. Keys that were removed count as
+    /// revoked.
     pub(super) fn replace_configured(&self, next: NextKeys) {
         let mut known = lock_mutex(&self.known);
         let mut changed = KnownKeys::clone(&known);
@@ -106,7 +107,7 @@ impl KeyRing {
         }
     }
 
-    /// Lets every request need a credential from now on.
+    /// Requires a credential for every request from now on.
     pub(super) fn require(&self) {
         self.required.store(true, Ordering::Relaxed);
     }
@@ -170,7 +171,8 @@ impl KeyRing {
 }
 
 impl KnownKeys {
-    /// Replaces the keys of the file by those of `content`. Keys that are gone count as revoked.
+    /// Replaces the keys of the file by the keys in `content`. Keys that were removed count as
+    /// revoked.
     fn replace_file_keys(&mut self, content: &KeyFileContent) -> anyhow::Result<()> {
         let keys = parse_keys(&content.keys)?;
         self.revoked.extend(self.from_file.iter().map(|key| key.digest));

@@ -10,12 +10,12 @@ pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
 pub(super) const FAILURES_MAX: usize = 10;
 /// Time for which a failed attempt counts. A throttled client is asked to wait this long.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Most addresses that are remembered. Beyond it, the address that has been silent for longest is
-/// forgotten.
+/// Maximum number of addresses that are remembered. Beyond it, the address that has been silent for
+/// longest is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Times of the last [`FAILURES_MAX`] failed attempts of each address. They are all unknown
-/// credentials: a valid one is accepted whatever its address did before.
+/// Times of the last [`FAILURES_MAX`] failed attempts of each address. Each attempt is an unknown
+/// credential. A valid credential is always accepted, even after failed attempts from its address.
 #[derive(Default)]
 pub(super) struct GuessThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 

@@ -21,11 +21,11 @@ use crate::sync::lock_mutex;
 const LEEWAY_S: f64 = 60.0;
 /// Longest time for which a validated token is cached.
 const CACHE_TIME: Duration = Duration::from_secs(60);
-/// Most tokens in the cache.
+/// Maximum number of tokens in the cache.
 const CACHED_TOKENS_MAX: usize = 1024;
 /// Longest subject, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
-/// Most scopes of a token, and most roles.
+/// Maximum number of scopes of a token, and most roles.
 const WORDS_MAX: usize = 64;
 /// Longest scope or role, in bytes.
 const WORD_BYTES_MAX: usize = 128;

@@ -51,7 +51,7 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// Limits of sessions over HTTP.
 #[derive(Debug, Clone)]
 pub struct SessionBounds {
-    /// Most sessions at once.
+    /// Maximum number of sessions at once.
     pub sessions_max: usize,
     /// Time after which a client that accepts streams gets a stream instead of a single answer.
     pub stream_after: Duration,

@@ -20,7 +20,8 @@ use crate::sessions::session::{ClientSession, ServerState};
 pub struct LineBounds {
     /// Longest line, in bytes.
     pub line_bytes_max: usize,
-    /// Most calls in flight. At this limit, the server stops reading the client's messages.
+    /// Maximum number of calls in flight. At this limit, the server stops reading the client's
+    /// messages.
     pub in_flight_max: usize,
     /// Time for calls in flight to finish after the client closes its end.
     pub eof_grace: Duration,

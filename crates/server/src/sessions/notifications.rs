@@ -16,7 +16,7 @@ use toolgate_host::{Host, IncomingRequest};
 
 use crate::sync::lock_mutex;
 
-/// Most resources that one client may subscribe to.
+/// Maximum number of resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;
 /// Job changes that may wait to be sent.
 const JOBS_WAITING_MAX: usize = 64;
@@ -65,7 +65,7 @@ pub(crate) async fn send_changes(
     }
 }
 
-/// Returns true if `change` is of a list whose sources may have been replaced.
+/// Returns true if `change` concerns a list whose sources may have been replaced.
 fn is_list_of_sources(change: &ServerChange) -> bool {
     matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }

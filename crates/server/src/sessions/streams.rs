@@ -18,17 +18,18 @@ use toolgate_transports::http::ServerSentEvent;
 
 use crate::sync::lock_mutex;
 
-/// Most events that a stream keeps. Beyond them, the oldest are dropped.
+/// Maximum number of events that a stream keeps. Beyond them, the oldest are dropped.
 const EVENTS_MAX: usize = 256;
-/// Most bytes of events that a stream keeps. The newest event is always kept.
+/// Maximum number of bytes of events that a stream keeps. The newest event is always kept.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
-/// Most ended streams that a session keeps.
+/// Maximum number of ended streams that a session keeps.
 const ENDED_STREAMS_MAX: usize = 256;
-/// Most fully read streams that a session keeps. The client may not have received their end.
+/// Maximum number of fully read streams that a session keeps. The client may not have received
+/// their end.
 const READ_STREAMS_MAX: usize = 16;
-/// Most bytes of ended streams that a session keeps. The newest stream is always kept.
+/// Maximum number of bytes of ended streams that a session keeps. The newest stream is always kept.
 const ENDED_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of ended streams that all sessions keep together.
+/// Maximum number of bytes of ended streams that all sessions keep together.
 const ALL_ENDED_BYTES_MAX: usize = 64 << 20;
 /// Time after which clients should reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);

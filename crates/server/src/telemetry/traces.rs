@@ -20,7 +20,7 @@ use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
 
 /// Spans that may wait.
 const QUEUE_SPANS_MAX: usize = 4096;
-/// Most spans in one request.
+/// Maximum number of spans in one request.
 const BATCH_SPANS_MAX: usize = 512;
 /// Time for which a batch is collected.
 const BATCH_DELAY: Duration = Duration::from_secs(1);

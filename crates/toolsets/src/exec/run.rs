@@ -16,7 +16,7 @@ use super::start::prepare_start;
 use toolgate_world::processes::ProgramStart;
 
 /// The timeout of a program in milliseconds, if the call sets none. Most programs end sooner, and
-/// an agent that waits for longer asks for it.
+/// an agent that expects a longer run can set a timeout.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 
 /// The longest timeout that a call may set, in milliseconds.

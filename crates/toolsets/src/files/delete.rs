@@ -17,7 +17,7 @@ use toolgate_world::root::{
 
 /// Key of the confirmation in the call's answers.
 const CONFIRMATION_KEY: &str = "files.delete";
-/// Most entries counted for the text of the confirmation.
+/// Maximum number of entries counted for the text of the confirmation.
 const COUNTED_MAX: u64 = 100_000;
 
 /// The `files.delete` tool.

@@ -27,7 +27,7 @@ use toolgate_world::root::{
 
 /// Attempts at an edit by text if the file keeps changing meanwhile.
 const TRIES_MAX: usize = 16;
-/// Most changes in one call.
+/// Maximum number of changes in one call.
 const EDITS_MAX: usize = 1000;
 
 /// The `files.edit` tool.

@@ -31,7 +31,7 @@ pub(crate) use uri::check_uri as fuzz_uris;
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Most entries examined to complete a path.
+/// Maximum number of entries examined to complete a path.
 const EXAMINED_ENTRIES_MAX: usize = 50_000;
 /// Filter of listed files. Hidden files are listed, ignored files are not.
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };

@@ -16,11 +16,11 @@ use super::{GitContext, GitProgram};
 use toolgate_world::Root;
 use toolgate_world::root::{EscapeReason, EscapedPath, InspectDepth, WorkMonitor, quoted_path};
 
-/// Most bytes read of a list of alternate object stores.
+/// Maximum number of bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Most object stores of one repository.
+/// Maximum number of object stores of one repository.
 const STORES_MAX: usize = 64;
-/// Most entries of a repository's folder that are checked.
+/// Maximum number of entries of a repository's folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
 /// Folders in git's folder whose files git reads.
 const CHECKED_FOLDERS: [&str; 8] =

@@ -287,7 +287,7 @@ impl SkillSearch<'_> {
         let info = self.files.get_or_make(at, &file, || {
             let content = file.read(0, size, self.watch)?;
             let info = SkillFileInfo::from_content(name, &content);
-            // A file is read again only after it has changed.
+            // This is logged only once, because a file is read again only after it has changed.
             let keys = info.unquoted_keys();
             if !keys.is_empty() {
                 tracing::warn!(

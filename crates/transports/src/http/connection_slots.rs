@@ -32,11 +32,11 @@ pub(super) struct ConnectionSlots {
 /// Limits of connection slots.
 #[derive(Debug, Clone)]
 pub(super) struct SlotBounds {
-    /// Most connections at once.
+    /// Maximum number of connections at once.
     pub(super) connections: usize,
-    /// Most long-lived streams and WebSockets.
+    /// Maximum number of long-lived streams and WebSockets.
     pub(super) streams: usize,
-    /// Most long-lived streams and WebSockets per authenticated caller.
+    /// Maximum number of long-lived streams and WebSockets per authenticated caller.
     pub(super) streams_each: usize,
     /// Counter of taken slots.
     pub(super) occupancy: OccupancyCounter,

@@ -16,8 +16,8 @@ use super::new_message;
 use crate::message::RpcError;
 use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
 
-/// Time after which a server that has not answered `server/discover` gets `initialize` as well. It
-/// may be slow to start, or it may not know the method and never answer.
+/// Time after which a server that has not answered `server/discover` gets `initialize` as well. The
+/// server may be slow to start, or it may not know the method and never answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Error code of an unsupported protocol version.
 const UNSUPPORTED_VERSION: i64 = -32022;
@@ -29,7 +29,7 @@ pub(super) struct Agreement {
     pub(super) server_info: Value,
 }
 
-/// A handshake with a server. Its caller limits its duration.
+/// A handshake with a server. The caller limits its duration.
 pub(super) struct Handshake<'a> {
     transport: &'a Arc<dyn TransportConnection>,
     capabilities: QuestionSupport,
@@ -46,7 +46,8 @@ impl<'a> Handshake<'a> {
         Self { transport, capabilities, receiver, ids: AtomicU64::new(1) }
     }
 
-    /// Agrees on `wanted`, or on the newest revision that both sides support.
+    /// Agrees on the revision `wanted`. Without it, agrees on the newest revision that both sides
+    /// support.
     pub(super) async fn agree(
         &self,
         wanted: Option<&'static Revision>,
@@ -97,7 +98,8 @@ impl<'a> Handshake<'a> {
         };
         match named_revision(&refusal, None) {
             Some(named) if named.era == ProtocolEra::Session => self.initialize(named).await,
-            // A server of the stateless era refuses `initialize` before it has answered, too.
+            // A server of a stateless revision also refuses `initialize` before it has answered
+            // `server/discover`.
             Some(_) | None => match discovery.await {
                 Ok(agreement) => Ok(agreement),
                 Err(_) => self.follow(Err(refusal)).await,
@@ -133,7 +135,8 @@ impl<'a> Handshake<'a> {
         self.transport.set_revision(Some(stateless));
         let params = discover_params(stateless);
         let mut found = self.ask("server/discover", stateless, &params).await;
-        // Some servers both refuse and list the revision in one answer. A second try decides.
+        // Some servers refuse a revision and list it as supported in the same answer. A second
+        // attempt decides.
         if let Err(refusal) = &found
             && named_revision(refusal, Some(ProtocolEra::Stateless)).is_some()
         {
@@ -146,7 +149,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Begins a session with `revision`, or with the one that the server answers with.
+    /// Begins a session with `revision`, or with the revision in the server's answer.
     async fn initialize(&self, revision: &'static Revision) -> Result<Agreement, RequestFailure> {
         self.transport.set_revision(None);
         let params = initialize_params(self.capabilities, revision);
@@ -244,8 +247,8 @@ mod tests {
     /// A server's answer to a request, and the time that it takes in seconds.
     type TimedAnswer = (u64, Result<Value, RpcError>);
 
-    /// A server that answers each request of a method with the next answer in its list, and then
-    /// never again.
+    /// A server with a list of answers for each method. It sends the next answer of the list for
+    /// each request, and none after the last.
     struct ScriptedHandshake {
         answers: Mutex<Vec<(&'static str, TimedAnswer)>>,
         asked: Mutex<Vec<String>>,
@@ -299,8 +302,8 @@ mod tests {
         }
     }
 
-    /// Agrees with a server that answers as `answers` say. Returns the revision or the reason for
-    /// the failure, and what was asked.
+    /// Agrees with a server that sends `answers`. Returns the revision or the reason for the
+    /// failure, and the requests that were sent.
     async fn agree(
         wanted: Option<&str>,
         answers: Vec<(&'static str, TimedAnswer)>,

@@ -10,7 +10,7 @@ use super::UpstreamListing;
 
 /// Name of a skill's main file.
 const SKILL_FILE: &str = "SKILL.md";
-/// Most invalid skills of one upstream that are logged.
+/// Maximum number of invalid skills of one upstream that are logged.
 const INVALID_LOGGED_MAX: usize = 3;
 
 /// The skills of an upstream, sorted by URI, without duplicates.

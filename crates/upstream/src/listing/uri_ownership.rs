@@ -9,7 +9,7 @@ use toolgate_contract::UriClaim;
 use super::UpstreamListing;
 use super::skill_index::{SkillIndex, own_scheme};
 
-/// Most conflicts of one listing that are logged.
+/// Maximum number of conflicts of one listing that are logged.
 const CONFLICTS_LOGGED_MAX: usize = 3;
 
 /// The URIs that each upstream lists. Clones share one map.

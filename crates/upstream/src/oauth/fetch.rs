@@ -25,7 +25,7 @@ use crate::world::UpstreamWorld;
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// Most bytes of an answer.
+/// Maximum size of an answer, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 
 /// HTTP client for authorization. It follows no redirects.

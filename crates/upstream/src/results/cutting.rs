@@ -22,9 +22,9 @@ const UNCUT_BYTES_MAX: usize = HEAD_BYTES + TAIL_BYTES;
 
 /// Estimated size of a link and its note, in bytes.
 const LINK_BYTES: usize = 512;
-/// Most links in a result. More links would make the result too long again.
+/// Maximum number of links in a result. More links would make the result too long again.
 const PARTS_MAX: usize = 64;
-/// Most bytes of an upstream's name for an item that a note repeats.
+/// Maximum number of bytes of an upstream's name for an item that a note repeats.
 const NAME_MAX: usize = 200;
 
 const PLAIN: &str = "text/plain";
@@ -34,9 +34,9 @@ const OCTETS: &str = "application/octet-stream";
 /// Limits of a result's size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResultBudget {
-    /// Most bytes of text. 0 means no limit.
+    /// Maximum number of bytes of text. 0 means no limit.
     pub(crate) text_bytes: usize,
-    /// Most bytes of images, audio and binary files. 0 means no limit.
+    /// Maximum number of bytes of images, audio and binary files. 0 means no limit.
     pub(crate) media_bytes: usize,
     /// True if clients know the output schema. In that case the structured value is never cut.
     pub(crate) is_schema_promised: bool,

@@ -12,11 +12,11 @@ use super::{ResultStore, StoredData, piece};
 /// Default number of bytes per read.
 const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// Most matches per search.
+/// Maximum number of matches per search.
 const MATCHES_MAX: usize = 50;
-/// Most bytes that are shown of a match's line.
+/// Maximum number of bytes that are shown of a match's line.
 pub(super) const LINE_BYTES: usize = 300;
-/// Most bytes that are shown of a match's line before the match.
+/// Maximum number of bytes that are shown of a match's line before the match.
 const BEFORE_BYTES: usize = 100;
 
 pub(super) struct ReadResult(pub(super) ResultStore);

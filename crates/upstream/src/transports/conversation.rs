@@ -17,11 +17,11 @@ use crate::message::truncated::{MessageKind, TruncatedMessage};
 use crate::message::{self, RpcError, UpstreamMessage};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
-/// Most messages that wait to be written.
+/// Maximum number of messages that wait to be written.
 const QUEUE_MAX: usize = 256;
-/// Most requests of one upstream that may be open at a time.
+/// Maximum number of requests of one upstream that may be open at a time.
 pub(super) const QUESTIONS_MAX: usize = 64;
-/// Most bytes of standard error that are kept to explain an exit.
+/// Maximum number of bytes of standard error that are kept to explain an exit.
 const LAST_WORDS_BYTES: usize = 2048;
 
 /// A conversation that matches answers to requests by id, over any transport.
@@ -62,7 +62,8 @@ impl ConversationState {
         drop(self.in_flight.remove_all());
     }
 
-    /// Ends the conversation because the server refused the message `id` of an unknown session.
+    /// Ends the conversation because the server refused the message `id` and does not know the
+    /// session.
     pub(crate) fn end_lost_session(&self, id: Option<u64>, why: String) {
         // The refused request can be repeated. The others may have been executed.
         let refused = id.and_then(|id| self.in_flight.remove(id));
@@ -365,7 +366,7 @@ impl TransportConnection for UpstreamConversation {
     }
 
     fn may_lose_session(&self) -> bool {
-        // Only programs are written to directly, and a program ends with its session.
+        // Only programs have a writer, and a program ends with its session.
         self.outgoing.writer.is_none()
     }
 

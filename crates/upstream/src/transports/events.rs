@@ -105,7 +105,7 @@ impl SseParser {
     }
 
     fn end_line(&mut self, line: &[u8]) -> Option<SseEvent> {
-        // A stream may begin with a mark.
+        // A stream may begin with a byte order mark.
         let line = strip_byte_order_mark_bytes(line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);

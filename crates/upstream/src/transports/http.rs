@@ -34,15 +34,15 @@ use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use request_guard::HttpRequestGuard;
 
-/// Most bytes that are read of a response body which is not an answer.
+/// Maximum number of bytes that are read of a response body which is not an answer.
 pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of a body that are shown in a message.
+/// Maximum number of bytes of a body that are shown in a message.
 const SHOWN_BODY_BYTES: usize = 200;
-/// Stands for the id of a request if a stream answers none.
+/// Id of a stream that answers no request.
 const NO_REQUEST: u64 = u64::MAX;
 /// Default pause before a broken stream is resumed.
 const RESUME_PAUSE: Duration = Duration::from_millis(500);
-/// Most attempts in a row to resume a stream that brings no new messages.
+/// Maximum number of attempts in a row to resume a stream that brings no new messages.
 const RESUMES_MAX: u32 = 5;
 /// Timeout of notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -353,7 +353,8 @@ impl HttpEndpoint {
                 UpstreamMessage::Answer(Some(of), outcome) if of == id => {
                     answer = Some(outcome.map_err(RequestFailure::Refused));
                 }
-                // At the start of the response to a request, this is about the request.
+                // At the start of the response to a request, an error without an id concerns the
+                // request.
                 UpstreamMessage::Answer(None, Err(error))
                     if id != NO_REQUEST && position == StreamPosition::Start =>
                 {
@@ -380,8 +381,8 @@ impl HttpEndpoint {
         answer.or_else(|| Some(Err(self.failure(StatusCode::OK, anonymous?, &[]))))
     }
 
-    /// Returns the failure of a request that `error` answers. A session that the server does not
-    /// know ends.
+    /// Returns the failure of a request that `error` answers. If the server does not know the
+    /// session, the session ends.
     fn failure(&self, status: StatusCode, error: ResponseError, body: &[u8]) -> RequestFailure {
         match self.is_session_gone(status, Some(&error), body) {
             true => self.end_session(error.error.message),
@@ -397,7 +398,7 @@ impl HttpEndpoint {
         body: &[u8],
     ) -> bool {
         let has_id = || self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
-        // Without the id of a session, a refusal may have any reason.
+        // If toolgate has no session id, a refusal may have any reason.
         let names_it = || match error {
             Some(error) => names_session(&error.error.message),
             None => names_session(&String::from_utf8_lossy(body)),

@@ -12,8 +12,8 @@ use crate::message::RpcError;
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage};
 
-/// Most abandoned calls that are remembered. A server need not answer a cancelled call, so the end
-/// of the call may never be known.
+/// Maximum number of abandoned calls that are remembered. A server need not answer a cancelled
+/// call, so the end of the call may never be known.
 const ABANDONED_MAX: usize = 256;
 /// Time for which an abandoned call is remembered.
 const ABANDONED_FOR: Duration = Duration::from_secs(60);

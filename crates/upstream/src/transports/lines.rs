@@ -20,7 +20,7 @@ use crate::message::truncated::TruncatedMessage;
 use crate::transport::MessageReceiver;
 use crate::world::{ProgramOutput, RunningProgram};
 
-/// Most bytes per read.
+/// Maximum number of bytes per read.
 const PIECE_BYTES: usize = 64 << 10;
 /// Longest wait for the rest of standard error after the output has ended.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
@@ -137,7 +137,7 @@ enum LineRead {
     End,
 }
 
-/// Records the beginning of a line that is no message, such as a prompt that waits for input.
+/// Records the beginning of a line that is not a message, such as a prompt that waits for input.
 fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
     let start = strip_byte_order_mark_bytes(begun).trim_ascii_start();
     if !start.is_empty() && !start.starts_with(b"{") && !start.starts_with(b"[") {
@@ -145,8 +145,8 @@ fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
     }
 }
 
-/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`. Passes the
-/// beginning of a line without its end to `note_begun`.
+/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`. Passes an
+/// incomplete line to `note_begun`.
 async fn next_line(
     output: &mut OutputPieces,
     line: &mut Vec<u8>,

@@ -15,7 +15,7 @@ use crate::world::{NetworkAddress, UpstreamWorld};
 
 /// Longest idle time of a connection. Servers close idle connections after five seconds or more.
 const IDLE_MAX: Duration = Duration::from_secs(4);
-/// Most idle connections.
+/// Maximum number of idle connections.
 const CONNECTIONS_MAX: usize = 64;
 
 type HttpSender = SendRequest<Full<Bytes>>;

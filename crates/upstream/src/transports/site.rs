@@ -14,8 +14,8 @@ use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
 
-/// Most repetitions of a request with another token: once for an expired token, and once for a
-/// missing scope.
+/// Maximum number of repetitions of a request with another token: once for an expired token, and
+/// once for a missing scope.
 const TOKEN_RETRIES: u32 = 2;
 
 /// URL to which a request was redirected.
@@ -28,7 +28,8 @@ fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     headers.get(LOCATION).filter(|_| is_redirect)?.to_str().ok()
 }
 
-/// Describes the response to a request as a phrase after `it`, with the target of a redirect.
+/// Describes the response to a request as a phrase that can follow "it", with the target of a
+/// redirect.
 pub(crate) fn describe_response(status: StatusCode, headers: &HeaderMap) -> String {
     match redirect_location(status, headers) {
         Some(location) => {
@@ -125,13 +126,13 @@ impl UpstreamSite {
     }
 
     /// Returns the URL to which `response` redirects a request for `path`, if it is on the same
-    /// server. Credentials go nowhere else.
+    /// server. Credentials are sent to no other server.
     fn redirect_target(&self, path: &Uri, response: &Response<Incoming>) -> Option<Uri> {
         let location = redirect_location(response.status(), response.headers())?;
         let (_, url) = self.address().ok()?;
         let base = resolve_reference(&url, path.path_and_query()?.as_str()).ok()?;
         let target = resolve_reference(&base, location).ok()?;
-        // A 303 asks for a GET request, which carries no message.
+        // The status 303 asks for a GET request, which contains no message.
         let keeps_body = response.status() != StatusCode::SEE_OTHER;
         (keeps_body && is_same_origin(&url, &target)).then_some(target)
     }

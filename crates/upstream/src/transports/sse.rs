@@ -24,7 +24,7 @@ use crate::message;
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
 
-/// Most concurrent POST requests.
+/// Maximum number of concurrent POST requests.
 const POSTS_MAX: usize = 64;
 /// Timeout of a POST request. Servers accept it at once, and answer on the stream.
 const POST_TIMEOUT: Duration = Duration::from_secs(60);

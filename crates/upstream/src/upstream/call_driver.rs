@@ -22,14 +22,15 @@ use crate::server_requests::{CallReceiver, OpenQuestions};
 use crate::upstream::dedicated::DedicatedConnection;
 use crate::upstream::{RoundCall, TaskGuard};
 
-/// Most calls that may be suspended at once.
+/// Maximum number of calls that may be suspended at once.
 const SUSPENDED_MAX: usize = 256;
 /// Longest time that a suspended call waits for its client.
 const SUSPENDED_FOR: Duration = Duration::from_secs(600);
-/// Most questions that are asked together.
+/// Maximum number of questions that are asked together.
 const BATCHED_QUESTIONS_MAX: usize = 16;
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
-/// Most rounds of questions in a call. In each round, the upstream asks and the caller answers.
+/// Maximum number of rounds of questions in a call. In each round, the upstream asks and the caller
+/// answers.
 const ROUNDS_MAX: usize = 32;
 
 /// Calls that are suspended until their clients return with answers, for at most ten minutes.

@@ -13,7 +13,7 @@ use crate::listing::UpstreamListing;
 use crate::pins::{PinPolicy, PinReaction};
 use crate::settings::{ConnectionSharing, OAuthGrant};
 
-/// Most callers or sessions with their own connections, per upstream.
+/// Maximum number of callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
 /// Idle time after which the connection of a single caller is closed. The caller may be gone for
 /// good.

@@ -206,7 +206,7 @@ impl Upstream {
                             is_repeated = true;
                             link = match dedicated.take() {
                                 Some(lost) => {
-                                    // It holds the permit that another one needs.
+                                    // The lost connection holds the permit that a new one needs.
                                     drop(lost);
                                     let owner = (&caller, session.clone());
                                     let other = this.dedicated.take(&this, owner, capabilities);

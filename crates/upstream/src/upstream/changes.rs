@@ -24,7 +24,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Timeout of a subscription request.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most subscriptions that are renewed at once on a new connection.
+/// Maximum number of subscriptions that are renewed at once on a new connection.
 const RENEWED_AT_ONCE: usize = 8;
 /// Duration after which a stream counts as stable.
 const STABLE_AFTER: Duration = Duration::from_secs(10);

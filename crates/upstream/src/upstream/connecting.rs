@@ -33,8 +33,8 @@ const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
 /// Interval of the idle check.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest message to accept from an upstream, in bytes. It is held in memory; no model reads as
-/// much.
+/// Longest message to accept from an upstream, in bytes. A message is held in memory, and no model
+/// reads so much.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Recent failures to connect.

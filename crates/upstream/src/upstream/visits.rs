@@ -14,9 +14,9 @@ use crate::server_requests::CallReceiver;
 
 /// Error code of a refusal that requires a page visit. The server has not run the call.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// Most pages in one refusal.
+/// Maximum number of pages in one refusal.
 const PAGES_MAX: usize = 16;
-/// Most refusals in one call.
+/// Maximum number of refusals in one call.
 const REFUSALS_MAX: usize = 64;
 /// Time for the visit after a caller has agreed. After it, the page is offered again.
 const VISIT_WAIT: Duration = Duration::from_secs(30);

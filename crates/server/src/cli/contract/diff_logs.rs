@@ -25,7 +25,7 @@ const VARYING_FIELDS: [&str; 8] = [
     "metadata.logPath",
 ];
 const ID_FIELDS: [&str; 3] = ["requestId", "traceId", "spanId"];
-/// Length of a UUID.
+/// Length of a UUID in characters.
 const UUID_CHARS: usize = 36;
 
 #[derive(clap::Args)]
@@ -145,7 +145,7 @@ impl LogComparison {
         };
         for (at, slot) in new.iter_mut().enumerate() {
             let Some(record) = slot else { continue };
-            // Usually the same line is equal.
+            // Usually the lines at the same position are equal.
             let here = golden.get(at).is_some_and(|golden| is_equal(record, golden)).then_some(at);
             let found = here.or_else(|| golden.iter().position(|golden| is_equal(record, golden)));
             if let Some(found) = found {
@@ -181,7 +181,8 @@ impl LogComparison {
     }
 }
 
-/// Returns true if the ids of `record` follow from its request. RAGX's golden log has placeholders.
+/// Returns true if the ids of `record` are derived from its request. RAGX's golden log has
+/// placeholders.
 fn has_fixed_ids(record: &Value) -> bool {
     let is_uuid = |field: &str| {
         let id = record[field].as_str().unwrap_or_default();

@@ -12,7 +12,7 @@ use toolgate_contract::OutputStream;
 use super::WorkUpdate;
 use super::terminal_text::{IncompleteLine, plain_line, repeats_line};
 
-/// Most updates that wait to be written.
+/// Maximum number of updates that wait to be written.
 const WAITING: usize = 256;
 
 /// A thread that writes lines, with its queue.

@@ -16,7 +16,7 @@ use super::WorkUpdate;
 use super::lines::level_name;
 use super::terminal_text::{IncompleteLine, cut_to_width, format_clock, plain_line, repeats_line};
 
-/// Most lines of output that are shown.
+/// Maximum number of lines of output that are shown.
 const TAIL_LINES: usize = 5;
 /// Interval between redraws.
 const TICK: Duration = Duration::from_millis(100);

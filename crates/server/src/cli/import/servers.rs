@@ -108,7 +108,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    // A file that the user named must not be passed over unnoticed.
+    // If a file that the user named is skipped, the command must fail.
     Ok(match has_broken && !args.from.is_empty() {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
@@ -176,14 +176,15 @@ impl ServerImport<'_> {
 
 /// Names of upstreams.
 struct UpstreamNames {
-    /// Names in the file to write.
+    /// Names that are already in the file to write.
     known: Vec<String>,
-    /// Names of this import, each with the name that the client uses.
+    /// Names that this import has chosen, each with the client's name for the server.
     imported: BTreeMap<String, String>,
 }
 
 impl UpstreamNames {
-    /// Returns a name for the client's server `name`, or `None` if there is a server of that name.
+    /// Returns a free name for the client's server `name`. Returns `None` if the file to write
+    /// already has this server, or if this import has added it.
     fn find_free(&self, name: &str) -> Option<String> {
         if self.imported.values().any(|imported| imported == name) {
             return None;
@@ -510,7 +511,8 @@ impl ImportedUpstream {
     }
 }
 
-/// Returns the members of an entry, with those of a nested `command`, as Zed used to write it.
+/// Returns the members of an entry, with the members of a nested `command`. Older versions of Zed
+/// write entries in this form.
 fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     let mut entry = server.clone();
     if let Some(Value::Object(nested)) = server.get("command") {
@@ -523,7 +525,7 @@ fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     entry
 }
 
-/// Returns true if a setting says nothing.
+/// Returns true if a setting has no effect: it is null, or empty.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -534,7 +536,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Writes `$NAME`, as Gemini CLI allows it, as `${NAME}`.
+/// Converts `$NAME`, which Gemini CLI allows, to `${NAME}`.
 fn with_braces(text: &str) -> String {
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     match text.strip_prefix('$') {

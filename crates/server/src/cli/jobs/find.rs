@@ -7,7 +7,7 @@ use super::PAGE;
 
 /// Fewest digits of an id that identify a job.
 const DIGITS_MIN: usize = 4;
-/// Most jobs that an error lists.
+/// Maximum number of jobs that an error lists.
 const NAMED_MAX: usize = 5;
 /// Largest edit distance of a suggested id.
 const EDITS_MAX: usize = 2;

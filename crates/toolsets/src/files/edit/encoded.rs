@@ -41,7 +41,7 @@ impl<'f> EncodedText<'f> {
         };
         let bytes = match encoding {
             TextEncoding::Utf8 | TextEncoding::Legacy(_) => Cow::Borrowed(bytes),
-            // Exact text identifies its place even among NUL bytes.
+            // Even in a file with NUL bytes, exact text identifies the place of a change.
             TextEncoding::Binary if all_by_text(changes) && is_utf8(bytes) => Cow::Borrowed(bytes),
             TextEncoding::Binary => {
                 return refuse(
@@ -67,7 +67,7 @@ impl<'f> EncodedText<'f> {
         Ok(text)
     }
 
-    /// Checks that no text that `plan` replaces begins inside a character.
+    /// Checks that each text that `plan` replaces begins at the start of a character.
     pub(super) fn check_plan(
         &self,
         changes: &[PlannedChange<'_>],

@@ -8,7 +8,7 @@ use super::nearest;
 use crate::counted::counted;
 use toolgate_world::root::{WorkMonitor, quoted_path};
 
-/// Most line numbers listed for an ambiguous text.
+/// Maximum number of line numbers listed for an ambiguous text.
 const PLACES_LISTED_MAX: usize = 10;
 
 /// A validated change.

@@ -22,7 +22,7 @@ use toolgate_world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-/// Most ignored entries that are counted.
+/// Maximum number of ignored entries that are counted.
 const IGNORED_MAX: u64 = 10_000;
 
 /// Runs the search in `input` beneath `root`.
