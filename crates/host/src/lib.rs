@@ -18,27 +18,23 @@ mod did_you_mean;
 mod library;
 mod envelopes;
 mod live_gate;
+mod requests;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::broadcast;
-use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    AnyTool, Asker, CallError, CallMetadata, Caller, ChangeFilter, Effects, EventSink, HostAnswer,
-    HostRequest, JobSnapshot, JobSupport, QuestionSupport, ResourceSource, ServerChange,
-    StartedWork, ToolCall, ToolId, ToolPage, ToolSpec, WatchGuard,
+    AnyTool, CallError, Caller, ChangeFilter, Effects, ResourceSource, ServerChange, ToolCall,
+    ToolId, ToolPage, ToolSpec, WatchGuard,
 };
 
 use catalog::{CatalogEntry, LiveCatalog};
-use jobs::{JobRequest, LateQuestions};
-use library::LibraryReader;
 use live_gate::LiveGate;
 use pipeline::multi_round::StateSealer;
 
@@ -62,6 +58,7 @@ pub use policy::{
     KnownTools, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, RuleError, ToolPolicy,
     check_pattern,
 };
+pub use requests::IncomingRequest;
 pub use schemas::{
     SchemaChecker, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
     SchemaRegistry, SchemaSide, SharedSchema, ToolIoError, ToolIoValidators,
@@ -149,45 +146,6 @@ pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
 /// Returns the resources that expose the jobs in `handle`.
 pub fn job_resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
     jobs::resources(handle)
-}
-
-/// A request with its caller and its connection to the client.
-pub struct IncomingRequest {
-    /// The request itself.
-    pub request: HostRequest,
-    /// The caller of the request.
-    pub caller: Caller,
-    /// Name of the dialect of the request.
-    pub dialect: &'static str,
-    /// Token that is cancelled when the client no longer wants the answer.
-    pub cancel: CancellationToken,
-    /// Sink for events of the call, such as progress.
-    pub events: EventSink,
-    /// Channel for questions to the client while the call runs.
-    pub asker: Asker,
-    /// Sealed state that the host sent with its questions, if this request answers them.
-    pub state: Option<String>,
-    /// Metadata that came with the request, such as headers and trace context.
-    pub metadata: CallMetadata,
-    /// Time limit of the dialect, if it is shorter than the tool's deadline.
-    pub time_limit: Option<Duration>,
-}
-
-impl IncomingRequest {
-    /// Creates a request of `caller` that can ask no questions and sends no events.
-    pub fn without_client(request: HostRequest, caller: Caller, dialect: &'static str) -> Self {
-        Self {
-            request,
-            caller,
-            dialect,
-            cancel: CancellationToken::new(),
-            events: EventSink::none(),
-            asker: Asker::none(),
-            state: None,
-            metadata: CallMetadata::default(),
-            time_limit: None,
-        }
-    }
 }
 
 impl Gate {
@@ -323,163 +281,6 @@ impl Host {
             handle.set(jobs);
         }
         self
-    }
-
-    /// Answers one request.
-    ///
-    /// Dropping the future stops a running call at once. Cancelling its token lets the call stop by
-    /// itself. A job continues in both cases.
-    pub async fn answer(&self, incoming: IncomingRequest) -> Result<HostAnswer, CallError> {
-        let IncomingRequest {
-            request,
-            caller,
-            dialect,
-            cancel,
-            events,
-            asker,
-            state,
-            metadata,
-            time_limit,
-        } = incoming;
-        let dialect = Cow::Borrowed(dialect);
-        let gate = self.gate();
-        let sealer = &gate.state_sealer;
-        // A request that ends with questions is made again and must then be recognized.
-        let may_ask = state.is_some() || asker.supported() != QuestionSupport::default();
-        let digest =
-            if may_ask { pipeline::multi_round::request_digest(&request) } else { String::new() };
-        let answers = asker.answers();
-        let asker = if state.is_some() || !answers.is_empty() {
-            let (answers, note) =
-                sealer.merge_answers(&caller, &digest, state.as_deref(), answers)?;
-            let asker = Asker::on_repeat(asker.supported(), answers).with_note(note);
-            match &state {
-                Some(sealed) => asker.with_single_use(sealer.spend_once(sealed)),
-                None => asker.with_unasked_answers(),
-            }
-        } else {
-            asker
-        };
-        let owner = caller.clone();
-        let answered = asker.clone();
-        let mut call = ToolCall {
-            tool: String::new(),
-            input: Value::Null,
-            caller,
-            dialect,
-            cancel,
-            events,
-            job: None,
-            asker,
-            metadata,
-            time_limit,
-            started_work: StartedWork::default(),
-        };
-        let outcome = match request {
-            HostRequest::CallTool { tool, input } => {
-                (call.tool, call.input) = (tool, input);
-                pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output)
-            }
-            // Boxed: otherwise every call would reserve stack space for the largest request.
-            request => Box::pin(self.answer_other(&gate, request, call)).await,
-        };
-        match outcome {
-            Err(CallError::Asks { questions }) => {
-                let so_far = (answered.answers(), answered.stored_note());
-                let state = sealer.seal(&owner, &digest, so_far, &questions)?;
-                Ok(HostAnswer::Questions { questions, state })
-            }
-            other => other,
-        }
-    }
-
-    /// Answers a request other than a tool call. `call` contains the caller and the metadata of the
-    /// request.
-    async fn answer_other(
-        &self,
-        gate: &Gate,
-        request: HostRequest,
-        call: ToolCall,
-    ) -> Result<HostAnswer, CallError> {
-        let caller = call.caller.clone();
-        let reader = |call| LibraryReader::new(gate, call);
-        match request {
-            HostRequest::ListTools { after } => {
-                gate.catalog.wait_for_listings(None).await;
-                let size = gate.settings.page_size;
-                Ok(HostAnswer::Tools(gate.tool_page(&caller, after.as_ref(), size)))
-            }
-            HostRequest::Discover => {
-                gate.catalog.wait_for_listings(None).await;
-                Ok(HostAnswer::Everything {
-                    tools: gate.tool_page(&caller, None, usize::MAX).tools,
-                    prompts: reader(call).all_prompts().await?,
-                })
-            }
-            HostRequest::Refuse(error) => Err(pipeline::refuse_call(gate, &call, error).await),
-            HostRequest::RefuseCall { tool, why } => {
-                let call = ToolCall { tool, ..call };
-                Err(pipeline::refuse_call(gate, &call, why).await)
-            }
-            HostRequest::CallTool { tool, input } => {
-                run_call(gate, ToolCall { tool, input, ..call }).await
-            }
-            HostRequest::StartJob { tool, input, terms } => {
-                let call = ToolCall { tool, input, ..call };
-                // A call that may run inline does so if it cannot be a job or would gain nothing by
-                // it.
-                let may_run_inline = terms.answer_within.is_some();
-                match &self.jobs {
-                    None if may_run_inline && !requires_job(gate, &call) => {
-                        run_call(gate, call).await
-                    }
-                    Some(jobs) if may_run_inline && !jobs.should_run_as_job(&call) => {
-                        run_call(gate, call).await
-                    }
-                    Some(_) | None => {
-                        let late_questions = LateQuestions::Possible;
-                        self.jobs()?.start(JobRequest { call, terms, late_questions }).await
-                    }
-                }
-            }
-            HostRequest::GetJob { id } => {
-                Ok(job_answer(self.jobs()?.get(Some(&caller), &id).await?))
-            }
-            HostRequest::AwaitJob { id } => {
-                let jobs = self.jobs()?;
-                tokio::select! {
-                    ended = jobs.wait_until_ended(&caller, &id, &call.asker) => ended.map(job_answer),
-                    () = call.cancel.cancelled() => Err(CallError::Canceled),
-                }
-            }
-            HostRequest::ListJobs { after } => {
-                let size = gate.settings.page_size;
-                Ok(HostAnswer::Jobs(self.jobs()?.list(Some(&caller), after, size).await?))
-            }
-            HostRequest::CancelJob { id } => {
-                Ok(job_answer(self.jobs()?.cancel(&caller, &id).await?))
-            }
-            HostRequest::OpenArtefact { id, which } => {
-                Ok(HostAnswer::Artefact(self.jobs()?.open_artefact(&caller, &id, which).await?))
-            }
-            HostRequest::AnswerJob { id, given } => {
-                Ok(job_answer(self.jobs()?.answer_questions(&caller, &id, given).await?))
-            }
-            HostRequest::ListResources { after } => reader(call).list_resources(after).await,
-            HostRequest::ListTemplates => Ok(reader(call).list_templates()),
-            HostRequest::ReadResource { uri } => reader(call).read_resource(&uri).await,
-            HostRequest::ReadFolder { uri, after } => {
-                reader(call).list_folder(&uri, after.as_deref()).await
-            }
-            HostRequest::WatchResource { uri } => reader(call).watch_resource(uri).await,
-            HostRequest::ListPrompts { after } => reader(call).list_prompts(after).await,
-            HostRequest::GetPrompt { name, arguments } => {
-                reader(call).make_prompt(&name, arguments).await
-            }
-            HostRequest::Complete(completion) => reader(call).complete(&completion).await,
-            HostRequest::ListSkills { after } => reader(call).list_skills(after).await,
-            HostRequest::GetSkill { uri } => reader(call).get_skill(&uri).await,
-        }
     }
 
     /// Returns the policy decision for a call of `tool` by `caller`, and its reason. Tools hidden
@@ -638,18 +439,4 @@ impl Host {
             records: gate.audit.gauge(),
         }
     }
-}
-
-/// Returns true if the tool of `call` runs only as a job.
-fn requires_job(gate: &Gate, call: &ToolCall) -> bool {
-    let entry = gate.find(&call.caller, &call.tool);
-    entry.is_ok_and(|entry| entry.spec().job == JobSupport::Required)
-}
-
-async fn run_call(gate: &Gate, mut call: ToolCall) -> Result<HostAnswer, CallError> {
-    pipeline::run_call(gate, &mut call, None).await.map(HostAnswer::Output)
-}
-
-fn job_answer(job: JobSnapshot) -> HostAnswer {
-    HostAnswer::Job(Box::new(job))
 }

@@ -1,12 +1,11 @@
 //! The contract's own tools: their names, parameters and answers, and the catalog tools that
 //! implement them.
 
-use serde_json::{Map, Value, json};
-use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput, ValidationProblem};
+mod own_names;
+mod results;
 
-use super::encoding::dialect_name;
-use crate::sandbox_warning::with_sandbox_warning;
-use crate::tool_mentions::rename_tools;
+use serde_json::{Map, Value, json};
+use toolgate_contract::ValidationProblem;
 
 /// The requested limit of a program's output. The tools may have lower limits.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
@@ -15,48 +14,6 @@ const DIFF_BYTES_MAX: u64 = 1 << 20;
 const FILE_BYTES_MAX: u64 = 1 << 40;
 /// The requested limit of names in a folder.
 const NAMES_MAX: u64 = 10_000;
-
-/// Parameters of catalog tools that no tool of the contract has, in the form in which messages
-/// quote them. Advice about these parameters is left out.
-const FOREIGN_PARAMETERS: [&str; 35] = [
-    "`all`",
-    "`allow_empty`",
-    "`args`",
-    "`author`",
-    "`context`",
-    "`create`",
-    "`cursor`",
-    "`encoding`",
-    "`env`",
-    "`filter`",
-    "`grep`",
-    "`if_match`",
-    "`if_none_match`",
-    "`kind`",
-    "`length`",
-    "`limit`",
-    "`line_count`",
-    "`max_bytes`",
-    "`max_output_bytes`",
-    "`missing_ok`",
-    "`mkdirs`",
-    "`mode`",
-    "`offset`",
-    "`overwrite`",
-    "`parents`",
-    "`recursive`",
-    "`remote`",
-    "`shell`",
-    "`since`",
-    "`skip`",
-    "`start_line`",
-    "`stat`",
-    "`stdin`",
-    "`timeout_ms`",
-    "`until`",
-];
-/// Separators between a piece of advice and the text before it.
-const ADVICE_SEPARATORS: [&str; 2] = ["; ", ", or "];
 
 /// A tool of the contract.
 #[derive(Debug)]
@@ -391,135 +348,6 @@ impl ContractTool {
         let names: Vec<_> = self.parameters.iter().map(|one| format!("`{}`", one.name)).collect();
         if names.is_empty() { "no arguments".to_owned() } else { names.join(", ") }
     }
-
-    /// Converts `output` to the contract's text.
-    pub(crate) fn output_text(&self, output: &ToolOutput) -> Result<String, CallError> {
-        let value = &output.value;
-        let body = || output.text.body.clone();
-        let check_whole = |is_truncated: bool, message: &dyn Fn() -> String| {
-            if is_truncated { Err(CallError::TooLarge { message: message() }) } else { Ok(()) }
-        };
-        let is_truncated = value["truncated"] == true;
-        Ok(match self.behavior {
-            ToolBehavior::Read => {
-                if let Some(encoding) = value["file_encoding"].as_str() {
-                    let path = value["path"].as_str().unwrap_or_default();
-                    return Err(not_text(&format!("`{path}` is {encoding}, not UTF-8")));
-                }
-                check_whole(is_truncated, &|| {
-                    format!(
-                        "`{}` has {} bytes, too many for one answer; read a part of it with \
-                         `ci/run`, e.g. `head -c 100000 FILE`",
-                        value["path"].as_str().unwrap_or_default(),
-                        value["size"],
-                    )
-                })?;
-                value["content"].as_str().unwrap_or_default().to_owned()
-            }
-            ToolBehavior::List => {
-                let remaining = value["left"].as_u64().unwrap_or_default();
-                check_whole(remaining > 0, &|| {
-                    format!(
-                        "the folder has {} names, and one answer holds at most {NAMES_MAX}; find \
-                         some of them with `filesystem/search`",
-                        remaining + NAMES_MAX,
-                    )
-                })?;
-                let entries = value["entries"].as_array().into_iter().flatten();
-                let names = entries.filter_map(|entry| entry["name"].as_str());
-                names.map(escape_line_breaks).collect::<Vec<_>>().join("\n")
-            }
-            ToolBehavior::FileExists => {
-                (value["kind"] == "file" || value["kind"] == "other").to_string()
-            }
-            ToolBehavior::FolderExists => (value["kind"] == "dir").to_string(),
-            ToolBehavior::Status | ToolBehavior::Diff | ToolBehavior::Branches => {
-                let example = if self.behavior == ToolBehavior::Branches {
-                    "git branch --list PATTERN".to_owned()
-                } else {
-                    format!("git {} -- PATH", self.name.trim_start_matches("git/"))
-                };
-                check_whole(is_truncated, &|| {
-                    format!(
-                        "the output of `{}` is too large for one answer; request a part of it \
-                         with `ci/run`, e.g. `{example}`",
-                        self.name,
-                    )
-                })?;
-                body()
-            }
-            ToolBehavior::Project => exit_report(value, &project_printed(value)),
-            ToolBehavior::Run => {
-                let note = output.text.note.as_deref().unwrap_or_default();
-                exit_report(value, &run_printed(output, &self.in_own_names(note)))
-            }
-            ToolBehavior::Write
-            | ToolBehavior::Delete
-            | ToolBehavior::MakeFolder
-            | ToolBehavior::Log
-            | ToolBehavior::CurrentBranch
-            | ToolBehavior::Add
-            | ToolBehavior::Commit
-            | ToolBehavior::Diagnostics => body(),
-        })
-    }
-
-    /// Returns true if an output with this ending is a result. The output of a program that ran and
-    /// failed is a result, too.
-    pub(crate) fn is_result(&self, ending: CallEnding) -> bool {
-        match (ending, self.behavior) {
-            (CallEnding::Done, _)
-            | (CallEnding::ProgramFailed, ToolBehavior::Project | ToolBehavior::Run) => true,
-            (CallEnding::ToolFailed, _) => false,
-            (
-                CallEnding::ProgramFailed,
-                ToolBehavior::Read
-                | ToolBehavior::Write
-                | ToolBehavior::List
-                | ToolBehavior::Delete
-                | ToolBehavior::MakeFolder
-                | ToolBehavior::FileExists
-                | ToolBehavior::FolderExists
-                | ToolBehavior::Status
-                | ToolBehavior::Log
-                | ToolBehavior::Diff
-                | ToolBehavior::Branches
-                | ToolBehavior::CurrentBranch
-                | ToolBehavior::Add
-                | ToolBehavior::Commit
-                | ToolBehavior::Diagnostics,
-            ) => false,
-        }
-    }
-
-    /// Returns a catalog tool's `text` with the contract's names of tools and parameters.
-    pub(crate) fn in_own_names(&self, text: &str) -> String {
-        let text = without_foreign_advice(text);
-        let text = rename_tools(&text, Some(self.tool), dialect_name);
-        self.parameters.iter().fold(text, |text, parameter| {
-            let foreign = parameter.pointer.trim_start_matches('/');
-            text.replace(&format!("`{foreign}`"), &format!("`{}`", parameter.name))
-        })
-    }
-
-    /// Converts `error` to the contract's parameter names.
-    pub(crate) fn rename_parameters(&self, error: CallError) -> CallError {
-        let CallError::InvalidInput { problems } = error else { return error };
-        // The contract has no `encoding` parameter, so the error must concern the file's content.
-        let is_about_encoding = |problem: &ValidationProblem| {
-            self.behavior == ToolBehavior::Read && problem.pointer == "/encoding"
-        };
-        if let Some(problem) = problems.iter().find(|problem| is_about_encoding(problem)) {
-            return not_text(problem.message.split("; ").next().unwrap_or_default());
-        }
-        let renamed = problems.into_iter().map(|ValidationProblem { pointer, message }| {
-            let parameter =
-                self.parameters.iter().find(|parameter| pointer.starts_with(parameter.pointer));
-            let pointer = parameter.map_or(pointer, |parameter| format!("/{}", parameter.name));
-            ValidationProblem { pointer, message }
-        });
-        CallError::InvalidInput { problems: renamed.collect() }
-    }
 }
 
 impl ToolParameter {
@@ -547,33 +375,6 @@ impl ToolParameter {
     }
 }
 
-/// Returns `text` without the advice about parameters that the contract does not have.
-fn without_foreign_advice(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        // Each piece begins with its separator, except the first.
-        let first = rest.chars().next().map_or(0, char::len_utf8);
-        let separators = ADVICE_SEPARATORS.iter();
-        let next = separators.filter_map(|separator| Some(rest[first..].find(separator)? + first));
-        let (piece, others) = rest.split_at(next.min().unwrap_or(rest.len()));
-        let is_foreign = || FOREIGN_PARAMETERS.iter().any(|quoted| piece.contains(quoted));
-        if kept.is_empty() || !is_foreign() {
-            kept.push_str(piece);
-        }
-        rest = others;
-    }
-    kept
-}
-
-/// Returns the refusal to read a file that is not UTF-8, for the reason `why`.
-fn not_text(why: &str) -> CallError {
-    let message = format!(
-        "{why}, and this tool reads only text; read the bytes with `ci/run`, e.g. `base64 FILE`"
-    );
-    CallError::Failed { message, cause: String::new() }
-}
-
 fn lower_first(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
@@ -583,26 +384,6 @@ fn problem(name: &str, message: String) -> ValidationProblem {
     let name = name.replace('~', "~0").replace('/', "~1");
     let name: String = name.chars().take(100).collect();
     ValidationProblem { pointer: format!("/{name}"), message }
-}
-
-/// Escapes line breaks in a name.
-fn escape_line_breaks(name: &str) -> String {
-    name.replace('\n', "\\n").replace('\r', "\\r")
-}
-
-/// Returns a program's output after its exit code.
-fn exit_report(value: &Value, printed: &str) -> String {
-    format!("Exit Code: {}\n{printed}", value["exit_code"].as_i64().unwrap_or(-1))
-}
-
-fn project_printed(value: &Value) -> String {
-    let printed = value["output"].as_str().unwrap_or_default();
-    match value["output_id"].as_str() {
-        Some(id) => format!(
-            "[this is the end of the output; all of it: `exec/output`, output_id `{id}`]\n{printed}"
-        ),
-        None => printed.to_owned(),
-    }
 }
 
 /// Converts the `arguments` of a job's start: a tool of the contract is named and called as in the
@@ -629,77 +410,9 @@ pub(crate) fn job_arguments(
     Ok(arguments)
 }
 
-/// Returns a program's output, with `note` if it is incomplete.
-fn run_printed(output: &ToolOutput, note: &str) -> String {
-    let value = &output.value;
-    let is_cut = |extent: &str| !value[extent]["cut"].is_null();
-    if is_cut("stdout_extent") || is_cut("stderr_extent") {
-        return format!("{}\n[{note}]", output.text.body.trim_end_matches('\n'));
-    }
-    let stdout = output.program_output(OutputStream::Stdout).unwrap_or_default();
-    let stderr = with_sandbox_warning(
-        output.program_output(OutputStream::Stderr).unwrap_or_default(),
-        value,
-    );
-    if stderr.is_empty() {
-        return stdout.into_owned();
-    }
-    let separator = if stdout.is_empty() || stdout.ends_with('\n') { "" } else { "\n" };
-    format!("{stdout}{separator}{stderr}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn own(tool: &str, text: &str) -> String {
-        find_tool(tool).expect("a tool").in_own_names(text)
-    }
-
-    #[test]
-    fn advice_about_parameters_that_the_contract_lacks_is_left_out() {
-        for (tool, text, expected) in [
-            (
-                "git/commit",
-                "nothing is staged; stage files with git_add first, or set `all` to commit all",
-                "nothing is staged; stage files with git/add first",
-            ),
-            (
-                "ci/run",
-                "it took too long; set `timeout_ms` for more time, up to 600000; try again",
-                "it took too long; try again",
-            ),
-            ("ci/run", "über lang, or use `stdin`", "über lang"),
-            ("ci/build", "it has no targets; name them in `args`", "it has no targets"),
-            // The first statement stays, even if it quotes such a parameter.
-            ("filesystem/read", "`limit` does not exist", "`limit` does not exist"),
-            ("git/log", "", ""),
-        ] {
-            assert_eq!(own(tool, text), expected);
-        }
-    }
-
-    #[test]
-    fn parameters_have_the_names_of_the_contract() {
-        for (tool, text, expected) in [
-            ("git/status", "name a folder in `repo`", "name a folder in `repositoryPath`"),
-            ("git/add", "name it in `repo` or `paths`", "name it in `repositoryPath` or `files`"),
-            ("ci/test", "name its folder in `project`", "name its folder in `projectPath`"),
-            ("ci/run", "set the directory in `folder`", "set the directory in `workingDirectory`"),
-            ("filesystem/list", "set `limit`", "set `limit`"),
-        ] {
-            assert_eq!(own(tool, text), expected);
-        }
-    }
-
-    #[test]
-    fn no_foreign_parameter_is_one_of_the_contract() {
-        let known = |quoted: &str| {
-            let mut parameters = CONTRACT_TOOLS.iter().flat_map(|tool| tool.parameters);
-            parameters.any(|parameter| parameter.name == quoted.trim_matches('`'))
-        };
-        assert!(!FOREIGN_PARAMETERS.iter().any(|quoted| known(quoted)));
-    }
 
     #[test]
     fn a_job_of_a_contract_tool_takes_the_arguments_of_the_contract() {

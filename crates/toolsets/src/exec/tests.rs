@@ -46,7 +46,7 @@ impl Bench {
     }
 
     fn with(settings: &ExecSettings) -> Self {
-        Self::with_path(settings, &std::env::var_os("PATH").expect("PATH is set"))
+        Self::with_path(settings, std::env::var_os("PATH").expect("PATH is set"))
     }
 
     /// Creates a bench whose programs are looked up in the folders of `path`.

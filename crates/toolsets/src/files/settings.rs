@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_world::RootRules;
 
 /// Limits and protected names of the `files` tools.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileSettings {
     /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
@@ -71,17 +71,6 @@ pub enum ConfirmFolders {
     Always,
     /// Never asks for confirmation.
     Never,
-}
-
-impl Default for FileSettings {
-    fn default() -> Self {
-        Self {
-            protected: Vec::new(),
-            unprotected: Vec::new(),
-            confirm_folders: ConfirmFolders::default(),
-            limits: FileLimits::default(),
-        }
-    }
 }
 
 impl FileSettings {

@@ -9,6 +9,7 @@ mod protection;
 mod reading;
 mod writing;
 mod editing;
+mod encodings;
 mod browsing;
 mod searching;
 mod arranging;

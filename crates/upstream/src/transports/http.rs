@@ -1,5 +1,6 @@
 //! Streamable HTTP, with and without sessions.
 
+mod event_stream;
 mod request_guard;
 mod session;
 
@@ -21,14 +22,12 @@ use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
 
 use super::adaptive_spin::AnswerSpin;
-use super::conversation::{QUESTIONS_MAX, too_long_error};
-use super::events::{SseEvent, SseParser};
+use super::conversation::QUESTIONS_MAX;
 use super::in_flight::InFlightRequests;
 use super::pool::{HttpPool, PooledConnection};
 use super::refusals::{ResponseError, is_session_unknown, names_session};
 use super::site::{RedirectedTo, UpstreamSite, describe_response};
 use crate::address::{request_path, without_query};
-use crate::message::truncated::MessageKind;
 use crate::message::{self, RpcError, UpstreamMessage};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
@@ -40,10 +39,6 @@ pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 const SHOWN_BODY_BYTES: usize = 200;
 /// Id of a stream that answers no request.
 const NO_REQUEST: u64 = u64::MAX;
-/// Default pause before a broken stream is resumed.
-const RESUME_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum number of attempts in a row to resume a stream that brings no new messages.
-const RESUMES_MAX: u32 = 5;
 /// Timeout of notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of answers to the server's requests.
@@ -117,15 +112,6 @@ enum StreamPosition {
     /// The first message. The server may not have read the request.
     Start,
     Later,
-}
-
-/// The outcome of reading a stream.
-enum StreamOutcome {
-    /// The answer to the request.
-    Answered(Result<Box<RawValue>, RequestFailure>),
-    /// The stream ended before the answer: the last event's id, and the requested pause in
-    /// milliseconds.
-    Ended(Option<String>, Option<u64>),
 }
 
 impl HttpEndpoint {
@@ -235,96 +221,7 @@ impl HttpEndpoint {
             pooled.give_back();
             return self.answer_in_body(&body, id, &receiver);
         }
-        let mut streamed = self.read_stream(response, Some(pooled), id, &receiver).await?;
-        // A stream of a session may break off and be resumed over another connection.
-        let mut tried = 0;
-        loop {
-            let (last, wait) = match streamed {
-                StreamOutcome::Answered(outcome) => return outcome,
-                StreamOutcome::Ended(Some(last), wait) if !self.is_stateless() => (last, wait),
-                StreamOutcome::Ended(..) => {
-                    return Err(RequestFailure::Lost(
-                        "the stream ended without an answer".to_owned(),
-                    ));
-                }
-            };
-            if tried == RESUMES_MAX {
-                return Err(RequestFailure::Lost(
-                    "the stream ended repeatedly without an answer".to_owned(),
-                ));
-            }
-            tokio::time::sleep(wait.map_or(RESUME_PAUSE, Duration::from_millis)).await;
-            streamed = match self.resume(&last, id, &receiver).await? {
-                StreamOutcome::Ended(None, wait) => {
-                    tried += 1;
-                    StreamOutcome::Ended(Some(last), wait)
-                }
-                StreamOutcome::Ended(Some(new), wait) => {
-                    tried = if new == last { tried + 1 } else { 0 };
-                    StreamOutcome::Ended(Some(new), wait)
-                }
-                answered @ StreamOutcome::Answered(_) => answered,
-            };
-        }
-    }
-
-    /// Resumes a stream after its event `last`.
-    async fn resume(
-        self: &Arc<Self>,
-        last: &str,
-        id: u64,
-        receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<StreamOutcome, RequestFailure> {
-        let (response, pooled) = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
-        if !response.status().is_success() {
-            let status = response.status();
-            return Err(RequestFailure::Lost(format!("the stream cannot be resumed: {status}")));
-        }
-        self.read_stream(response, Some(pooled), id, receiver).await
-    }
-
-    async fn read_stream(
-        self: &Arc<Self>,
-        mut response: Response<Incoming>,
-        pooled: Option<PooledConnection>,
-        id: u64,
-        receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<StreamOutcome, RequestFailure> {
-        let mut events = SseParser::default();
-        let mut last = None;
-        let mut retry = None;
-        let mut position = StreamPosition::Start;
-        while let Some(frame) = response.body_mut().frame().await {
-            let Ok(frame) = frame else { break };
-            let Ok(piece) = frame.into_data() else { continue };
-            for SseEvent { data, cut, id: event, retry: wait, .. } in
-                events.parse(&piece, self.site.bytes_max)
-            {
-                last = event.filter(|id| !id.is_empty()).or(last);
-                retry = wait.or(retry);
-                if cut.is_some_and(
-                    |cut| matches!(cut.kind(), MessageKind::Answer(Some(of)) if of == id),
-                ) {
-                    return Ok(StreamOutcome::Answered(Err(too_long_error(self.site.bytes_max))));
-                }
-                let handled = self.handle_messages(data.as_bytes(), id, receiver, position);
-                position = StreamPosition::Later;
-                if let Some(outcome) = handled {
-                    // Nothing follows the answer. The connection is reused if the stream ends soon.
-                    if let Some(pooled) = pooled {
-                        tokio::spawn(async move {
-                            let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
-                            let rest = tokio::time::timeout(Duration::from_secs(1), rest).await;
-                            if matches!(rest, Ok(Ok(_))) {
-                                pooled.give_back();
-                            }
-                        });
-                    }
-                    return Ok(StreamOutcome::Answered(outcome));
-                }
-            }
-        }
-        Ok(StreamOutcome::Ended(last, retry))
+        self.answer_in_stream(response, pooled, id, &receiver).await
     }
 
     /// Handles the messages of an event. Returns the answer to `id` if it is among them.
@@ -524,13 +421,6 @@ impl HttpEndpoint {
         } else {
             RequestFailure::Lost(why)
         })
-    }
-}
-
-fn as_lost(failure: RequestFailure) -> RequestFailure {
-    match failure {
-        RequestFailure::NotSent(why) => RequestFailure::Lost(why),
-        other => other,
     }
 }
 

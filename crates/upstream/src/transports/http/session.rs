@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-use super::{
-    ERROR_BODY_BYTES_MAX, HttpEndpoint, NO_REQUEST, NOTIFY_TIMEOUT, RESUME_PAUSE, StreamOutcome,
-    read_body,
-};
+use super::event_stream::{RESUME_PAUSE, StreamOutcome};
+use super::{ERROR_BODY_BYTES_MAX, HttpEndpoint, NO_REQUEST, NOTIFY_TIMEOUT, read_body};
 use crate::transport::MessageReceiver;
 use crate::transports::refusals::{ResponseError, is_session_unknown, names_session};
 

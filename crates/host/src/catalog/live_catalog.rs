@@ -1,0 +1,103 @@
+//! The catalog available now: replacing it, and waiting until all owners have listed their tools.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use toolgate_contract::{AnyTool, BoxFuture, fold_name};
+
+use super::{Catalog, CatalogEntry, RejectedTool};
+
+/// The catalog available now, which can be replaced while calls run.
+pub(crate) struct LiveCatalog {
+    current: RwLock<Arc<Catalog>>,
+    /// A lock that lets one replacement run at a time.
+    replacing: Mutex<()>,
+    readiness: OnceLock<Arc<dyn CatalogReadiness>>,
+}
+
+/// Reports when all owners have listed their tools.
+pub trait CatalogReadiness: Send + Sync + 'static {
+    /// Returns true if all owners have listed their tools. With `name`, only owners that may offer
+    /// that tool count.
+    fn is_complete(&self, name: Option<&str>) -> bool;
+    /// Waits until [`is_complete`](Self::is_complete) returns true, for a bounded time.
+    fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
+    /// Starts to refresh outdated lists. Does not wait for the result.
+    fn refresh(&self);
+}
+
+impl LiveCatalog {
+    pub(crate) fn new(catalog: Catalog) -> Self {
+        let current = RwLock::new(Arc::new(catalog));
+        Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
+    }
+
+    /// Returns the catalog available now.
+    pub(crate) fn snapshot(&self) -> Arc<Catalog> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the tools that `owner` offered before. Returns true if the catalog changed, and the
+    /// tools that became unavailable.
+    pub(crate) fn replace_tools(
+        &self,
+        owner: &str,
+        tools: Vec<Arc<dyn AnyTool>>,
+    ) -> (bool, Vec<RejectedTool>) {
+        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.snapshot();
+        let (next, refused) = before.with_owner_tools(owner, tools);
+        let is_same = |(a, b): (&Arc<CatalogEntry>, &Arc<CatalogEntry>)| Arc::ptr_eq(a, b);
+        let differs = before.entries.len() != next.entries.len()
+            || !before.entries.iter().zip(&next.entries).all(is_same);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        (differs, refused)
+    }
+
+    /// Copies the tools that other owners offer in `before`, and the readiness of these owners.
+    /// Returns the tools that became unavailable.
+    pub(crate) fn take_over_offers(&self, before: &Self) -> Vec<RejectedTool> {
+        if let Some(readiness) = before.readiness.get() {
+            self.set_readiness(readiness.clone());
+        }
+        let before = before.snapshot();
+        let (next, refused) = self.snapshot().with_offers(before.offers(), &before);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        refused
+    }
+
+    /// Returns true if the server's own tools have the same limits as in `other`.
+    pub(crate) fn has_limits_of(&self, other: &Self) -> bool {
+        let limits = |catalog: &Catalog| -> Vec<_> {
+            let own = catalog.entries.iter().filter(|entry| entry.owner.is_none());
+            own.map(|entry| (entry.spec().id.clone(), entry.spec().concurrency_max)).collect()
+        };
+        limits(&self.snapshot()) == limits(&other.snapshot())
+    }
+
+    /// Makes tool lists wait for `listed`. The first value set is kept.
+    pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
+        let _ = self.readiness.set(listed);
+    }
+
+    /// Waits until all owners have listed their tools, for a bounded time. With `name`, only owners
+    /// that may offer that tool count.
+    pub(crate) async fn wait_for_listings(&self, name: Option<&str>) {
+        let Some(listed) = self.readiness.get() else { return };
+        if name.is_none() {
+            listed.refresh();
+        }
+        if !listed.is_complete(name) {
+            listed.wait_until_complete(name).await;
+        }
+    }
+
+    /// Returns true if `name` is a known tool, or is known to be missing.
+    pub(crate) fn is_settled(&self, name: &str) -> bool {
+        // A known name needs no query of the owners.
+        let Some(listed) = self.readiness.get().filter(|listed| !listed.is_complete(None)) else {
+            return true;
+        };
+        self.snapshot().by_folded_name.contains_key(&*fold_name(name))
+            || listed.is_complete(Some(name))
+    }
+}
