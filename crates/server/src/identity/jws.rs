@@ -14,7 +14,7 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Longest key id, in bytes.
 const KID_BYTES_MAX: usize = 256;
 
-/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
+/// JWS signature algorithm. Only asymmetric algorithms are accepted, never HMAC or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(any(fuzzing, test), derive(serde::Serialize))]
 pub(super) enum JwsAlgorithm {

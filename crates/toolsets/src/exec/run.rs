@@ -71,7 +71,8 @@ impl Tool for RunProgram {
         exec_output. Programs can read `.git` but not write it: use the git tools. They have no \
         network unless the server is configured otherwise.";
     const EFFECTS: Effects = Effects::Runs;
-    /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
+    /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
+    /// timeout ends the call.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
     const HAS_PREPARE: bool = true;
     type Input = RunProgramInput;
