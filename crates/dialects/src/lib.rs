@@ -399,14 +399,14 @@ pub struct JobWatchRequest {
     /// The job's id as the client sent it.
     pub id: String,
     /// Which messages the client receives, and when.
-    pub pace: WatchPace,
+    pub schedule: JobWatchSchedule,
     /// The encoder for the messages.
     pub encoder: Arc<dyn JobEventEncoder>,
 }
 
 /// The schedule of the messages that a client receives about a watched job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchPace {
+pub enum JobWatchSchedule {
     /// All events from the start, with keep-alive messages after quiet periods.
     Events {
         /// The time without events after which a keep-alive message is sent.

@@ -131,13 +131,13 @@ pub(crate) fn invalid_id_reason(name: &str, value: &Value, kind: &str) -> String
 
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RpcFailure {
+pub(crate) struct RpcError {
     pub(crate) code: i32,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl RpcFailure {
+impl RpcError {
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }

@@ -6,7 +6,7 @@ use toolgate_contract::AnyTool;
 
 use crate::Gate;
 use crate::catalog::RejectedTool;
-use crate::library::Library;
+use crate::library::ContentLibrary;
 
 /// The gate in force.
 pub(crate) struct LiveGate(RwLock<Arc<Gate>>);
@@ -45,7 +45,7 @@ impl LiveGate {
         let rejected = next.catalog.take_over_offers(&current.catalog);
         let keeps_limits = !resets_limits && next.catalog.has_limits_of(&current.catalog);
         let limits = if keeps_limits { current.limits.clone() } else { next.limits };
-        let library = Library {
+        let library = ContentLibrary {
             dynamic_sources: current.library.dynamic_sources.clone(),
             changes: current.library.changes.clone(),
             ..next.library

@@ -25,8 +25,8 @@ use toolgate_contract::{
 };
 
 use crate::{
-    AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, Gate, GateSettings, Host,
-    IncomingRequest, JobSettings, JobsHandle, Library, PolicyEffect, PolicyRule, ToolPolicy,
+    AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, ContentLibrary, Gate, GateSettings,
+    Host, IncomingRequest, JobSettings, JobsHandle, PolicyEffect, PolicyRule, ToolPolicy,
     job_resources,
 };
 
@@ -40,7 +40,7 @@ struct TestHost {
 struct Plan {
     folder: Arc<TempDir>,
     tools: Vec<Arc<dyn AnyTool>>,
-    library: Library,
+    library: ContentLibrary,
     deny: Vec<String>,
     confirm: Vec<String>,
     rules: Vec<PolicyRule>,
@@ -60,7 +60,7 @@ impl Plan {
                 erase_tool(Looks),
                 erase_tool(Mirrors),
             ],
-            library: Library::default(),
+            library: ContentLibrary::default(),
             deny: Vec::new(),
             confirm: Vec::new(),
             rules: Vec::new(),

@@ -89,7 +89,7 @@ pub struct Config {
     /// Tools that read and write files.
     pub files: files::FileSettings,
     /// Semantic search of the workspace.
-    pub search: search::Settings,
+    pub search: search::SearchSettings,
     /// Tools that run programs.
     pub exec: exec::ExecSettings,
     /// Sandbox of programs that tools start: visible files, writable folders and network.

@@ -14,7 +14,7 @@ use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTE
 
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::instructions;
-use crate::message::{RpcError, json_bytes};
+use crate::message::{UpstreamRpcError, json_bytes};
 use crate::transport::RequestFailure;
 
 /// Maximum number of items of one kind.
@@ -171,7 +171,7 @@ impl ListingBudget<'_> {
                 // Templates are requested from every server with resources, so an unknown method is
                 // expected there.
                 if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
-                    let (name, RpcError { message, code, .. }) = (self.name, why);
+                    let (name, UpstreamRpcError { message, code, .. }) = (self.name, why);
                     tracing::warn!(
                         "the upstream `{name}` refused `{method}`, so none of its {kind} are \
                          available: {message} ({code})"

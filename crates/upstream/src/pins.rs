@@ -19,7 +19,7 @@ mod render;
 pub(crate) mod invisible;
 
 pub(crate) use approval::ServedTool;
-pub use approval::{PinPolicy, PinReaction, PinSettings};
+pub use approval::{PinMismatchReaction, PinPolicy, PinSettings};
 pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
 pub use invisible::escape_line as one_line;
 pub use render::render_changes;

@@ -17,7 +17,7 @@ mod source;
 mod tests;
 
 pub(crate) use cutting::ResultBudget;
-use reading::ReadResult;
+use reading::ReadStoredResult;
 use source::StoredResults;
 
 /// Lifetime of a stored result.
@@ -61,13 +61,18 @@ enum StoredData {
 impl ResultStore {
     /// Returns the tool that reads stored results.
     pub fn tool(&self) -> Arc<dyn AnyTool> {
-        erase_tool(ReadResult(self.clone()))
+        erase_tool(ReadStoredResult(self.clone()))
     }
 
     /// Returns the stored results as resources.
     pub fn resources(&self) -> Arc<dyn ResourceSource> {
-        let id = ToolId::new(ReadResult::NAME).expect("an id");
-        let guard = ToolSpec::new(id, ReadResult::TITLE, ReadResult::DESCRIPTION, Effects::Reads);
+        let id = ToolId::new(ReadStoredResult::NAME).expect("an id");
+        let guard = ToolSpec::new(
+            id,
+            ReadStoredResult::TITLE,
+            ReadStoredResult::DESCRIPTION,
+            Effects::Reads,
+        );
         Arc::new(StoredResults { results: self.clone(), guard })
     }
 

@@ -13,7 +13,7 @@ use toolgate_contract::{
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::transport::MessageReceiver;
 
 /// Method of a request that asks the caller for input.
@@ -21,7 +21,7 @@ const ELICITATION_CREATE: &str = "elicitation/create";
 pub(crate) const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
 
 /// Receiver of an upstream's notifications and requests during one call.
-pub(crate) struct CallReceiver {
+pub(crate) struct CallMessageReceiver {
     /// Name of the caller.
     caller: Arc<str>,
     events: Mutex<EventSink>,
@@ -49,7 +49,7 @@ pub(crate) struct OpenQuestions {
     pub(crate) reply: oneshot::Sender<Result<ClientAnswers, ToolError>>,
 }
 
-impl CallReceiver {
+impl CallMessageReceiver {
     /// Creates a receiver for a call whose caller answers while it runs.
     pub(crate) fn for_live_caller(ctx: &ToolContext) -> Arc<Self> {
         Self::new(ctx, QuestionRoute::Live(ctx.asker.clone()))
@@ -164,7 +164,7 @@ impl CallReceiver {
     }
 }
 
-impl MessageReceiver for CallReceiver {
+impl MessageReceiver for CallMessageReceiver {
     fn caller(&self) -> Option<Arc<str>> {
         Some(self.caller.clone())
     }
@@ -191,7 +191,7 @@ impl MessageReceiver for CallReceiver {
         self: Arc<Self>,
         method: String,
         params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async move {
             if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
                 return Ok(folders.clone());
@@ -199,18 +199,18 @@ impl MessageReceiver for CallReceiver {
             let named = params.get("_meta").and_then(|meta| meta.get(QUESTION_KEY)?.as_str());
             let key = named.map_or_else(|| self.next_key(&method), str::to_owned);
             let question = parse_question(&method, &params, &key);
-            let question = question.map_err(|why| RpcError::new(-32602, why))?;
+            let question = question.map_err(|why| UpstreamRpcError::new(-32602, why))?;
             self.remember_visit(&question);
             let answers = self.ask_caller(ClientQuestions::from([(key.clone(), question)])).await;
             let answers = answers.map_err(|err| {
                 if let ToolFault::CannotAsk(kind) = err.fault {
                     self.record_missing(kind);
                 }
-                RpcError::new(-32603, err.message)
+                UpstreamRpcError::new(-32603, err.message)
             })?;
             let answer = answers
                 .get(&key)
-                .ok_or_else(|| RpcError::new(-32603, "the client did not answer"))?;
+                .ok_or_else(|| UpstreamRpcError::new(-32603, "the client did not answer"))?;
             Ok(encode_answer(answer))
         })
     }
@@ -238,18 +238,18 @@ pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<Ca
 }
 
 /// Receiver that ignores notifications and refuses every request.
-pub(crate) struct NoReceiver;
+pub(crate) struct RefusingReceiver;
 
-impl MessageReceiver for NoReceiver {
+impl MessageReceiver for RefusingReceiver {
     fn notify(&self, _method: &str, _params: &Value) {}
 
     fn answer_request(
         self: Arc<Self>,
         method: String,
         _params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
-        Box::pin(
-            async move { Err(RpcError::new(-32601, format!("`{method}` is not supported here"))) },
-        )
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+        Box::pin(async move {
+            Err(UpstreamRpcError::new(-32601, format!("`{method}` is not supported here")))
+        })
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, QuestionKind};
 use toolgate_dialects::mcp::upstream::Revision;
 
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 
 /// Method that asks for notifications in the stateless protocol.
 pub(crate) const LISTEN: &str = "subscriptions/listen";
@@ -71,14 +71,14 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
         self: Arc<Self>,
         method: String,
         params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>>;
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>>;
 }
 
 /// Reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestFailure {
     /// The server answered with an error.
-    Refused(RpcError),
+    Refused(UpstreamRpcError),
     /// The server does not know the session. Nothing was done.
     SessionGone(String),
     /// The request was not delivered.

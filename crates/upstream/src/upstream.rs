@@ -39,7 +39,7 @@ use crate::settings::UpstreamSettings;
 use crate::start_report::StartReport;
 use crate::world::UpstreamWorld;
 
-pub(crate) use calls::{CallRequest, RoundCall};
+pub(crate) use calls::{CallRequest, StatelessCall};
 pub(crate) use tasks::TaskGuard;
 
 use call_driver::SuspendedCalls;

@@ -52,7 +52,7 @@ pub(crate) use protected::check as fuzz_protected;
 pub use copy::{CopyOptions, CopyTotals};
 pub use entries::DirectoryPage;
 pub use entry_details::EntryDetails;
-pub use escaped_paths::{EscapeReason, EscapedPath, InspectDepth};
+pub use escaped_paths::{EscapeReason, EscapedPath, InspectionDepth};
 pub use etag::Etag;
 pub use file::WorkspaceFile;
 pub use hidden::hide_path;

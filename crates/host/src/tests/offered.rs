@@ -76,7 +76,7 @@ async fn a_tool_of_this_server_wins_over_those_of_other_owners() {
 
 #[tokio::test]
 async fn offering_the_same_tools_again_notifies_nobody() {
-    let library = Library::default();
+    let library = ContentLibrary::default();
     let test_host = Plan { library, ..Plan::new() }.build();
     let mut told = test_host.host.subscribe();
     let own = test_host.host.tools(&Caller::local()).tools[0].spec().id.clone();

@@ -258,13 +258,13 @@ impl Drop for SearchIndexWriter {
 }
 
 fn wait_for_merge(mut merging: Pin<Box<SegmentMerge>>) -> Result<(), IndexError> {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
+    struct ThreadUnparker(std::thread::Thread);
+    impl std::task::Wake for ThreadUnparker {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(ThreadUnparker(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         match merging.as_mut().poll(&mut context) {

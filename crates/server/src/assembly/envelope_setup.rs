@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{ToolFault, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
-    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
+    EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
     SchemaSide, SharedSchema,
 };
 use toolgate_world::Root;
@@ -32,14 +32,14 @@ const FOLDER_BYTES_MAX: u64 = 16 << 20;
 pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
-) -> anyhow::Result<EnvelopeMaker> {
+) -> anyhow::Result<EnvelopeBuilder> {
     let deterministic = config.deterministic_ids;
     let log = log_folder(config)?.map(|folder| {
         EnvelopeLog::open(&folder, deterministic)
             .with_context(|| format!("cannot write the envelope log in {}", folder.display()))
     });
     let settings = EnvelopeSettings { validation: config.validation, deterministic };
-    Ok(EnvelopeMaker::new(settings, schemas, log.transpose()?))
+    Ok(EnvelopeBuilder::new(settings, schemas, log.transpose()?))
 }
 
 /// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.

@@ -9,7 +9,9 @@ use toolgate_contract::{
     erase_prompt, erase_tool,
 };
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
-use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
+use toolgate_host::{
+    Catalog, ContentLibrary, Host, JobsHandle, SchemaRegistry, job_resources, job_tools,
+};
 
 use crate::assembly::{audit_setup, envelope_setup, wiring};
 use crate::config::{Config, ResourceKind};
@@ -22,7 +24,7 @@ pub struct ServerBuilder {
     info: ServerInfo,
     tools: Vec<Arc<dyn AnyTool>>,
     prompts: Vec<Arc<dyn AnyPrompt>>,
-    library: Library,
+    library: ContentLibrary,
     jobs_folder: Option<PathBuf>,
 }
 
@@ -59,7 +61,7 @@ impl ServerBuilder {
         };
         let tools = Vec::new();
         let prompts = Vec::new();
-        Self { info, tools, prompts, library: Library::default(), jobs_folder: None }
+        Self { info, tools, prompts, library: ContentLibrary::default(), jobs_folder: None }
     }
 
     /// Sets the display name. The default is the name.

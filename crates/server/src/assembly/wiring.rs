@@ -11,8 +11,8 @@ use http::Uri;
 use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    AuditLog, ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings,
-    JobsHandle, KnownTools, Library, OutputCheck, OutputCheckRules, PolicyRule, TokenScope,
+    AuditLog, ByteRate, CallLimits, CallRate, Catalog, ContentLibrary, Gate, GateSettings, Host,
+    JobSettings, JobsHandle, KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope,
     ToolPolicy, check_pattern, job_resources, job_tools,
 };
 use toolgate_toolsets::{
@@ -250,7 +250,7 @@ pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<
 /// `config`. `root` is the workspace.
 pub(crate) fn build_gate(
     catalog: Catalog,
-    mut library: Library,
+    mut library: ContentLibrary,
     config: &Config,
     root: Option<&Path>,
     audit: Arc<AuditLog>,
@@ -434,7 +434,7 @@ impl ToolParts {
         config: &Config,
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
-    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, Library)> {
+    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, ContentLibrary)> {
         let Self { root, programs, search, assets, jobs } = self;
         let mut tools = files::tools(root, files);
         tools.extend(programs.tools());
@@ -442,7 +442,7 @@ impl ToolParts {
         tools.extend(ci::tools(programs, env!("CARGO_PKG_VERSION")));
         tools.extend(search::tools(search));
         tools.extend(docs::tools(root, search));
-        let mut library = Library::default();
+        let mut library = ContentLibrary::default();
         if config.resources.offers(ResourceKind::Files) {
             library.resources.push(files::resources(root, files));
         }

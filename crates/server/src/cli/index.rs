@@ -85,7 +85,7 @@ async fn wait_indexed(
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
     let follow = WorkDisplay::begin("index", Duration::ZERO);
-    let mut other = OtherBuilder::default();
+    let mut other = OtherServerProgress::default();
     let mut vectors = VectorProgress::default();
     let outcome = loop {
         let request = HostRequest::CallTool { tool: TOOL.to_owned(), input: input.clone() };
@@ -131,11 +131,11 @@ fn is_reading_files(indexed: &Value) -> bool {
 
 /// Progress of the other server, if one builds the index.
 #[derive(Default)]
-struct OtherBuilder {
+struct OtherServerProgress {
     files: GrowingCount,
 }
 
-impl OtherBuilder {
+impl OtherServerProgress {
     /// Updates the number of files. Returns true if that server is still indexing.
     fn update(&mut self, indexed: &Value) -> bool {
         if indexed["state"] != "following" || indexed["complete"] == true {

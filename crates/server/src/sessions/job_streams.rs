@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep_until, timeout};
 use toolgate_contract::{Caller, JobSnapshot, JobStreamItem};
-use toolgate_dialects::{JobWatchRequest, WatchPace};
+use toolgate_dialects::{JobWatchRequest, JobWatchSchedule};
 use toolgate_host::Host;
 
 /// Sends the job's events or snapshots to `out`, until the job ends or the receiver is gone.
@@ -19,9 +19,9 @@ pub(crate) async fn stream_job(
     out: &Sender<Bytes>,
 ) {
     // `None` means that the client left, which ends the stream as well.
-    let _ = match job.pace {
-        WatchPace::Events { quiet } => stream_events(host, caller, job, quiet, out).await,
-        WatchPace::Snapshots { every, at_most } => {
+    let _ = match job.schedule {
+        JobWatchSchedule::Events { quiet } => stream_events(host, caller, job, quiet, out).await,
+        JobWatchSchedule::Snapshots { every, at_most } => {
             stream_snapshots(host, caller, job, every, at_most, out).await
         }
     };

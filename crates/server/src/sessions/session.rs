@@ -15,8 +15,8 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{
     AnswerEncoder, AnswerForm, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameReading, FrameRefusal, JobWatchRequest, PendingRequest, QuestionMode, RequestKey,
-    WatchPace,
+    FrameReading, FrameRefusal, JobWatchRequest, JobWatchSchedule, PendingRequest, QuestionMode,
+    RequestKey,
 };
 use toolgate_host::{Host, IncomingRequest};
 
@@ -193,7 +193,7 @@ pub(crate) struct CallAnswer {
 const RECORD_NAME_CHARS: usize = 16;
 
 /// Schedule of messages about a followed job: events only, without heartbeats.
-const FOLLOW_PACE: WatchPace = WatchPace::Events { quiet: Duration::MAX };
+const FOLLOW_SCHEDULE: JobWatchSchedule = JobWatchSchedule::Events { quiet: Duration::MAX };
 
 impl ClientSession {
     pub(crate) fn new(
@@ -322,7 +322,7 @@ impl ClientSession {
             };
             let followed_job = match &outcome {
                 Ok(HostAnswer::Job(job)) => encoder.job_encoder(job).map(|encoder| {
-                    JobWatchRequest { id: job.id.to_string(), pace: FOLLOW_PACE, encoder }
+                    JobWatchRequest { id: job.id.to_string(), schedule: FOLLOW_SCHEDULE, encoder }
                 }),
                 Ok(_) | Err(_) => None,
             };

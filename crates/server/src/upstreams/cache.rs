@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use toolgate_contract::AnyTool;
 use toolgate_host::Host;
-use toolgate_upstream::pins::{PinLock, PinPolicy, PinReaction};
+use toolgate_upstream::pins::{PinLock, PinMismatchReaction, PinPolicy};
 use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamTables};
 
 use super::log_refused_tools;
@@ -29,7 +29,7 @@ pub(crate) struct UpstreamCache {
     /// True once the lock file existed. `knows_pins` is true while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
-    on_change: Mutex<PinReaction>,
+    on_change: Mutex<PinMismatchReaction>,
     /// Upstreams that have not sent their tools yet, with the prefix of their tools' names.
     unlisted: Mutex<BTreeMap<String, String>>,
     host: OnceLock<Weak<Host>>,
@@ -127,7 +127,7 @@ impl UpstreamCache {
     /// Creates the cache for `tables` in `folder`. `pins` is the path of the lock file.
     pub(super) fn new(
         folder: Option<PathBuf>,
-        (lock_file, on_change): (PathBuf, PinReaction),
+        (lock_file, on_change): (PathBuf, PinMismatchReaction),
         tables: &UpstreamTables,
     ) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl UpstreamCache {
     }
 
     /// Sets the reaction to changed tools from now on.
-    pub(super) fn set_pin_reaction(&self, on_change: PinReaction) {
+    pub(super) fn set_pin_reaction(&self, on_change: PinMismatchReaction) {
         *lock_mutex(&self.on_change) = on_change;
     }
 

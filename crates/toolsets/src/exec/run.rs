@@ -94,7 +94,7 @@ impl Tool for RunProgram {
         self.programs.run(ctx, start, None, to_error).await
     }
 
-    fn decode_utf8(output: &RunResult) -> ResultText {
+    fn result_text(output: &RunResult) -> ResultText {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
     }
 

@@ -147,7 +147,7 @@ impl Tool for DeleteEntry {
             .await
     }
 
-    fn decode_utf8(output: &DeleteEntryOutput) -> ResultText {
+    fn result_text(output: &DeleteEntryOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(match output.entries {
             0 => format!("{path} did not exist"),

@@ -125,7 +125,7 @@ impl Tool for EditFile {
             .await
     }
 
-    fn decode_utf8(output: &EditFileOutput) -> ResultText {
+    fn result_text(output: &EditFileOutput) -> ResultText {
         let EditFileOutput { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
         let body = match (diff.is_empty(), diff_truncated) {
             (true, false) => "no change\n".to_owned(),

@@ -62,7 +62,7 @@ impl Tool for CheckPath {
         self.root.run_blocking(ctx, move |root, _| exists(root, path)).await
     }
 
-    fn decode_utf8(output: &CheckPathOutput) -> ResultText {
+    fn result_text(output: &CheckPathOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(match output.kind {
             Some(EntryKind::File) => format!("{path} is a file"),

@@ -176,7 +176,7 @@ impl Tool for ReadFile {
             .await
     }
 
-    fn decode_utf8(output: &ReadFileOutput) -> ResultText {
+    fn result_text(output: &ReadFileOutput) -> ResultText {
         let ReadFileOutput { content, size, etag, bytes, lines, next, file_encoding, .. } = output;
         let size_text = counted(*size, "byte", "bytes");
         let Some(content) = content else {

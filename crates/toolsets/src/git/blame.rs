@@ -138,7 +138,7 @@ impl Tool for GitBlame {
         Ok(GitBlameOutput { path, lines, next_line })
     }
 
-    fn decode_utf8(output: &GitBlameOutput) -> ResultText {
+    fn result_text(output: &GitBlameOutput) -> ResultText {
         let line = |BlameLine { line, commit, author, date, text }: &BlameLine| {
             let commit = commit.as_deref().map_or("--------", |commit| &commit[..8]);
             let day = date.get(..10).unwrap_or_default();

@@ -135,7 +135,7 @@ impl Tool for GitDiff {
         })
     }
 
-    fn decode_utf8(output: &GitDiffOutput) -> ResultText {
+    fn result_text(output: &GitDiffOutput) -> ResultText {
         let text = ResultText::from_body(output.diff.clone());
         if output.truncated {
             return text.with_note(truncation_note(output.total_bytes));

@@ -14,7 +14,7 @@ use crate::uri_paths;
 /// Search over the workspace and other folders. Nothing is read before the first search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct SearchSettings {
     /// Folders that a call can search alone, by namespace, e.g.
     /// `{ docs = "docs", std = "/usr/lib/rustlib/src" }`. A call without a namespace searches the
     /// whole workspace.
@@ -57,7 +57,7 @@ impl Default for IndexLimits {
     }
 }
 
-impl Default for Settings {
+impl Default for SearchSettings {
     fn default() -> Self {
         Self {
             namespaces: BTreeMap::new(),
@@ -69,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl SearchSettings {
     /// Checks these settings.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ pub(crate) struct CheckedPins {
     checked: Mutex<CheckedTools>,
     /// All tools of the connection, and the time at which they were listed. The lock admits one
     /// listing at a time.
-    pub(crate) tools: tokio::sync::Mutex<Option<(CheckTime, Arc<[Value]>)>>,
+    pub(crate) tools: tokio::sync::Mutex<Option<(PinCheckTime, Arc<[Value]>)>>,
 }
 
 /// Interval at which the pins are checked for changes.
@@ -24,7 +24,7 @@ const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The tools that matched their pins, and the time of that check.
 #[derive(Default)]
 pub(crate) struct CheckedTools {
-    pub(crate) since: Option<CheckTime>,
+    pub(crate) since: Option<PinCheckTime>,
     pub(crate) names: HashSet<String>,
     /// The pins that were compared, and the time at which they were last read.
     pub(crate) pins: Option<(PinPolicy, Instant)>,
@@ -33,12 +33,12 @@ pub(crate) struct CheckedTools {
 /// A point in time: the number of changes that were announced before it, and the time for changes
 /// that are not announced.
 #[derive(Clone, Copy)]
-pub(crate) struct CheckTime {
+pub(crate) struct PinCheckTime {
     pub(crate) turn: u64,
     pub(crate) at: Instant,
 }
 
-impl CheckTime {
+impl PinCheckTime {
     /// Returns true if a check at this time is still valid after `turn` announced changes.
     pub(crate) fn is_valid_in(self, turn: u64) -> bool {
         self.turn == turn && self.at.elapsed() < LISTING_LIFETIME

@@ -13,7 +13,7 @@ use toolgate_dialects::mcp::upstream::{
 };
 
 use super::new_message;
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
 
 /// Time after which a server that has not answered `server/discover` gets `initialize` as well. The
@@ -163,7 +163,7 @@ impl<'a> Handshake<'a> {
         let name = server_info["protocolVersion"].as_str().unwrap_or_default();
         match Revision::find(name, ProtocolEra::Session) {
             Some(revision) => Ok(Agreement { revision, server_info }),
-            None => Err(RequestFailure::Refused(RpcError::new(
+            None => Err(RequestFailure::Refused(UpstreamRpcError::new(
                 -32603,
                 format!("it uses the protocol revision `{name}`, which is unknown here"),
             ))),
@@ -191,7 +191,7 @@ impl<'a> Handshake<'a> {
 fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
     match answer {
         Ok(result) => format!("it answered {}", result.get()),
-        Err(failure @ RequestFailure::Refused(RpcError { data: Some(data), .. })) => {
+        Err(failure @ RequestFailure::Refused(UpstreamRpcError { data: Some(data), .. })) => {
             format!("{}: {data}", describe_failure(failure))
         }
         Err(failure) => describe_failure(failure),
@@ -208,7 +208,7 @@ fn named_revision(failure: &RequestFailure, era: Option<ProtocolEra>) -> Option<
 }
 
 /// Returns the list of supported versions in the data of a refusal.
-fn supported_in(error: &RpcError) -> Value {
+fn supported_in(error: &UpstreamRpcError) -> Value {
     let data = error.data.as_ref();
     let list = |name: &str| data.and_then(|data| data.get(name)).cloned();
     list("supported").or_else(|| list("supportedVersions")).unwrap_or_default()
@@ -226,9 +226,9 @@ fn unsupported_revision(supported: &Value) -> RequestFailure {
     };
     let message = format!("it does not support this protocol revision; it supports {shown}");
     let data = serde_json::json!({ "supported": supported });
-    RequestFailure::Refused(RpcError {
+    RequestFailure::Refused(UpstreamRpcError {
         data: Some(data),
-        ..RpcError::new(UNSUPPORTED_VERSION, message)
+        ..UpstreamRpcError::new(UNSUPPORTED_VERSION, message)
     })
 }
 
@@ -241,11 +241,11 @@ mod tests {
     use toolgate_contract::BoxFuture;
 
     use super::*;
-    use crate::server_requests::NoReceiver;
+    use crate::server_requests::RefusingReceiver;
     use crate::transport::OutgoingMessage;
 
     /// A server's answer to a request, and the time that it takes in seconds.
-    type TimedAnswer = (u64, Result<Value, RpcError>);
+    type TimedAnswer = (u64, Result<Value, UpstreamRpcError>);
 
     /// A server with a list of answers for each method. It sends the next answer of the list for
     /// each request, and none after the last.
@@ -314,7 +314,7 @@ mod tests {
             closed: CancellationToken::new(),
         });
         let transport: Arc<dyn TransportConnection> = server.clone();
-        let receiver: Arc<dyn MessageReceiver> = Arc::new(NoReceiver);
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(RefusingReceiver);
         let handshake = Handshake::new(&transport, QuestionSupport::default(), &receiver);
         let wanted = wanted.and_then(|name| REVISIONS.iter().find(|known| known.name == name));
         let agreed = tokio::time::timeout(Duration::from_secs(30), handshake.agree(wanted)).await;
@@ -328,21 +328,21 @@ mod tests {
         (agreed, asked)
     }
 
-    fn discovered(revisions: &[&str]) -> Result<Value, RpcError> {
+    fn discovered(revisions: &[&str]) -> Result<Value, UpstreamRpcError> {
         Ok(json!({ "supportedVersions": revisions, "capabilities": {} }))
     }
 
-    fn begun(revision: &str) -> Result<Value, RpcError> {
+    fn begun(revision: &str) -> Result<Value, UpstreamRpcError> {
         Ok(json!({ "protocolVersion": revision, "capabilities": {} }))
     }
 
-    fn unsupported(revisions: &[&str]) -> Result<Value, RpcError> {
+    fn unsupported(revisions: &[&str]) -> Result<Value, UpstreamRpcError> {
         let data = Some(json!({ "supported": revisions }));
-        Err(RpcError { data, ..RpcError::new(UNSUPPORTED_VERSION, "unsupported") })
+        Err(UpstreamRpcError { data, ..UpstreamRpcError::new(UNSUPPORTED_VERSION, "unsupported") })
     }
 
-    fn unknown() -> Result<Value, RpcError> {
-        Err(RpcError::new(-32601, "unknown method"))
+    fn unknown() -> Result<Value, UpstreamRpcError> {
+        Err(UpstreamRpcError::new(-32601, "unknown method"))
     }
 
     const DISCOVER: &str = "server/discover";
@@ -408,7 +408,7 @@ mod tests {
         let (agreed, _) = agree(
             None,
             vec![
-                (DISCOVER, (0, Err(RpcError::new(-32000, "not ready")))),
+                (DISCOVER, (0, Err(UpstreamRpcError::new(-32000, "not ready")))),
                 (INITIALIZE, (0, unsupported(&[MODERN]))),
                 (DISCOVER, (0, discovered(&[MODERN]))),
             ],

@@ -8,7 +8,9 @@ use toolgate_contract::{
     ResultText, Tool, ToolContext, ToolError, ToolId, ToolOutput,
 };
 
-use super::reading::{LINE_BYTES, ReadResult, ResultPart, ResultReadInput, find_matches};
+use super::reading::{
+    LINE_BYTES, ReadStoredResult, ReadStoredResultInput, ResultPart, find_matches,
+};
 use super::{ResultBudget, ResultStore, STORE_BYTES_MAX};
 
 const BUDGET: ResultBudget =
@@ -69,8 +71,8 @@ async fn text(results: &ResultStore, uri: &str) -> (String, String) {
 }
 
 async fn read(results: &ResultStore, input: Value) -> Result<ResultPart, ToolError> {
-    let input: ResultReadInput = serde_json::from_value(input).expect("input");
-    ReadResult(results.clone()).run(&ctx("ann"), input).await
+    let input: ReadStoredResultInput = serde_json::from_value(input).expect("input");
+    ReadStoredResult(results.clone()).run(&ctx("ann"), input).await
 }
 
 #[tokio::test]

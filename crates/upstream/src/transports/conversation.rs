@@ -14,7 +14,7 @@ use super::adaptive_spin::AnswerSpin;
 use super::in_flight::InFlightRequests;
 use super::writer::LineWriter;
 use crate::message::truncated::{MessageKind, TruncatedMessage};
-use crate::message::{self, RpcError, UpstreamMessage};
+use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
 /// Maximum number of messages that wait to be written.
@@ -208,7 +208,7 @@ impl ConversationState {
 /// Returns the error for an answer that is longer than `bytes_max`.
 pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
     let why = format!("its answer is longer than {bytes_max} bytes");
-    RequestFailure::Refused(RpcError::new(-32603, why))
+    RequestFailure::Refused(UpstreamRpcError::new(-32603, why))
 }
 
 /// Runs `work` until `ends` is cancelled.
@@ -282,7 +282,7 @@ impl IncomingMessages {
                 UpstreamMessage::Request { id, method, params } => {
                     shared.in_flight.note_server_request(&method);
                     let Ok(permit) = shared.questions.clone().try_acquire_owned() else {
-                        let busy = RpcError::new(-32603, "too many requests at once");
+                        let busy = UpstreamRpcError::new(-32603, "too many requests at once");
                         out.try_send(message::encode_answer(&id, Err(busy)));
                         continue;
                     };

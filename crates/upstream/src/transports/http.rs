@@ -28,7 +28,7 @@ use super::pool::{HttpPool, PooledConnection};
 use super::refusals::{ResponseError, is_session_unknown, names_session};
 use super::site::{RedirectedTo, UpstreamSite, describe_response};
 use crate::address::{request_path, without_query};
-use crate::message::{self, RpcError, UpstreamMessage};
+use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use request_guard::HttpRequestGuard;
@@ -327,7 +327,7 @@ impl HttpEndpoint {
             });
         } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                let busy = RpcError::new(-32603, "too many requests at once");
+                let busy = UpstreamRpcError::new(-32603, "too many requests at once");
                 endpoint.post_answer(&id, method, Err(busy)).await;
                 drop(permit);
             });
@@ -357,7 +357,7 @@ impl HttpEndpoint {
         self: &Arc<Self>,
         id: &RawValue,
         method: String,
-        outcome: Result<Value, RpcError>,
+        outcome: Result<Value, UpstreamRpcError>,
     ) {
         let body = message::encode_answer(id, outcome);
         let answer =

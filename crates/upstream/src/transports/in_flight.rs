@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use toolgate_contract::BoxFuture;
 
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage};
 
@@ -209,13 +209,13 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
         self: Arc<Self>,
         method: String,
         params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async move {
             match self.question_receiver(&method) {
                 Some(receiver) => receiver.answer_request(method, params).await,
                 None => {
                     self.record_unsupported(&method, &params);
-                    Err(RpcError::new(
+                    Err(UpstreamRpcError::new(
                         -32603,
                         "several calls are in flight, and the request does not show its call",
                     ))
@@ -251,7 +251,7 @@ mod tests {
             self: Arc<Self>,
             _: String,
             _: Value,
-        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
             Box::pin(async { Ok(json!("asked")) })
         }
     }
@@ -322,8 +322,8 @@ mod tests {
             self: Arc<Self>,
             _: String,
             _: Value,
-        ) -> BoxFuture<'static, Result<Value, RpcError>> {
-            Box::pin(async { Err(RpcError::new(-1, "nobody")) })
+        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+            Box::pin(async { Err(UpstreamRpcError::new(-1, "nobody")) })
         }
     }
 

@@ -2,12 +2,12 @@
 
 use http::StatusCode;
 
-use crate::message::{self, RpcError, UpstreamMessage};
+use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 
 /// A JSON-RPC error in a response.
 #[derive(Debug)]
 pub(super) struct ResponseError {
-    pub(super) error: RpcError,
+    pub(super) error: UpstreamRpcError,
     /// True if the error names none of toolgate's requests.
     pub(super) is_anonymous: bool,
 }

@@ -10,7 +10,7 @@ use toolgate_contract::{BoxFuture, WatchGuard};
 
 use super::site::UpstreamSite;
 use crate::message;
-use crate::server_requests::NoReceiver;
+use crate::server_requests::RefusingReceiver;
 use crate::transport::{MessageReceiver, OutgoingMessage};
 use crate::world::{ByteStream, NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
 
@@ -219,7 +219,7 @@ pub(crate) fn new_request(id: u64, method: &str) -> OutgoingMessage {
 
 /// Creates a receiver that ignores everything.
 pub(crate) fn no_receiver() -> Arc<dyn MessageReceiver> {
-    Arc::new(NoReceiver)
+    Arc::new(RefusingReceiver)
 }
 
 /// Waits until `is` returns true.

@@ -18,9 +18,9 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::upstream::{encode_answer, parse_question};
 
 use crate::connection::UpstreamConnection;
-use crate::server_requests::{CallReceiver, OpenQuestions};
+use crate::server_requests::{CallMessageReceiver, OpenQuestions};
 use crate::upstream::dedicated::DedicatedConnection;
-use crate::upstream::{RoundCall, TaskGuard};
+use crate::upstream::{StatelessCall, TaskGuard};
 
 /// Maximum number of calls that may be suspended at once.
 const SUSPENDED_MAX: usize = 256;
@@ -80,7 +80,7 @@ impl StartedCall {
 pub(crate) struct RunningCall {
     task: OwnedTask<StartedCall>,
     incoming: mpsc::Receiver<OpenQuestions>,
-    receiver: Arc<CallReceiver>,
+    receiver: Arc<CallMessageReceiver>,
     /// Questions that wait for the caller's answers.
     waiting: Vec<OpenQuestions>,
 }
@@ -176,14 +176,14 @@ impl SuspendedCalls {
 }
 
 /// The state of a call at its end, or when the time for driving it is over.
-pub(crate) enum DriveOutcome {
+pub(crate) enum CallDriveOutcome {
     Done(StartedCall),
     Running(RunningCall),
     /// A stateless call whose last request has no answer yet.
-    Unanswered(Box<(RoundCall, UnansweredRound)>),
+    Unanswered(Box<(StatelessCall, UnansweredRequest)>),
 }
 
-impl DriveOutcome {
+impl CallDriveOutcome {
     /// Returns true if the call has its final result and did not become a task.
     pub(crate) fn has_result(&self) -> bool {
         match self {
@@ -200,10 +200,10 @@ impl DriveOutcome {
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
 ) -> Result<StartedCall, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
-        return begin(CallReceiver::for_live_caller(ctx)).await;
+        return begin(CallMessageReceiver::for_live_caller(ctx)).await;
     }
     drive_running(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?).await
 }
@@ -212,9 +212,9 @@ pub(crate) async fn drive_to_end(
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
     within: Duration,
-) -> Result<DriveOutcome, ToolError> {
+) -> Result<CallDriveOutcome, ToolError> {
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
@@ -227,9 +227,9 @@ pub(crate) async fn drive_running(
     running.receiver.redirect_events(ctx.events.clone());
     loop {
         match drive(suspended_calls, ctx, running, Duration::from_secs(3600)).await? {
-            DriveOutcome::Done(begun) => return Ok(begun),
-            DriveOutcome::Running(more) => running = more,
-            DriveOutcome::Unanswered(_) => unreachable!("only a call in rounds is unanswered"),
+            CallDriveOutcome::Done(begun) => return Ok(begun),
+            CallDriveOutcome::Running(more) => running = more,
+            CallDriveOutcome::Unanswered(_) => unreachable!("only a call in rounds is unanswered"),
         }
     }
 }
@@ -238,11 +238,11 @@ pub(crate) async fn drive_running(
 fn resume_or_start(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
 ) -> Result<RunningCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
-        let receiver = CallReceiver::for_call_driver(ctx, open);
+        let receiver = CallMessageReceiver::for_call_driver(ctx, open);
         let task = OwnedTask(tokio::spawn(begin(receiver.clone())));
         return Ok(RunningCall { task, incoming: asked, receiver, waiting: Vec::new() });
     };
@@ -260,7 +260,7 @@ async fn drive(
     ctx: &ToolContext,
     mut running: RunningCall,
     within: Duration,
-) -> Result<DriveOutcome, ToolError> {
+) -> Result<CallDriveOutcome, ToolError> {
     loop {
         if !running.waiting.is_empty() {
             let all = running.waiting.iter().flat_map(|open| open.questions.clone());
@@ -281,7 +281,7 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            done = running.task.wait() => return done.map(DriveOutcome::Done),
+            done = running.task.wait() => return done.map(CallDriveOutcome::Done),
             Some(open) = running.incoming.recv() => {
                 running.waiting.push(open);
                 // Questions that arrive within a few milliseconds are sent to the caller together.
@@ -291,7 +291,7 @@ async fn drive(
                     running.waiting.push(open);
                 }
             }
-            () = sleep(within) => return Ok(DriveOutcome::Running(running)),
+            () = sleep(within) => return Ok(CallDriveOutcome::Running(running)),
         }
     }
 }
@@ -306,21 +306,21 @@ struct QuestionRound {
 }
 
 /// A request of a stateless call that has no answer yet.
-pub(crate) struct UnansweredRound {
+pub(crate) struct UnansweredRequest {
     params: Map<String, Value>,
     answer: OwnedTask<Value>,
 }
 
 /// The point at which a stateless call starts or continues.
-pub(crate) enum RoundStart {
+pub(crate) enum StatelessCallStart {
     Start(Map<String, Value>),
-    Unanswered(UnansweredRound),
+    Unanswered(UnansweredRequest),
 }
 
 /// The outcome of driving a stateless call.
-pub(crate) enum RoundOutcome {
+pub(crate) enum StatelessCallOutcome {
     Done(Value),
-    Unanswered(UnansweredRound),
+    Unanswered(UnansweredRequest),
 }
 
 /// Drives a stateless call: each of its requests may end with questions (`input_required`), and is
@@ -330,18 +330,20 @@ pub(crate) enum RoundOutcome {
 /// upstream's requests for roots.
 pub(crate) async fn drive_rounds<F>(
     ctx: &ToolContext,
-    from: RoundStart,
+    from: StatelessCallStart,
     within: Option<Duration>,
     folders: Option<&Value>,
     mut send: impl FnMut(Map<String, Value>) -> F,
-) -> Result<RoundOutcome, ToolError>
+) -> Result<StatelessCallOutcome, ToolError>
 where
     F: Future<Output = Result<Value, ToolError>> + Send + 'static,
 {
     let mut before = BTreeSet::new();
     let (mut params, mut sent) = match from {
-        RoundStart::Unanswered(UnansweredRound { params, answer }) => (params, Some(answer)),
-        RoundStart::Start(mut params) => {
+        StatelessCallStart::Unanswered(UnansweredRequest { params, answer }) => {
+            (params, Some(answer))
+        }
+        StatelessCallStart::Start(mut params) => {
             let noted = ctx.asker.stored_note();
             let noted = noted.and_then(|note| serde_json::from_str::<QuestionRound>(&note).ok());
             if let Some(round) = noted {
@@ -360,13 +362,16 @@ where
                 match timeout(within, answer.wait()).await {
                     Ok(result) => result?,
                     Err(_) => {
-                        return Ok(RoundOutcome::Unanswered(UnansweredRound { params, answer }));
+                        return Ok(StatelessCallOutcome::Unanswered(UnansweredRequest {
+                            params,
+                            answer,
+                        }));
                     }
                 }
             }
         };
         if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
-            return Ok(RoundOutcome::Done(result));
+            return Ok(StatelessCallOutcome::Done(result));
         }
         let round = parse_round(&result)?;
         if round.asked.is_empty() {
@@ -446,7 +451,7 @@ mod tests {
         }));
         let (sender, open) = mpsc::channel(1);
         let ctx = ToolContext::detached(Caller::local(), Instant::now());
-        let receiver = CallReceiver::for_call_driver(&ctx, sender);
+        let receiver = CallMessageReceiver::for_call_driver(&ctx, sender);
         (RunningCall { task, incoming: open, receiver, waiting: Vec::new() }, alive)
     }
 
@@ -501,15 +506,17 @@ mod tests {
                 Ok(json!({ "content": [] }))
             }
         };
-        let start = RoundStart::Start(Map::new());
+        let start = StatelessCallStart::Start(Map::new());
         let within = Some(Duration::from_millis(150));
         let begun = drive_rounds(&ctx, start, within, None, slow).await.expect("it is sent");
-        let RoundOutcome::Unanswered(sent) = begun else { panic!("it has its answer") };
+        let StatelessCallOutcome::Unanswered(sent) = begun else { panic!("it has its answer") };
         let never = |_| async { Err(ToolError::failed("it was sent before")) };
-        let ended = drive_rounds(&ctx, RoundStart::Unanswered(sent), None, None, never)
+        let ended = drive_rounds(&ctx, StatelessCallStart::Unanswered(sent), None, None, never)
             .await
             .expect("an answer");
-        assert!(matches!(ended, RoundOutcome::Done(result) if result == json!({ "content": [] })));
+        assert!(
+            matches!(ended, StatelessCallOutcome::Done(result) if result == json!({ "content": [] }))
+        );
         assert_eq!(times, 1);
     }
 }

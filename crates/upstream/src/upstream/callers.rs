@@ -10,7 +10,7 @@ use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, To
 
 use super::{Upstream, UpstreamHost, UpstreamState};
 use crate::listing::UpstreamListing;
-use crate::pins::{PinPolicy, PinReaction};
+use crate::pins::{PinMismatchReaction, PinPolicy};
 use crate::settings::{ConnectionSharing, OAuthGrant};
 
 /// Maximum number of callers or sessions with their own connections, per upstream.
@@ -159,7 +159,7 @@ impl UpstreamHost for NoStorage {
     fn store_listing(&self, _: &str, _: &UpstreamListing) {}
 
     fn pins(&self) -> PinPolicy {
-        PinPolicy { lock: Ok(None), on_change: PinReaction::default() }
+        PinPolicy { lock: Ok(None), on_change: PinMismatchReaction::default() }
     }
 
     fn is_own_toolset(&self, _: &str) -> bool {

@@ -13,8 +13,8 @@ use toolgate_dialects::mcp::upstream::ProtocolEra;
 
 use super::{InstanceOwner, Upstream};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
-use crate::message::RpcError;
-use crate::server_requests::{ELICITATION_COMPLETE, NoReceiver};
+use crate::message::UpstreamRpcError;
+use crate::server_requests::{ELICITATION_COMPLETE, RefusingReceiver};
 use crate::start_report::StartReport;
 use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
 
@@ -184,7 +184,7 @@ impl Upstream {
                 let request = UpstreamRequest::new(method, params).with_target(uri);
                 let answered = tokio::time::timeout(
                     SUBSCRIBE_TIMEOUT,
-                    link.request(request, Arc::new(NoReceiver)),
+                    link.request(request, Arc::new(RefusingReceiver)),
                 )
                 .await;
                 let late = |_| Err(RequestFailure::Lost("it did not answer in time".to_owned()));
@@ -404,14 +404,14 @@ impl MessageReceiver for ConnectionReceiver {
         self: Arc<Self>,
         method: String,
         _params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async move {
             let upstream = self.0.upgrade();
-            let upstream =
-                upstream.ok_or_else(|| RpcError::new(-32603, "the server is shutting down"))?;
+            let upstream = upstream
+                .ok_or_else(|| UpstreamRpcError::new(-32603, "the server is shutting down"))?;
             match method.as_str() {
                 "roots/list" => Ok(upstream.folders().unwrap_or_else(|| json!({ "roots": [] }))),
-                _ => Err(RpcError::new(
+                _ => Err(UpstreamRpcError::new(
                     -32601,
                     format!("`{method}` is not supported outside a call"),
                 )),

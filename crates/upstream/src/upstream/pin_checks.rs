@@ -10,7 +10,7 @@ use toolgate_contract::{ToolError, ToolFault};
 use super::Upstream;
 use super::failures::duration_text;
 use crate::connection::UpstreamConnection;
-use crate::connection::checked_pins::CheckTime;
+use crate::connection::checked_pins::PinCheckTime;
 use crate::listing;
 use crate::pins::PinPolicy;
 use crate::transport::RequestFailure;
@@ -33,7 +33,7 @@ impl Upstream {
         if link.checked_pins.is_checked(turn, name, || Some(served()?.host.pins())) {
             return Ok(());
         }
-        let begun = CheckTime { turn, at: Instant::now() };
+        let begun = PinCheckTime { turn, at: Instant::now() };
         let served = served().ok_or_else(|| {
             ToolError::new(ToolFault::Unavailable, "the upstream is no longer served")
         })?;
@@ -81,7 +81,7 @@ impl Upstream {
     async fn tools_at(
         &self,
         link: &UpstreamConnection,
-        begun: CheckTime,
+        begun: PinCheckTime,
         known: bool,
     ) -> Result<Arc<[Value]>, ToolError> {
         let mut listed = link.checked_pins.tools.lock().await;
@@ -92,7 +92,7 @@ impl Upstream {
         }
         // A change during the listing belongs to a later turn.
         let then =
-            CheckTime { turn: self.tools_version.load(Ordering::Acquire), at: Instant::now() };
+            PinCheckTime { turn: self.tools_version.load(Ordering::Acquire), at: Instant::now() };
         let within = Duration::from_millis(self.settings.start_ms);
         let tools = tokio::time::timeout(within, listing::list_tools(&self.name, link)).await;
         let late = |_| {

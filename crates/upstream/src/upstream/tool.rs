@@ -15,7 +15,7 @@ use crate::names;
 use crate::pins::ServedTool;
 use crate::results::{ResultBudget, ResultStore};
 use crate::settings::UpstreamLimits;
-use crate::upstream::call_driver::DriveOutcome;
+use crate::upstream::call_driver::CallDriveOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
 use crate::upstream::{CallRequest, LastingUpstream, Upstream};
 
@@ -201,7 +201,7 @@ impl AnyTool for UpstreamTool {
     }
 
     fn is_done(&self, started: &StartedWork) -> bool {
-        started.matches(DriveOutcome::has_result)
+        started.matches(CallDriveOutcome::has_result)
     }
 
     fn run<'a>(
@@ -211,7 +211,7 @@ impl AnyTool for UpstreamTool {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let upstream = self.upstream().await?;
-            let begun = match ctx.started_work.take::<DriveOutcome>() {
+            let begun = match ctx.started_work.take::<CallDriveOutcome>() {
                 Some(driven) => upstream.continue_call(ctx, driven).await?,
                 None => upstream.start_call(ctx, self.request(ctx, input)).await?,
             };

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, ToolError, ToolFault};
 
 use super::Upstream;
-use crate::message::RpcError;
-use crate::server_requests::CallReceiver;
+use crate::message::UpstreamRpcError;
+use crate::server_requests::CallMessageReceiver;
 
 /// Error code of a refusal that requires a page visit. The server has not run the call.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
@@ -40,7 +40,7 @@ impl PageVisits {
     }
 
     /// Returns true if `error` requires a page visit.
-    pub(super) fn is_required(error: &RpcError) -> bool {
+    pub(super) fn is_required(error: &UpstreamRpcError) -> bool {
         error.code == URL_ELICITATION_REQUIRED
     }
 
@@ -52,8 +52,8 @@ impl PageVisits {
     pub(super) async fn complete(
         &mut self,
         upstream: &Upstream,
-        receiver: &CallReceiver,
-        error: &RpcError,
+        receiver: &CallMessageReceiver,
+        error: &UpstreamRpcError,
     ) -> Result<(), ToolError> {
         let pages = error.data.as_ref().and_then(|data| data["elicitations"].as_array());
         let pages = pages.map(Vec::as_slice).unwrap_or_default();

@@ -34,14 +34,14 @@ pub(super) struct JobViewOptions {
     pub(super) json: bool,
 }
 
-type ShowOutcome = anyhow::Result<Result<ExitCode, CallError>>;
+type JobViewResult = anyhow::Result<Result<ExitCode, CallError>>;
 
 /// Shows the state, output and result of `job`.
 pub(super) async fn show_job(
     jobs: &JobService,
     mut job: JobSnapshot,
     view: JobViewOptions,
-) -> ShowOutcome {
+) -> JobViewResult {
     if !view.json {
         complain(&summary_line(&job));
     }
@@ -89,7 +89,7 @@ pub(super) async fn write_artefact(
     job: &JobSnapshot,
     name: &str,
     to: Option<&Path>,
-) -> ShowOutcome {
+) -> JobViewResult {
     let which = if name == "all" {
         ArtefactSelection::All
     } else {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::parse_located;
 
@@ -130,9 +130,9 @@ fn add_dotnet_counts(line: &str, found: &mut Findings) {
         let Some((name, number)) = part.split_once(':') else { continue };
         let Ok(number) = number.trim().parse() else { continue };
         match name.trim() {
-            "Failed" => RunCounts::increase(&mut found.summary.failed, number),
-            "Passed" => RunCounts::increase(&mut found.summary.passed, number),
-            "Skipped" => RunCounts::increase(&mut found.summary.skipped, number),
+            "Failed" => CiCounts::increase(&mut found.summary.failed, number),
+            "Passed" => CiCounts::increase(&mut found.summary.passed, number),
+            "Skipped" => CiCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Parses the output of Rust's test harness.
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 
 /// The parser of test results and of the output of failed tests.
@@ -86,7 +86,7 @@ impl LibtestParser {
                 Some(test) => failure.with_test(test),
                 None => failure,
             });
-            RunCounts::increase(&mut found.summary.failed, 1);
+            CiCounts::increase(&mut found.summary.failed, 1);
         }
     }
 
@@ -159,9 +159,9 @@ fn add_counts(result: &str, found: &mut Findings) {
         let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };
         let Ok(number) = number.parse() else { continue };
         match what {
-            "passed" => RunCounts::increase(&mut found.summary.passed, number),
-            "failed" => RunCounts::increase(&mut found.summary.failed, number),
-            "ignored" => RunCounts::increase(&mut found.summary.skipped, number),
+            "passed" => CiCounts::increase(&mut found.summary.passed, number),
+            "failed" => CiCounts::increase(&mut found.summary.failed, number),
+            "ignored" => CiCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }

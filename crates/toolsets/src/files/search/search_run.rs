@@ -11,7 +11,7 @@ use std::thread;
 
 use toolgate_contract::ToolError;
 
-use super::query::{FileSearchQuery, LastMatch};
+use super::query::{FileSearchQuery, LastReturnedMatch};
 use super::{LineMatch, NameMatch, SearchFilesInput, SearchFilesOutput};
 use crate::grep::{
     AnswerRoom, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
@@ -216,7 +216,7 @@ struct PartialAnswer {
     room: AnswerRoom,
     /// `true` once a match did not fit.
     full: bool,
-    last: Option<LastMatch>,
+    last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,
 }
 
@@ -258,7 +258,7 @@ impl PartialAnswer {
         let shown = path.to_string_lossy();
         if self.reserve(shown.len() + line.answer_bytes()) {
             let MatchedLine { number, column, text, before, after } = line;
-            self.last = Some(LastMatch { path: path.to_owned(), line: number });
+            self.last = Some(LastReturnedMatch { path: path.to_owned(), line: number });
             let path = shown.into_owned();
             self.output.matches.push(LineMatch { path, line: number, column, text, before, after });
         }
@@ -268,7 +268,7 @@ impl PartialAnswer {
         let path = found.path.to_string_lossy().into_owned();
         if self.reserve(path.len() + LINE_OVERHEAD_BYTES) {
             self.output.files.push(NameMatch { path, kind: found.kind });
-            self.last = Some(LastMatch { path: found.path, line: 0 });
+            self.last = Some(LastReturnedMatch { path: found.path, line: 0 });
         }
     }
 
