@@ -82,6 +82,42 @@ pub struct JobSnapshot {
     pub questions: ClientQuestions,
     /// The outcome, if the job has ended.
     pub outcome: Option<Result<ToolOutput, CallError>>,
+    /// The text that the programs of the job printed, if the outcome is an error. Empty in lists.
+    pub printed: PrintedText,
+}
+
+/// Text that the programs of a job printed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PrintedText {
+    /// The text on standard output.
+    pub stdout: String,
+    /// The text on standard error.
+    pub stderr: String,
+}
+
+impl PrintedText {
+    /// Collects the output of the last run in `events`.
+    pub fn from_events<'e>(events: impl IntoIterator<Item = &'e JobEvent>) -> Self {
+        let mut printed = Self::default();
+        for event in events {
+            match &event.kind {
+                JobEventKind::Started { .. } => printed = Self::default(),
+                JobEventKind::Output { stream: OutputStream::Stdout, text } => {
+                    printed.stdout.push_str(text);
+                }
+                JobEventKind::Output { stream: OutputStream::Stderr, text } => {
+                    printed.stderr.push_str(text);
+                }
+                JobEventKind::Queued
+                | JobEventKind::Progress { .. }
+                | JobEventKind::Log { .. }
+                | JobEventKind::Artefact(_)
+                | JobEventKind::Asks { .. }
+                | JobEventKind::Finished { .. } => {}
+            }
+        }
+        printed
+    }
 }
 
 /// The name of the download that contains what a job printed.

@@ -48,7 +48,7 @@ pub use frame::{FrameHead, MessageFrame, OpenFile, Reply, ReplyBody};
 pub use future::BoxFuture;
 pub use job::{
     ArtefactSelection, JobArtefact, JobEvent, JobEventKind, JobEventStream, JobOptions, JobPage,
-    JobSnapshot, JobState, JobStreamItem, OpenArtefact,
+    JobSnapshot, JobState, JobStreamItem, OpenArtefact, PrintedText,
 };
 pub use job_id::{JobId, JobIdError};
 pub use json_cache::JsonCache;

@@ -172,7 +172,7 @@ impl Host {
                 }
             }
             HostRequest::GetJob { id } => {
-                Ok(job_answer(self.jobs()?.get(Some(&caller), &id).await?))
+                Ok(job_answer(self.jobs()?.get_with_printed(&caller, &id).await?))
             }
             HostRequest::AwaitJob { id } => {
                 let jobs = self.jobs()?;

@@ -62,7 +62,8 @@ pub struct IndexStatistics {
 pub struct RankedCandidate {
     /// Index in the list of candidates.
     pub index: usize,
-    /// Estimated probability that the candidate matches, from 0 to 1.
+    /// Estimated probability that the candidate matches, from 0 to 1. If only vectors are compared,
+    /// the cosine from -1 to 1.
     pub score: f32,
 }
 

@@ -150,7 +150,8 @@ pub struct ServerSection {
     /// Additional `Host` header values under which clients reach this server, such as
     /// `tools.example:8443`.
     pub allowed_hosts: Vec<String>,
-    /// Names of the dialects to serve, or `*` for all.
+    /// Names of the dialects to serve, or `*` for all. If the list is empty, the server opens only
+    /// the addresses of `[[listen]]`.
     pub dialects: Vec<String>,
     /// Key file that `toolgate key new` writes. The server reads it again when it changes.
     ///

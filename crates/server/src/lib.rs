@@ -59,9 +59,10 @@ pub async fn serve_http(
     let maintenance = spawn_maintenance(&state);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
     let bounds = transport_limits::session_bounds(config);
+    let sockets = usize::from(shared.is_some()) + dedicated.len();
     let limits = ConnectionCounts {
-        connections_max: config.server.connections_max * (1 + dedicated.len()),
-        streams_max: transport_limits::http_bounds(config).streams_max * (1 + dedicated.len()),
+        connections_max: config.server.connections_max * sockets,
+        streams_max: transport_limits::http_bounds(config).streams_max * sockets,
         sessions_max: bounds.sessions_max,
         ..ConnectionCounts::default()
     };
@@ -84,7 +85,8 @@ pub async fn serve_http(
         let identity = identity.clone();
         (listener, HttpEndpoints::for_dialect(state, dialect, identity, sealer.clone(), bounds))
     });
-    let serving = dedicated.chain([(shared, endpoints)]).map(|(listener, endpoints)| {
+    let shared = shared.map(|listener| (listener, endpoints));
+    let serving = dedicated.chain(shared).map(|(listener, endpoints)| {
         let shutdown = shutdown.clone();
         let tls = tls.clone();
         let workers = workers.clone();

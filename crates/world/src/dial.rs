@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -21,12 +22,16 @@ use tokio_rustls::rustls::crypto::{
 };
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    self, AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore,
+    SignatureScheme,
 };
 
 /// Idle time before TCP keepalive probes start. A probe follows each further third of this time,
 /// and three unanswered probes end the connection.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+
+/// Most names of a certificate that an error repeats.
+const NAMES_MAX: usize = 3;
 
 /// A byte stream to a server.
 pub enum DialedStream {
@@ -192,6 +197,26 @@ pub(crate) fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool)
         Some(rustls::Error::NoCertificatesPresented) => {
             format!("`{host}` sent no certificate")
         }
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
+        )) => {
+            format!("`{host}` demands a client certificate, which toolgate does not send")
+        }
+        Some(
+            rustls::Error::AlertReceived(
+                AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity,
+            )
+            | rustls::Error::PeerIncompatible(_),
+        ) => {
+            format!("`{host}` offers no supported form of TLS; it needs TLS 1.2 or 1.3")
+        }
+        Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) => format!(
+            "`{host}` refused the TLS handshake; it may demand a client certificate, or offer only \
+             outdated ciphers"
+        ),
+        Some(rustls::Error::AlertReceived(AlertDescription::UnrecognisedName)) => {
+            format!("the server has no certificate for `{host}`")
+        }
         None if err.kind() == io::ErrorKind::UnexpectedEof => {
             format!("`{host}` closed the connection during the TLS handshake")
         }
@@ -215,20 +240,54 @@ fn explain_certificate_error(
             };
             format!("the certificate of `{host}` is self-signed or of an unknown issuer{advice}")
         }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            format!("the certificate of `{host}` has expired")
+        CertificateError::ExpiredContext { not_after, .. } => {
+            format!("the certificate of `{host}` has expired{}", on_date(*not_after))
         }
+        CertificateError::Expired => format!("the certificate of `{host}` has expired"),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             format!("the certificate of `{host}` is not valid yet; check this machine's clock")
         }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+        CertificateError::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
+            let names = presented.iter().take(NAMES_MAX).map(|name| quoted_name(name));
+            let names = names.collect::<Vec<_>>().join(", ");
+            format!("the certificate is for {names}, not for `{host}`")
+        }
+        CertificateError::NotValidForNameContext { .. } => {
+            format!(
+                "the certificate names no host in its subjectAltName, so it is not for `{host}`"
+            )
+        }
+        CertificateError::NotValidForName => {
             format!("the certificate is for another host, not for `{host}`")
         }
+        CertificateError::BadSignature => format!(
+            "the certificate of `{host}` is not signed by the trusted authority of that name; the \
+             trusted certificate may be an older one"
+        ),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            format!("the certificate of `{host}` is not for servers (extendedKeyUsage)")
+        }
+        CertificateError::Revoked => format!("the certificate of `{host}` was revoked"),
         CertificateError::Other(cause) if cause.to_string().contains("CaUsedAsEndEntity") => {
-            format!("the certificate of `{host}` is that of a CA, which cannot identify a server")
+            format!(
+                "the certificate of `{host}` is that of a CA, which cannot identify a server; sign \
+                 one with basicConstraints CA:FALSE"
+            )
         }
         other => format!("the certificate of `{host}` is invalid: {other}"),
     }
+}
+
+/// Returns a name that a certificate has, in backquotes. rustls writes it as `DnsName("a.example")`.
+fn quoted_name(written: &str) -> String {
+    format!("`{}`", written.split('"').nth(1).unwrap_or(written))
+}
+
+/// Returns ` on DATE`, empty if the time is out of range.
+fn on_date(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let at = Timestamp::from_second(seconds);
+    at.map(|at| format!(" on {}", at.strftime("%Y-%m-%d"))).unwrap_or_default()
 }
 
 fn system_roots() -> Result<RootCertStore, String> {
@@ -302,10 +361,36 @@ mod tests {
     #[test]
     fn tls_errors_are_explained_in_words() {
         let certificate = rustls::Error::InvalidCertificate;
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         for (cause, expected) in [
             (certificate(CertificateError::UnknownIssuer), "SSL_CERT_FILE"),
             (certificate(CertificateError::Expired), "has expired"),
+            (
+                certificate(CertificateError::ExpiredContext {
+                    time: at(1_700_000_000),
+                    not_after: at(1_600_000_000),
+                }),
+                "has expired on 2020-09-13",
+            ),
             (certificate(CertificateError::NotValidForName), "not for `a.example`"),
+            (
+                certificate(CertificateError::NotValidForNameContext {
+                    expected: ServerName::try_from("a.example").unwrap(),
+                    presented: vec!["DnsName(\"b.example\")".to_owned(), "c.example".to_owned()],
+                }),
+                "is for `b.example`, `c.example`, not for `a.example`",
+            ),
+            (
+                certificate(CertificateError::NotValidForNameContext {
+                    expected: ServerName::try_from("a.example").unwrap(),
+                    presented: Vec::new(),
+                }),
+                "names no host",
+            ),
+            (certificate(CertificateError::BadSignature), "not signed by the trusted authority"),
+            (certificate(CertificateError::InvalidPurpose), "not for servers"),
+            (rustls::Error::AlertReceived(AlertDescription::CertificateRequired), "client cert"),
+            (rustls::Error::AlertReceived(AlertDescription::ProtocolVersion), "TLS 1.2 or 1.3"),
             (rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType), "not speak TLS"),
         ] {
             let err = io::Error::new(io::ErrorKind::InvalidData, cause);

@@ -98,6 +98,10 @@ fn write_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
             && !params.contains_key("content_base64"),
     };
     params.remove("encoding");
+    // The contract's default, with which an `etag` still allows replacing.
+    if params.get("overwrite").is_some_and(|overwrite| overwrite == false) {
+        params.remove("overwrite");
+    }
     if flags.is_base64 {
         rename(&mut params, "content", "content_base64");
     }

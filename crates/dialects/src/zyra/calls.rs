@@ -338,7 +338,7 @@ impl AnswerEncoder for ZyraEncoder {
         match self.transport {
             ZyraTransport::Http => None,
             ZyraTransport::WebSocket => {
-                Some(Arc::new(FollowEncoder { job: job.id, token: self.progress_token.clone() }))
+                Some(Arc::new(FollowEncoder::new(job.id, self.progress_token.clone())))
             }
         }
     }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, JobId, JobSnapshot, OutputStream, ToolOutput, ToolSpec, fold_name,
+    CallEnding, CallError, JobId, JobSnapshot, OutputStream, PrintedText, ToolOutput, ToolSpec,
+    fold_name,
 };
 
 use crate::sandbox_warning::with_sandbox_warning;
@@ -73,14 +74,21 @@ impl<'a> CommandResult<'a> {
         }
     }
 
-    /// Converts the outcome of a job. The result is empty until the job has ended.
+    /// Converts the outcome of a job. The result is empty until the job has ended. An error follows
+    /// what the job printed.
     pub(crate) fn from_job(job: &'a JobSnapshot) -> Self {
         match &job.outcome {
             None => Self::default(),
             Some(Ok(output)) => Self::from_output(output),
             Some(Err(error)) => {
                 let error = in_own_names(error, Some(job.tool.as_str()));
-                Self { stderr: error.to_string().into(), ..Self::default() }
+                let PrintedText { stdout, stderr } = &job.printed;
+                let end = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
+                Self {
+                    stdout: stdout.as_str().into(),
+                    stderr: format!("{stderr}{end}{error}").into(),
+                    exit_code: None,
+                }
             }
         }
     }

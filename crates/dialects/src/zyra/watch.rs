@@ -1,7 +1,7 @@
 //! Encoders for job events: on the WebSocket that started the job, on a separate WebSocket for the
 //! job, or as server-sent events.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,11 @@ const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 const INTERVAL_MS: MillisBounds = MillisBounds { min: 50, default: 200, max: 60_000 };
 /// The allowed duration of a snapshot stream, in milliseconds.
 const MAX_MS: MillisBounds = MillisBounds { min: 0, default: 10_000, max: 3_600_000 };
+/// The keys of a job's messages, from which the query parameter `stream` selects.
+const KEYS: [&str; 7] =
+    ["stdout", "stderr", "progress", "message", "status", "exit_code", "output_file"];
+/// The progress of a job that has not reported any.
+const NO_PROGRESS: JobEventKind = JobEventKind::Progress { fraction: 0.0, message: None };
 
 /// The range and default of a query parameter. Values outside the range are clamped.
 struct MillisBounds {
@@ -58,7 +63,7 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
 /// Starts the events of the job `id` on its own WebSocket.
 pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade, Reply> {
     let selection = StreamSelection::parse(query).map_err(|why| error_reply(400, why))?;
-    let encoder = Arc::new(LiveEncoder { id: id.clone(), selection });
+    let encoder = Arc::new(LiveEncoder { id: id.clone(), selection, sent: SentEvents::default() });
     Ok(SocketUpgrade::Watch(JobWatchRequest {
         id,
         schedule: JobWatchSchedule::Events { quiet: KEEP_ALIVE_AFTER },
@@ -103,12 +108,16 @@ impl JobEventEncoder for SnapshotEncoder {
 struct LiveEncoder {
     id: String,
     selection: StreamSelection,
+    sent: SentEvents,
 }
 
 impl JobEventEncoder for LiveEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         match job {
-            Some(_) => self.selection.stderr.then(|| to_json(&json!({ "stderr": "listening" }))),
+            Some(_) => {
+                let is_chosen = self.selection.includes("stderr");
+                is_chosen.then(|| to_json(&json!({ "stderr": "listening" })))
+            }
             None => Some(to_json(&json!({ "error": unknown_job_message(&self.id) }))),
         }
     }
@@ -116,8 +125,8 @@ impl JobEventEncoder for LiveEncoder {
     fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes> {
         let mut fields = match what {
             JobStreamItem::Event(event) => match &event.kind {
-                JobEventKind::Queued => object(json!({ "progress": 0.0 })),
-                what => event_fields(what)?,
+                JobEventKind::Queued => self.sent.next_fields(&NO_PROGRESS)?,
+                what => self.sent.next_fields(what)?,
             },
             JobStreamItem::Ended(job) => {
                 let CommandResult { stdout, stderr, exit_code } = CommandResult::from_job(job);
@@ -144,57 +153,47 @@ impl JobEventEncoder for LiveEncoder {
     }
 }
 
-/// The selected parts of a job's events.
+/// The selected keys of a job's messages. Without any, all are selected.
 #[derive(Debug, PartialEq, Eq)]
 struct StreamSelection {
-    stdout: bool,
-    stderr: bool,
-    progress: bool,
+    keys: Vec<&'static str>,
 }
 
 impl StreamSelection {
-    /// Parses the query parameter `stream`. Without it, all parts are selected.
+    /// Parses the query parameter `stream`.
     fn parse(query: &str) -> Result<Self, String> {
         let selected =
             single_query_value(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
-        let names = || selected.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let unknown = names().find(|name| !matches!(*name, "stdout" | "stderr" | "progress"));
-        if let Some(unknown) = unknown {
-            return Err(format!("`stream` may name stdout, stderr and progress, not `{unknown}`"));
-        }
-        let all = names().next().is_none();
-        let has = |wanted| all || names().any(|name| name == wanted);
-        Ok(Self { stdout: has("stdout"), stderr: has("stderr"), progress: has("progress") })
+        let names = selected.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let keys = names.map(|name| {
+            let key = KEYS.into_iter().find(|key| *key == name);
+            key.ok_or_else(|| format!("`stream` may name {}, not `{name}`", KEYS.join(", ")))
+        });
+        Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// Returns true if the field `name` is selected. Fields other than the outputs count as
-    /// progress.
+    /// Returns true if the key `name` is selected.
     fn includes(&self, name: &str) -> bool {
-        match name {
-            "stdout" => self.stdout,
-            "stderr" => self.stderr,
-            _ => self.progress,
-        }
+        self.keys.is_empty() || self.keys.contains(&name)
     }
 }
 
 /// The encoder for a job's events on the WebSocket that started it.
 pub(crate) struct FollowEncoder {
-    pub(crate) job: JobId,
+    job: JobId,
     /// The progress token, if the client sent one.
-    pub(crate) token: Option<Value>,
+    token: Option<Value>,
+    sent: SentEvents,
 }
 
 impl JobEventEncoder for FollowEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
-        job.map(|_| self.encode_progress(object(json!({ "progress": 0.0 }))))
+        job.and_then(|_| self.encode_event(&NO_PROGRESS))
     }
 
     fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes> {
         match what {
-            JobStreamItem::Event(event) => {
-                event_fields(&event.kind).map(|fields| self.encode_progress(fields))
-            }
+            JobStreamItem::Event(event) => self.encode_event(&event.kind),
             JobStreamItem::Ended(job) => Some(self.encode_progress(object(json!({
                 "progress": 1.0,
                 "status": job.state,
@@ -214,6 +213,15 @@ impl JobEventEncoder for FollowEncoder {
 }
 
 impl FollowEncoder {
+    /// Creates the encoder for the events of `job`, with the progress token `token`.
+    pub(crate) fn new(job: JobId, token: Option<Value>) -> Self {
+        Self { job, token, sent: SentEvents::default() }
+    }
+
+    fn encode_event(&self, what: &JobEventKind) -> Option<Bytes> {
+        self.sent.next_fields(what).map(|fields| self.encode_progress(fields))
+    }
+
     fn encode_progress(&self, fields: Map<String, Value>) -> Bytes {
         let mut params = object(json!({ "job_id": self.job.to_string() }));
         if let Some(token) = &self.token {
@@ -224,29 +232,52 @@ impl FollowEncoder {
     }
 }
 
-/// Encodes progress and output events. `None` for all other events, which are reported in another
-/// form.
-fn event_fields(what: &JobEventKind) -> Option<Map<String, Value>> {
-    match what {
-        JobEventKind::Progress { fraction, message } => {
-            let mut fields = object(json!({ "progress": fraction }));
-            if let Some(message) = message {
-                fields.insert("message".to_owned(), json!(message));
+/// The events of a job that a watcher has received, so that none is repeated.
+#[derive(Debug, Default)]
+struct SentEvents(Mutex<SentState>);
+
+#[derive(Debug, Default)]
+struct SentState {
+    /// The last progress.
+    progress: Option<f64>,
+    /// True if the job has printed something.
+    has_output: bool,
+}
+
+impl SentEvents {
+    /// Encodes progress and output events. `None` for progress that is not new, and for all other
+    /// events, which are reported in another form.
+    fn next_fields(&self, what: &JobEventKind) -> Option<Map<String, Value>> {
+        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match what {
+            JobEventKind::Progress { fraction, message } => {
+                // The message of a program is the last line that it printed, which was sent.
+                let message = message.as_ref().filter(|_| !sent.has_output);
+                let last = sent.progress.replace(*fraction);
+                if message.is_none() && last == Some(*fraction) {
+                    return None;
+                }
+                let mut fields = object(json!({ "progress": fraction }));
+                if let Some(message) = message {
+                    fields.insert("message".to_owned(), json!(message));
+                }
+                Some(fields)
             }
-            Some(fields)
+            JobEventKind::Output { stream, text } => {
+                sent.has_output = true;
+                let key = match stream {
+                    OutputStream::Stdout => "stdout",
+                    OutputStream::Stderr => "stderr",
+                };
+                Some([(key.to_owned(), json!(text))].into_iter().collect())
+            }
+            JobEventKind::Queued
+            | JobEventKind::Started { .. }
+            | JobEventKind::Log { .. }
+            | JobEventKind::Artefact(_)
+            | JobEventKind::Asks { .. }
+            | JobEventKind::Finished { .. } => None,
         }
-        JobEventKind::Output { stream: OutputStream::Stdout, text } => {
-            Some(object(json!({ "stdout": text })))
-        }
-        JobEventKind::Output { stream: OutputStream::Stderr, text } => {
-            Some(object(json!({ "stderr": text })))
-        }
-        JobEventKind::Queued
-        | JobEventKind::Started { .. }
-        | JobEventKind::Log { .. }
-        | JobEventKind::Artefact(_)
-        | JobEventKind::Asks { .. }
-        | JobEventKind::Finished { .. } => None,
     }
 }
 
@@ -264,11 +295,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_without_names_selects_all_parts() {
-        let all = StreamSelection { stdout: true, stderr: true, progress: true };
-        for query in ["", "stream=", "stream=%20,,", "api_key=x", "stream=STDOUT,stderr,+progress"]
-        {
-            assert_eq!(StreamSelection::parse(query).as_ref(), Ok(&all), "{query}");
+    fn a_selection_without_names_selects_all_keys() {
+        for query in ["", "stream=", "stream=%20,,", "api_key=x"] {
+            let all = StreamSelection { keys: Vec::new() };
+            assert_eq!(StreamSelection::parse(query), Ok(all), "{query}");
         }
+        let chosen = StreamSelection::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
+        assert_eq!(chosen.keys, ["stdout", "exit_code", "progress"]);
+        assert!(chosen.includes("stdout") && !chosen.includes("stderr"));
+    }
+
+    #[test]
+    fn progress_is_sent_once_and_without_the_last_line_of_the_output() {
+        let sent = SentEvents::default();
+        let progress = |fraction, message: Option<&str>| {
+            let message = message.map(str::to_owned);
+            let fields = sent.next_fields(&JobEventKind::Progress { fraction, message });
+            fields.map(Value::Object)
+        };
+        assert_eq!(progress(0.0, None), Some(json!({ "progress": 0.0 })));
+        assert_eq!(progress(0.0, None), None);
+        assert_eq!(
+            progress(0.0, Some("loading")),
+            Some(json!({ "progress": 0.0, "message": "loading" }))
+        );
+        let text = "KeyError: 'a'\n".to_owned();
+        let output = JobEventKind::Output { stream: OutputStream::Stderr, text: text.clone() };
+        assert_eq!(sent.next_fields(&output).map(Value::Object), Some(json!({ "stderr": text })));
+        assert_eq!(progress(0.0, Some("KeyError: 'a'")), None);
+        assert_eq!(progress(0.5, Some("KeyError: 'a'")), Some(json!({ "progress": 0.5 })));
     }
 }

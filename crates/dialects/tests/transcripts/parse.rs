@@ -9,8 +9,8 @@ use toolgate_contract::LazySchema;
 use toolgate_contract::{
     AnyTool, BoxFuture, CallEnding, CallError, CallEvent, Caller, Effects, HostAnswer, Icon,
     JobEvent, JobEventKind, JobId, JobPage, JobSnapshot, JobState, JobStreamItem, JobSupport,
-    OpenArtefact, OpenFile, OutputStream, ResultText, ToolContext, ToolError, ToolId, ToolOutput,
-    ToolPage, ToolSpec, ValidationProblem,
+    OpenArtefact, OpenFile, OutputStream, PrintedText, ResultText, ToolContext, ToolError, ToolId,
+    ToolOutput, ToolPage, ToolSpec, ValidationProblem,
 };
 use toolgate_dialects::{FrameRefusal, RequestKey};
 
@@ -108,6 +108,7 @@ pub(crate) fn read_job(text: &str) -> JobSnapshot {
         questions: serde_json::from_value(fields.get("asks").cloned().unwrap_or(json!({})))
             .expect("questions"),
         outcome,
+        printed: PrintedText { stdout: text("stdout", ""), stderr: text("stderr", "") },
     }
 }
 

@@ -195,7 +195,7 @@ impl JobEventStream for JobWatch {
                         Ok(None) => self.stage = WatchStage::Done,
                         Err(err) => self.handle_failure(&err).await,
                     },
-                    WatchStage::Finished => match self.load_job().await {
+                    WatchStage::Finished => match self.load_ended_job().await {
                         Ok(job) => {
                             self.stage = WatchStage::Done;
                             return job.map(|job| JobStreamItem::Ended(Box::new(job)));
@@ -244,6 +244,14 @@ impl JobWatch {
 
     async fn load_job(&self) -> Result<Option<JobSnapshot>, JobStoreError> {
         self.jobs.store().await?.job(self.id).await
+    }
+
+    /// Loads the job after its end, with what its programs printed.
+    async fn load_ended_job(&self) -> Result<Option<JobSnapshot>, JobStoreError> {
+        match self.load_job().await? {
+            Some(job) => Ok(Some(self.jobs.with_printed(job).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Waits before the next try, or ends the watch after too many failures.

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use toolgate_contract::{
     ArtefactSelection, Asker, CallError, Caller, ClientAnswers, ClientQuestions, Effects,
     HostAnswer, JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobPage, JobSnapshot,
-    JobState, JobSupport, OpenArtefact, QuestionSupport, StartedWork, ToolCall,
+    JobState, JobSupport, OpenArtefact, PrintedText, QuestionSupport, StartedWork, ToolCall,
 };
 
 use super::live::{JobWatch, LiveJob, WatchStage};
-use super::store::{CallerAnswers, JobEnd, NewJob};
+use super::store::{CallerAnswers, JobEnd, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
@@ -28,6 +28,8 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
 const KEEP_MIN: Duration = Duration::from_secs(60);
+/// Most bytes of a job's first events from which its printed text is collected.
+const PRINTED_BYTES_MAX: usize = 1 << 20;
 /// Number of the caller's jobs whose ids are compared with an unknown id.
 const NEAREST_CANDIDATES: usize = 200;
 /// Largest edit distance of an id that is suggested.
@@ -68,6 +70,18 @@ impl JobServiceState {
                 jobs.record_refusal(id, &tool, caller, CallError::Canceled).await;
             }
         });
+    }
+
+    /// Adds the text that the job's programs printed, if its outcome is an error, which has none.
+    pub(super) async fn with_printed(
+        &self,
+        mut job: JobSnapshot,
+    ) -> Result<JobSnapshot, JobStoreError> {
+        if matches!(job.outcome, Some(Err(_))) {
+            let events = self.store().await?.events(job.id, 0, PRINTED_BYTES_MAX).await?;
+            job.printed = PrintedText::from_events(&events);
+        }
+        Ok(job)
     }
 
     /// Returns the refusal of a further job of `caller`, if the queue is full.
@@ -171,6 +185,7 @@ impl JobService {
             artefacts: Vec::new(),
             questions: ClientQuestions::new(),
             outcome: None,
+            printed: PrintedText::default(),
         };
         let can = match late_questions {
             LateQuestions::Possible => call.asker.supported(),
@@ -238,6 +253,16 @@ impl JobService {
             Some(job) => Ok(self.with_questions(job)),
             None => Err(self.unknown_job(caller, id).await),
         }
+    }
+
+    /// Returns the job `id` of `caller`, with what its programs printed if its outcome is an error.
+    pub(crate) async fn get_with_printed(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<JobSnapshot, CallError> {
+        let job = self.get(Some(caller), id).await?;
+        Ok(self.0.with_printed(job).await?)
     }
 
     /// Waits for the end of the job `id` of `caller` and returns the job.

@@ -57,18 +57,28 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let served = workspace.server();
         let security = ListenerSecurity::from_config(&loaded.config)?;
         let dialects = served.dialects_over_http(&loaded.config)?;
-        let addr = loaded.config.server.listen;
-        let listener = listen(addr, &format!("--listen {}:0", addr.ip())).await?;
         let dedicated = dedicated_listeners(&served, &loaded.config).await?;
+        let is_shared_used = args.listen.is_some()
+            || !dialects.is_empty()
+            || loaded.config.telemetry.metrics
+            || dedicated.is_empty();
+        let shared = match is_shared_used {
+            true => {
+                let addr = loaded.config.server.listen;
+                Some(listen(addr, &format!("--listen {}:0", addr.ip())).await?)
+            }
+            false => None,
+        };
         let stop = shutdown::on_signal()?;
         let scheme = url_scheme(&loaded.config);
+        let shared_addr = shared.as_ref().map(TcpListener::local_addr).transpose()?;
         let banner = Banner {
             workspace: &workspace,
             config: &loaded.config,
             root: &args.path,
             file: loaded.file.as_deref(),
             read_only: args.folder.read_only,
-            origin: format!("{scheme}://{}", listener.local_addr()?),
+            origin: shared_addr.map(|addr| format!("{scheme}://{addr}")),
             dialects: dialects.iter().map(|dialect| dialect.name()).collect(),
         };
         banner.print()?;
@@ -82,8 +92,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         };
         let _watch = args.folder.follow_settings(&workspace, &args.path, adapt, Some(&security));
         let security = Some(security);
-        let listeners =
-            HttpListeners { shared: listener, dedicated, security, workers: Some(serving) };
+        let listeners = HttpListeners { shared, dedicated, security, workers: Some(serving) };
         serve_http(&served, listeners, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

@@ -13,8 +13,8 @@ use crate::identity::tls;
 
 /// Listening sockets, with their authentication, TLS and threads.
 pub struct HttpListeners {
-    /// Socket that serves every dialect at its paths.
-    pub shared: TcpListener,
+    /// Socket that serves every dialect at its paths, if there is one.
+    pub shared: Option<TcpListener>,
     /// Sockets that each serve a single dialect.
     pub dedicated: Vec<(TcpListener, Arc<dyn Dialect>)>,
     /// Authentication and TLS. If absent, they come from the configuration.
@@ -42,6 +42,6 @@ impl ListenerSecurity {
 
 impl From<TcpListener> for HttpListeners {
     fn from(shared: TcpListener) -> Self {
-        Self { shared, dedicated: Vec::new(), security: None, workers: None }
+        Self { shared: Some(shared), dedicated: Vec::new(), security: None, workers: None }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use toolgate_contract::{
     Caller, ClientAnswer, ClientAnswers, ClientQuestion, HostRequest, JobEvent, JobEventKind,
-    JobId, JobSnapshot, JobState, JobStreamItem, PersonChoice, Reply, ReplyBody, ToolId,
+    JobId, JobSnapshot, JobState, JobStreamItem, PersonChoice, PrintedText, Reply, ReplyBody,
+    ToolId,
 };
 
 use super::super::META_CAPABILITIES;
@@ -62,6 +63,7 @@ pub(crate) fn asking(state: JobState) -> JobSnapshot {
         artefacts: Vec::new(),
         questions: [("where".to_owned(), ClientQuestion::Roots)].into(),
         outcome: None,
+        printed: PrintedText::default(),
     }
 }
 

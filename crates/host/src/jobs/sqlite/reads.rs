@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 use toolgate_contract::{
-    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, JobState, ToolId,
+    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, JobState, PrintedText, ToolId,
 };
 
 use super::schema::{EVENTS_MAX, SqliteFailure, timestamp_from_nanos, unix_nanos};
@@ -138,6 +138,7 @@ fn job_from_row(row: &Row<'_>) -> Result<JobSnapshot, SqliteFailure> {
         artefacts: parse_json(text(12)?)?,
         questions: ClientQuestions::new(),
         outcome: None,
+        printed: PrintedText::default(),
     })
 }
 

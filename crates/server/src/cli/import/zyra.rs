@@ -29,7 +29,8 @@ const HEAD: &str = r#"# Zyra's commands, as `toolgate import zyra` wrote them; e
 program = "zyra"
 program_env = "ZYRA_PROGRAM"
 deadline_ms = 600000
-env = { MPLBACKEND = "Agg", PYTHONUNBUFFERED = "1" }
+# matplotlib keeps its font cache in the workspace, because HOME is empty for each run.
+env = { MPLBACKEND = "Agg", MPLCONFIGDIR = ".cache/matplotlib", PYTHONUNBUFFERED = "1" }
 "#;
 
 /// Argument aliases that Zyra's API accepts for all commands (`_normalize_args`).

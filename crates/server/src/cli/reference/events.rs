@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{
     CallEnding, CallEvent, Caller, ChangeFilter, ClientQuestions, JobArtefact, JobEvent,
     JobEventKind, JobId, JobSnapshot, JobState, JobStreamItem, LogLevel, MessageFrame,
-    OutputStream, ResultText, ServerChange, ToolId, ToolOutput, schema_of,
+    OutputStream, PrintedText, ResultText, ServerChange, ToolId, ToolOutput, schema_of,
 };
 use toolgate_dialects::mcp::{NEWEST_SESSION, REVISIONS};
 use toolgate_dialects::{ChangeEncoder, FrameReading, JobEventEncoder, SocketUpgrade};
@@ -267,5 +267,6 @@ fn job(state: JobState, output: Option<ToolOutput>) -> anyhow::Result<JobSnapsho
         artefacts: Vec::new(),
         questions: ClientQuestions::new(),
         outcome: output.map(Ok),
+        printed: PrintedText::default(),
     })
 }

@@ -18,8 +18,8 @@ pub(super) struct Banner<'a> {
     /// Settings file, if there is one.
     pub(super) file: Option<&'a Path>,
     pub(super) read_only: bool,
-    /// Scheme and address, such as `http://127.0.0.1:8000`.
-    pub(super) origin: String,
+    /// Scheme and address, such as `http://127.0.0.1:8000`. `None` if each dialect has its own.
+    pub(super) origin: Option<String>,
     /// Names of the dialects that this address serves.
     pub(super) dialects: Vec<&'static str>,
 }
@@ -33,11 +33,15 @@ impl Banner<'_> {
         let read_only = if self.read_only { ", read-only" } else { "" };
         let place = self.place();
         if !std::io::stderr().is_terminal() {
-            eprintln!("toolgate: serving {root}{read_only} at {place}");
+            let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+            eprintln!("toolgate: serving {root}{read_only}{place}");
             return Ok(());
         }
         let version = env!("CARGO_PKG_VERSION");
-        eprintln!("toolgate {version} serves {root}{read_only}\n  at         {place}");
+        eprintln!("toolgate {version} serves {root}{read_only}");
+        if let Some(place) = place {
+            eprintln!("  at         {place}");
+        }
         if let Some(file) = self.file {
             let file = absolute(file).unwrap_or_else(|_| file.to_owned());
             eprintln!("  config     {}", file.display());
@@ -55,16 +59,18 @@ impl Banner<'_> {
 
     /// Returns the URL of the MCP endpoint, if this address serves it.
     fn mcp_url(&self) -> Option<String> {
-        self.dialects.contains(&"mcp").then(|| format!("{}/mcp", self.origin))
+        let origin = self.origin.as_deref().filter(|_| self.dialects.contains(&"mcp"))?;
+        Some(format!("{origin}/mcp"))
     }
 
     /// Returns the URL of the MCP endpoint. If this address does not serve MCP, returns the address
     /// and its dialects.
-    fn place(&self) -> String {
-        self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
-            true => format!("{} (no dialects)", self.origin),
-            false => format!("{} (dialects: {})", self.origin, self.dialects.join(", ")),
-        })
+    fn place(&self) -> Option<String> {
+        let origin = self.origin.as_deref()?;
+        Some(self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
+            true => format!("{origin} (no dialects)"),
+            false => format!("{origin} (dialects: {})", self.dialects.join(", ")),
+        }))
     }
 
     fn tools(&self) -> String {

@@ -1,11 +1,15 @@
 //! The address and instructions that `toolgate serve` prints at start.
 
 use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 
+use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Launch, Workspace, binary, keys_of, path, wait_until};
+use crate::support::{
+    Connection, Launch, Post, Workspace, binary, keys_of, path, wait_for, wait_until,
+};
 
 /// Returns what `toolgate serve` prints to a terminal at start, with the settings in toolgate.toml.
 fn banner(workspace: &Workspace) -> String {
@@ -63,4 +67,28 @@ fn without_mcp_the_address_has_no_mcp_url() {
     let log = server.log();
     assert!(log.contains("(dialects: ") && log.contains("zyra"), "{log}");
     assert!(!log.contains("/mcp\n"), "{log}");
+}
+
+#[test]
+fn without_shared_dialects_only_dedicated_listeners_are_opened() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let shared = taken.local_addr().unwrap();
+    let settings = format!(
+        "[server]\nlisten = \"{shared}\"\ndialects = []\n\
+         [[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n"
+    );
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let server = Launch::over(&workspace).serve_with_flags(&[]);
+    let addr: SocketAddr = wait_for("the address is printed", || {
+        assert!(server.is_running(), "{}", server.log());
+        let log = server.log();
+        let (_, rest) = log.split_once("serving mira alone at http://")?;
+        rest.split_once("/\n")?.0.parse().ok()
+    });
+    let list =
+        json!({ "jsonrpc": "2.0", "method": "tools/list", "params": { "limit": 1 }, "id": 1 });
+    let mut connection = Connection::to(addr);
+    connection.post(&Post::bytes(list.to_string().as_bytes()).to("/"));
+    assert_eq!(connection.response().json()["result"]["tools"].as_array().unwrap().len(), 1);
+    assert!(!server.log().contains(&shared.to_string()), "{}", server.log());
 }

@@ -75,6 +75,25 @@ fn s4_47_a_deleted_job_is_cancelled() {
 }
 
 #[test]
+fn a_cancelled_job_keeps_what_it_printed() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let marker = Marker::new();
+    let id = served.start_job("tell-steps", json!({ "name": marker.0 }));
+    for (stream, text) in [("stdout", "began\n"), ("stderr", "step 1/4\n")] {
+        let mut socket = served.socket(&format!("/ws/jobs/{id}?stream={stream}"));
+        socket.read_until(|message| message[stream] == text);
+    }
+    assert_eq!(served.delete(&format!("/jobs/{id}")).status, 200);
+    let job = served.job(&id);
+    assert_eq!((&job["status"], &job["stdout"]), (&json!("canceled"), &json!("began\n")), "{job}");
+    assert_eq!(job["stderr"], "step 1/4\nthe call was cancelled", "{job}");
+    let (messages, _) = served.socket(&format!("/ws/jobs/{id}")).read_rest();
+    let end = messages.last().unwrap();
+    assert_eq!((&end["stdout"], &end["stderr"]), (&job["stdout"], &job["stderr"]), "{end}");
+}
+
+#[test]
 fn head_matches_get_and_other_methods_get_the_allowed_ones() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();

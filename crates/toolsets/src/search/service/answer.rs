@@ -158,14 +158,17 @@ impl SearchAttempt<'_> {
         };
         let matched = self.collection.engine.candidates(engine_query).await?;
         let EngineMatches { question, averages, mut candidates, total, vectors } = matched;
-        candidates.retain(is_related);
         // Some files may have changed, so more passages are ranked than requested.
         let top = request.top_k.saturating_mul(2);
-        let ranked = match &question {
-            Some(question) => rank(question, &averages, &candidates, request.rerank, top),
+        let ranked: Vec<RankedCandidate> = match &question {
+            Some(question) => {
+                candidates.retain(is_related);
+                let ranked = rank(question, &averages, &candidates, request.rerank, top);
+                ranked.into_iter().filter(|it| it.score > 0.0).collect()
+            }
+            // The caller asks for the nearest passages, even if none is similar.
             None => rank_by_vectors(&candidates, top),
         };
-        let ranked: Vec<RankedCandidate> = ranked.into_iter().filter(|it| it.score > 0.0).collect();
         let hits = match self.read_hits(ctx, &ranked, &candidates).await? {
             Ok(hits) => hits,
             Err(path) => {
@@ -330,7 +333,7 @@ fn is_related(candidate: &Candidate) -> bool {
 
 /// Ranks the candidates by vectors alone.
 fn rank_by_vectors(candidates: &[Candidate], top: usize) -> Vec<RankedCandidate> {
-    let score = |it: &Candidate| it.model_cosine.unwrap_or(it.static_cosine).clamp(0.0, 1.0);
+    let score = |it: &Candidate| it.model_cosine.unwrap_or(it.static_cosine).clamp(-1.0, 1.0);
     let scored = candidates
         .iter()
         .enumerate()

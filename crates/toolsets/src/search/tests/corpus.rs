@@ -141,6 +141,31 @@ async fn a_vector_finds_its_own_passage_and_similar_ones() {
 }
 
 #[tokio::test]
+async fn a_vector_alone_finds_the_nearest_passages_even_if_none_is_similar() {
+    let service = corpus();
+    let len = toolgate_search::static_model::space().dimensions;
+    for sign in [1.0, -1.0] {
+        let mut axis = vec![0.0; len];
+        axis[len - 1] = sign;
+        let nearest = |top_k| SearchRequest {
+            embedding: Some(axis.clone()),
+            query: None,
+            top_k,
+            ..request("")
+        };
+        let few = search(&service, nearest(3)).await;
+        let many = search(&service, nearest(12)).await;
+        assert_eq!((few.hits.len(), many.hits.len()), (3, 12));
+        let ids = |found: &SearchResult| -> Vec<String> {
+            found.hits.iter().take(3).map(|hit| hit.id.clone()).collect()
+        };
+        assert_eq!(ids(&few), ids(&many));
+        assert!(many.hits.is_sorted_by(|a, b| a.score >= b.score));
+        assert!(many.hits[11].score < 0.3, "{}", many.hits[11].score);
+    }
+}
+
+#[tokio::test]
 async fn an_invalid_query_or_vector_is_rejected_with_its_pointer() {
     let service = corpus();
     for query in [None, Some(""), Some(" \n"), Some("?!")] {

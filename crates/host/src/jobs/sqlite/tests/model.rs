@@ -88,6 +88,7 @@ impl Model {
             artefacts: vec![],
             questions: toolgate_contract::ClientQuestions::new(),
             outcome: None,
+            printed: toolgate_contract::PrintedText::default(),
         };
         let mut entry = ModelJob { job, input: new.input.clone(), events: vec![], ended: None };
         entry.add(new.created, vec![JobEventKind::Queued]);

@@ -132,7 +132,7 @@ fn s3_10_46_an_etag_prevents_lost_updates() {
         workspace.put("a.txt", "one");
         let stale = mira.get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
         workspace.put("a.txt", "two");
-        for overwrite in [json!({ "overwrite": true }), json!({})] {
+        for overwrite in [json!({ "overwrite": true }), json!({ "overwrite": false }), json!({})] {
             let mut more = overwrite;
             more["etag"] = stale.clone();
             mira.expect_refusal(1005, "files/write", write_params("a.txt", "three", more));
@@ -142,11 +142,12 @@ fn s3_10_46_an_etag_prevents_lost_updates() {
         let current = json!({ "etag": etag, "overwrite": true });
         let written = mira.get("files/write", write_params("a.txt", "three", current));
         assert_eq!(workspace.read("a.txt"), "three");
-        // The current etag allows replacing, unless `overwrite` is false.
+        // The current etag allows replacing, and `overwrite` is false by default.
         let known = json!({ "etag": written["etag"], "overwrite": false });
-        mira.expect_refusal(1005, "files/write", write_params("a.txt", "four", known));
-        mira.get("files/write", write_params("a.txt", "four", json!({ "etag": written["etag"] })));
+        let written = mira.get("files/write", write_params("a.txt", "four", known));
         assert_eq!(workspace.read("a.txt"), "four");
+        mira.get("files/write", write_params("a.txt", "five", json!({ "etag": written["etag"] })));
+        assert_eq!(workspace.read("a.txt"), "five");
         // A deleted file does not match an etag.
         fs::remove_file(workspace.path("a.txt")).unwrap();
         mira.expect_refusal(
