@@ -1,5 +1,5 @@
-//! Builds the programs in `tests` that attack the server and that kill it, and starts them. The tests
-//! run them, too: each attack alone, and short runs of kills.
+//! Builds the programs in `tests` that attack the server and that kill it, and starts them. The
+//! tests run them, too: each attack alone, and short runs of kills.
 
 use std::path::absolute;
 

@@ -93,18 +93,18 @@ pub(crate) struct JobServiceState {
     /// Notified when a job is accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
-    ended_counts: EndedCounts,
+    ended_counts: EndedJobCounters,
 }
 
 /// Counters of jobs that this server has ended, by state.
 #[derive(Default)]
-struct EndedCounts {
+struct EndedJobCounters {
     succeeded: AtomicU64,
     failed: AtomicU64,
     canceled: AtomicU64,
 }
 
-impl EndedCounts {
+impl EndedJobCounters {
     fn count(&self, state: JobState) {
         let count = match state {
             JobState::Succeeded => &self.succeeded,
@@ -130,7 +130,7 @@ impl JobService {
             running: TaskTracker::new(),
             changed: watch::Sender::new(()),
             stopping: CancellationToken::new(),
-            ended_counts: EndedCounts::default(),
+            ended_counts: EndedJobCounters::default(),
         }))
     }
 

@@ -1,7 +1,7 @@
 //! The `files` toolset: reads, finds and changes files in the workspace.
 //!
-//! The tools interpret a caller's input. [`toolgate_world::Root`] confines paths to the workspace and
-//! replaces files.
+//! The tools interpret a caller's input. [`toolgate_world::Root`] confines paths to the workspace
+//! and replaces files.
 
 mod read;
 mod write;

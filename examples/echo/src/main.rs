@@ -42,7 +42,7 @@ impl Tool for Echo {
         Ok(Output { text: input.text })
     }
 
-    fn decode_utf8(output: &Output) -> ResultText {
+    fn result_text(output: &Output) -> ResultText {
         ResultText::from_body(&output.text)
     }
 }

@@ -13,8 +13,8 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
     AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameReading, JobEventEncoder, JobWatchRequest, RequestKey, ServerInfo, SocketUpgrade,
-    WatchPace, all_dialects,
+    FrameReading, JobEventEncoder, JobWatchRequest, JobWatchSchedule, RequestKey, ServerInfo,
+    SocketUpgrade, all_dialects,
 };
 
 use crate::format::{build_envelope, format_filter, format_reply, format_request};
@@ -260,17 +260,17 @@ impl Player {
     }
 
     /// Starts to watch a job.
-    fn watch(&mut self, JobWatchRequest { id, pace, encoder }: JobWatchRequest) -> String {
+    fn watch(&mut self, JobWatchRequest { id, schedule, encoder }: JobWatchRequest) -> String {
         self.job_events = Some(encoder);
-        let pace = match pace {
-            WatchPace::Events { quiet } => {
+        let schedule = match schedule {
+            JobWatchSchedule::Events { quiet } => {
                 format!("all events, a keep-alive after {} ms", quiet.as_millis())
             }
-            WatchPace::Snapshots { every, at_most } => {
+            JobWatchSchedule::Snapshots { every, at_most } => {
                 format!("a snapshot every {} ms for {} ms", every.as_millis(), at_most.as_millis())
             }
         };
-        format!("? watch the job {id}: {pace}")
+        format!("? watch the job {id}: {schedule}")
     }
 
     /// Applies a line of the host: the answer to the oldest request, or an event. Returns the

@@ -1,4 +1,4 @@
-//! The settings in force of a served workspace, and what a change of them replaces.
+//! The settings in force of a served workspace, and the parts that a change of them replaces.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ pub(crate) struct LiveSettings {
     pub(crate) current: Mutex<(Config, ToolParts)>,
 }
 
-/// Changes that a reload made, and those that it could not make.
+/// Changes that a reload applied, and changes that need a restart.
 pub(crate) struct SettingsChange {
     /// Names of the settings that are in force now.
     pub(crate) applied: Vec<String>,
@@ -52,11 +52,11 @@ impl LiveSettings {
         }
     }
 
-    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads` is
-    /// true, the files that the configuration names have changed too.
+    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads`
+    /// is true, the files that the configuration names have changed too.
     ///
-    /// Everything is built and checked before anything is replaced. So an error changes nothing, and
-    /// a call passes either all of the old settings or all of the new ones.
+    /// Everything is built and checked before anything is replaced. So an error changes nothing,
+    /// and a call passes either all of the old settings or all of the new ones.
     ///
     /// # Errors
     /// When a setting is invalid or a file cannot be read.

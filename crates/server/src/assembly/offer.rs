@@ -9,7 +9,9 @@ use toolgate_contract::{
     erase_prompt, erase_tool,
 };
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
-use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
+use toolgate_host::{
+    Catalog, ContentLibrary, Host, JobsHandle, SchemaRegistry, job_resources, job_tools,
+};
 
 use crate::assembly::{audit_setup, envelope_setup, limits, wiring};
 use crate::config::{Config, ResourceKind};
@@ -17,12 +19,12 @@ use crate::telemetry::{self, TelemetrySinks};
 
 /// Tools, prompts and resources that a server offers, and its description.
 ///
-/// The wire, the gate, limits and the audit log follow a [`Config`].
+/// A [`Config`] determines dialects, policy, limits and the audit log.
 pub struct ServerBuilder {
     info: ServerInfo,
     tools: Vec<Arc<dyn AnyTool>>,
     prompts: Vec<Arc<dyn AnyPrompt>>,
-    library: Library,
+    library: ContentLibrary,
     jobs_folder: Option<PathBuf>,
 }
 
@@ -33,12 +35,12 @@ pub struct PreparedServer {
     pub host: Arc<Host>,
     /// Description of the server, as dialects report it.
     pub info: Arc<ServerInfo>,
-    /// Metrics and traces of its calls.
+    /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
 }
 
 impl ServerBuilder {
-    /// Creates an empty server that clients know as `name`.
+    /// Creates a server without tools. `name` is its name for clients.
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
         let info = ServerInfo {
@@ -59,7 +61,7 @@ impl ServerBuilder {
         };
         let tools = Vec::new();
         let prompts = Vec::new();
-        Self { info, tools, prompts, library: Library::default(), jobs_folder: None }
+        Self { info, tools, prompts, library: ContentLibrary::default(), jobs_folder: None }
     }
 
     /// Sets the display name. The default is the name.
@@ -109,7 +111,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a source of skills. Add their files as resources too.
+    /// Adds a source of skills. Also add the skills' files as resources.
     pub fn skills(mut self, skills: impl SkillSource) -> Self {
         self.library.skills.push(Arc::new(skills));
         self
@@ -121,8 +123,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Enables jobs and keeps them in `folder`, an absolute path that no other server uses
-    /// differently.
+    /// Enables jobs and stores them in `folder`, an absolute path. Servers that share the folder
+    /// must have the same tools.
     pub fn with_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.jobs_folder = Some(folder.into());
         self
@@ -131,8 +133,8 @@ impl ServerBuilder {
     /// Builds the server under `config`.
     ///
     /// # Errors
-    /// When two tools share a name, a schema is invalid, the configuration names an unknown tool,
-    /// or the audit log cannot be opened.
+    /// Two tools share a name, a schema is invalid, the configuration names an unknown tool, or the
+    /// audit log cannot be opened.
     pub fn open(self, config: &Config) -> anyhow::Result<PreparedServer> {
         let Self { info, mut tools, prompts, mut library, jobs_folder: jobs } = self;
         if !prompts.is_empty() {
@@ -168,7 +170,7 @@ impl ServerBuilder {
 }
 
 impl PreparedServer {
-    /// Wraps `host` and completes `info` with the host's features.
+    /// Creates a server from `host`. Adds the host's features to `info`.
     pub(crate) fn new(host: Arc<Host>, info: ServerInfo, telemetry: TelemetrySinks) -> Self {
         let library = host.library();
         let info = Arc::new(ServerInfo {
@@ -187,7 +189,7 @@ impl PreparedServer {
         Self { host, info, telemetry }
     }
 
-    /// Returns all dialects, configured for this server.
+    /// Returns all dialects for this server.
     pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
         toolgate_dialects::all_dialects(&self.info)
     }
@@ -195,7 +197,7 @@ impl PreparedServer {
     /// Returns the dialects that `config` serves over HTTP on the shared address.
     ///
     /// # Errors
-    /// When the configuration names an unknown dialect. The message lists the known ones.
+    /// The configuration names an unknown dialect. The message lists the known dialects.
     pub fn dialects_over_http(&self, config: &Config) -> anyhow::Result<Vec<Arc<dyn Dialect>>> {
         let configured = &config.server.dialects;
         for name in configured.iter().filter(|name| *name != "*") {
@@ -211,7 +213,7 @@ impl PreparedServer {
     /// Returns the dialect named `name`.
     ///
     /// # Errors
-    /// When no dialect has that name. The message lists the known ones.
+    /// No dialect has that name. The message lists the known dialects.
     pub fn dialect(&self, name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
         let dialects = self.dialects();
         let found = dialects.iter().find(|dialect| dialect.name() == name).cloned();

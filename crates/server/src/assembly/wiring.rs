@@ -1,4 +1,4 @@
-//! Builds a host from settings. This is the only module that knows every toolset.
+//! Builds a host from settings. This is the only module that uses every toolset.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use http::Uri;
 use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    AuditLog, Catalog, Gate, GateSettings, Host, JobSettings, JobsHandle, KnownTools, Library,
-    OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
+    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
+    KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
     job_resources, job_tools,
 };
 use toolgate_toolsets::{
@@ -43,7 +43,7 @@ use crate::upstreams::{self, UpstreamCatalog};
 /// Name of the server, as clients know it.
 const NAME: &str = "toolgate";
 
-/// Workspace being served: its host, programs and upstreams.
+/// A workspace that is being served: its host, programs and upstreams.
 pub struct ServedWorkspace {
     /// Host that answers requests.
     pub host: Arc<Host>,
@@ -62,15 +62,15 @@ impl ServedWorkspace {
     /// Opens the folder `root` under `config`.
     ///
     /// # Errors
-    /// When the configuration, a schema or the audit log is unusable.
+    /// The configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         Self::open_prepared(ServerPrep::prepare(root, config)?, config)
     }
 
-    /// Opens the prepared folder of `prep` under `config`.
+    /// Opens the folder that `prep` has prepared, under `config`.
     ///
     /// # Errors
-    /// When the configuration, a schema or the audit log is unusable.
+    /// The configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
         let ServerPrep { root, workspace, files, declared, processes } = prep;
         let jobs = job_settings(&root, &processes, config)?;
@@ -119,7 +119,7 @@ impl ServedWorkspace {
     /// Opens the folder for inspection only, without audit log, envelope log and traces.
     ///
     /// # Errors
-    /// When the configuration or a schema is unusable.
+    /// The configuration or a schema is unusable.
     pub fn open_for_inspection(root: &Path, config: &Config) -> anyhow::Result<Self> {
         audit_setup::audit_destination(&config.audit)?;
         let mut config = config.clone();
@@ -168,10 +168,11 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Applies changes of the configuration `file`, and of the files that it names, until the result
-    /// is dropped.
+    /// Applies changes of the configuration `file`, and of the files that it names, until the
+    /// returned guard is dropped.
     ///
-    /// `load` reads the file again. `security` is that of the listeners, if the server has any.
+    /// `load` reads the file again. `security` is the security of the listeners, if the server has
+    /// any.
     pub fn watch_config(
         &self,
         file: PathBuf,
@@ -193,7 +194,8 @@ impl ServedWorkspace {
     }
 }
 
-/// Returns the card of the server that clients know as `name`, if it has a public URL at a domain.
+/// Returns the server card, with `name` as the server's name. Returns `None` unless the server has
+/// a public URL whose host is a domain.
 pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<ServerCard> {
     let url = server.url.clone()?;
     let host = url.parse::<Uri>().ok()?.host()?.to_ascii_lowercase();
@@ -206,10 +208,11 @@ pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<
         .then(|| ServerCard { name: format!("{}/{name}", labels.join(".")), url })
 }
 
-/// Builds the gate over `catalog` and `library` under `config`. `root` is the workspace.
+/// Builds the gate for the `catalog`, and for the resources, prompts and skills of `library`, under
+/// `config`. `root` is the workspace.
 pub(crate) fn build_gate(
     catalog: Catalog,
-    mut library: Library,
+    mut library: ContentLibrary,
     config: &Config,
     root: Option<&Path>,
     audit: Arc<AuditLog>,
@@ -272,8 +275,8 @@ pub(crate) fn build_gate(
     Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
 }
 
-/// Returns the patterns of available tools. An upstream's tools need the one that reads long
-/// results.
+/// Returns the patterns of available tools. If an upstream's tools are available, so is the tool
+/// that reads long results.
 fn allowed_patterns(config: &Config) -> Vec<String> {
     let results = config.upstream.values().next().map(|_| "results.read".to_owned());
     config.tools.allow.iter().cloned().chain(results).collect()
@@ -289,8 +292,8 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
-/// What the tools of a workspace are made of. Other settings replace only the parts that depend on
-/// them.
+/// Parts of which the tools of a workspace are made. Changed settings replace only the parts that
+/// depend on them.
 pub(crate) struct ToolParts {
     root: Root,
     programs: exec::WorkspacePrograms,
@@ -318,7 +321,7 @@ impl ToolParts {
         Ok(Self { root, programs, search, assets, jobs: jobs.cloned() })
     }
 
-    /// Returns the parts under other settings. The search index and stored output are kept.
+    /// Returns the parts for other settings. The search index and stored output are kept.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -342,13 +345,13 @@ impl ToolParts {
         }
     }
 
-    /// Creates the tools of every toolset, and the library. A new toolset needs one line here.
+    /// Creates the tools of every toolset, and the library. Add one line here for a new toolset.
     pub(crate) fn tools(
         &self,
         config: &Config,
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
-    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, Library)> {
+    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, ContentLibrary)> {
         let Self { root, programs, search, assets, jobs } = self;
         let mut tools = files::tools(root, files);
         tools.extend(programs.tools());
@@ -356,7 +359,7 @@ impl ToolParts {
         tools.extend(ci::tools(programs, env!("CARGO_PKG_VERSION")));
         tools.extend(search::tools(search));
         tools.extend(docs::tools(root, search));
-        let mut library = Library::default();
+        let mut library = ContentLibrary::default();
         if config.resources.offers(ResourceKind::Files) {
             library.resources.push(files::resources(root, files));
         }
@@ -384,8 +387,8 @@ impl ToolParts {
     }
 }
 
-/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails, and
-/// others serve everything else.
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails,
+/// and others serve everything else.
 fn open_assets(
     root: &Root,
     settings: &assets::AssetSettings,
@@ -399,8 +402,8 @@ fn open_assets(
     }
 }
 
-/// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if
-/// it declares so.
+/// Combines `tools` and `declared` commands. A command replaces a built-in tool with the same name
+/// only if its declaration allows this.
 fn merge_declared(
     mut tools: Vec<Arc<dyn AnyTool>>,
     declared: Vec<commands::DeclaredCommand>,
@@ -468,7 +471,7 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
     Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
-/// Returns the folders of the search index. Servers of one workspace share them.
+/// Returns the folders of the search index. Servers of the same workspace share them.
 fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,
@@ -488,13 +491,13 @@ fn workspace_folder_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// Returns the path of `file` relative to `root`, a [resolved](resolve_links) path, if it lies
-/// inside.
+/// Returns the path of `file` relative to `root`, if it is inside. Links in `root` must be
+/// [resolved](resolve_links).
 pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
     Some(resolve_links(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
-/// Resolves all links of `path`. Returns it unchanged if it does not exist.
+/// Resolves all links in `path`. Returns `path` unchanged if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before anything is served")]
 pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
@@ -503,8 +506,7 @@ pub fn resolve_links(path: &Path) -> PathBuf {
 /// Returns the sealer of session ids, with the configured key or a random one.
 ///
 /// # Errors
-/// When the key file cannot be read, other users could have written it, or it is shorter than 32
-/// bytes.
+/// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.
 pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {

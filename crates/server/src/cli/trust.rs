@@ -23,7 +23,7 @@ pub(super) struct TrustArgs {
     /// Workspace with the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// Remove the trust
+    /// Stop trusting the configuration
     #[arg(long)]
     remove: bool,
 }

@@ -25,7 +25,7 @@ use super::{
 /// Largest settings file, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Variables with our prefix that are not settings.
+/// Variables with the prefix `TOOLGATE_` that are not settings.
 const OTHER_VARIABLES: [&str; 4] =
     ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_KEY"];
 
@@ -45,7 +45,7 @@ pub struct LoadedConfig {
 /// The file is `explicit`, or `toolgate.toml` in `root` if it exists.
 ///
 /// # Errors
-/// When a setting is invalid, or an untrusted file in the workspace has settings that only the
+/// A setting is invalid, or an untrusted file in the workspace contains settings that only the
 /// owner may decide.
 pub fn load(
     root: &Path,
@@ -67,8 +67,8 @@ pub fn load(
     read(text, file, explicit.is_some(), &env)
 }
 
-/// Loads the settings from `text` and `env`. A file that was not `named` by the user must be
-/// trusted.
+/// Loads the settings from `text` and `env`. The file must be trusted, unless the user has `named`
+/// it.
 fn read(
     text: String,
     file: Option<PathBuf>,
@@ -148,7 +148,8 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
 /// Checks that an address which other machines can reach requires a credential and TLS.
 ///
 /// # Errors
-/// When it does not, with advice, or when the key file cannot be trusted.
+/// The address requires no credential or no TLS, or the key file cannot be trusted. The message
+/// contains advice.
 pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
     check_reach(listen, &config.server, config.requires_credential()?)
 }
@@ -158,7 +159,7 @@ pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
 /// `needs_credential` is true if callers need one.
 ///
 /// # Errors
-/// When one of them is missing, with advice.
+/// The credential or TLS is missing. The message contains advice.
 pub fn check_reach(
     listen: SocketAddr,
     server: &ServerSection,
@@ -254,7 +255,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     checked.map_err(|why| anyhow!(why))
 }
 
-/// Checks that TLS has both files, and that tools cannot write them.
+/// Checks that TLS has both a certificate and a key, and that tools cannot write these files.
 fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
     let sessions = [("session_key", &server.session_key)];

@@ -1,4 +1,4 @@
-//! Which settings a running server applies, and which it keeps until it is started again.
+//! Separates the settings that a running server applies from those that need a restart.
 
 use super::{Config, LimitsSection, ServerSection};
 
@@ -6,7 +6,7 @@ use super::{Config, LimitsSection, ServerSection};
 /// the names of changed settings that need a restart.
 ///
 /// Sockets, stores and limits of connections are opened once. A running server keeps their
-/// settings, and takes all others from `next`.
+/// settings. All other settings come from `next`.
 pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec<String>) {
     let running = in_force.clone();
     let applied = Config {
@@ -75,8 +75,8 @@ mod tests {
         toml::from_str(text).expect("settings")
     }
 
-    /// Returns the names of the changes from `before` to `after` that a server applies, and of
-    /// those that need a restart.
+    /// Returns the names of the changes from `before` to `after`: first those that a server
+    /// applies, then those that need a restart.
     fn changes(before: &str, after: &str) -> (String, String) {
         let before = config(before);
         let (applied, waiting) = applied_settings(&before, &config(after));

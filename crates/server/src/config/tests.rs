@@ -1,4 +1,4 @@
-//! Precedence of settings, and refusals of invalid ones.
+//! Tests of the precedence of settings, and of errors about invalid settings.
 #![allow(clippy::disallowed_methods, reason = "a test writes the file that is read")]
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Trust in a settings file that lies in the workspace.
+//! Trust in a settings file in the workspace.
 //!
 //! A workspace may come from anybody, and so may its `toolgate.toml`. Until the user trusts the
 //! exact content of the file, it may only restrict the server.
@@ -20,9 +20,8 @@ use super::load::FILE_BYTES_MAX;
 use super::state_folder;
 use crate::owned_files::{self, LinkPolicy};
 
-/// Settings that can only restrict tools, and so need no trust. All others are the owner's to
-/// decide.
-/// `files.protected` is one, too, if no entry releases a default name.
+/// Settings that can only restrict tools, and so need no trust. Only the owner may decide all other
+/// settings. `files.protected` needs no trust if no entry releases a default name.
 const NARROWING: [(&str, &str); 5] = [
     ("tools", "allow"),
     ("tools", "deny"),
@@ -31,7 +30,7 @@ const NARROWING: [(&str, &str); 5] = [
     ("exec", "confirm"),
 ];
 
-/// Setting that only the owner may decide, with its position.
+/// A setting in the file that only the owner may decide, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerSetting {
     /// Name, such as `sandbox.profile`, or `command` for a section of tables.
@@ -43,7 +42,7 @@ pub struct OwnerSetting {
 /// Checks that an untrusted `file` with the content `text` only restricts the server.
 ///
 /// # Errors
-/// When it does more. The message lists the settings and the ways to resolve this.
+/// The file does more. The message lists the settings and the possible fixes.
 pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     let owned = owner_settings(text);
     if owned.is_empty() || is_trusted(file, text) {
@@ -110,7 +109,7 @@ fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
 /// Reads the settings `file` of an untrusted workspace.
 ///
 /// # Errors
-/// When it is not a regular file, is too large, or is not UTF-8.
+/// The file is not a regular file, is too large, or is not UTF-8.
 pub fn read_settings_text(file: &Path) -> anyhow::Result<String> {
     owned_files::read_text(file, LinkPolicy::Refused, FILE_BYTES_MAX)
 }
@@ -122,10 +121,10 @@ pub fn is_trusted(file: &Path, text: &str) -> bool {
 }
 
 /// Records that the user trusts `file` with the content `text`. Earlier content is no longer
-/// trusted, because it could be put back.
+/// trusted, because somebody could restore it.
 ///
 /// # Errors
-/// When the trust mark cannot be written.
+/// The trust mark cannot be written.
 pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
     let mark = mark_path(file)?;
     let folder = mark.parent().unwrap_or(Path::new("/"));
@@ -139,7 +138,7 @@ pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
 /// Removes the trust in `file`. Returns false if it was not trusted.
 ///
 /// # Errors
-/// When the trust mark cannot be removed.
+/// The trust mark cannot be removed.
 pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     let mark = mark_path(file)?;
     match fs::remove_file(&mark) {

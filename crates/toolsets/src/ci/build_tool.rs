@@ -17,9 +17,9 @@ pub(super) enum BuildTool {
     Go,
     /// .NET.
     Dotnet,
-    /// Java and its kin, by Gradle.
+    /// Java and other JVM languages, by Gradle.
     Gradle,
-    /// Java and its kin, by Maven.
+    /// Java and other JVM languages, by Maven.
     Maven,
     /// JavaScript, by npm.
     Npm,
@@ -47,7 +47,7 @@ pub(super) enum ProjectAction {
 pub(super) struct ProjectFacts {
     /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
-    /// The reason why the `package.json` cannot be read, if it cannot.
+    /// The reason if the `package.json` cannot be read.
     pub(super) unreadable: Option<String>,
     /// The command of the script `test` in a `package.json`.
     pub(super) test_script: String,

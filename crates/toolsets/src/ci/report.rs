@@ -7,7 +7,7 @@ use toolgate_contract::{CallEnding, ResultText};
 use super::build_tool::BuildTool;
 use crate::exec::SandboxStatus;
 
-/// The most failures in the text for a reader.
+/// The maximum number of failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
 
 /// The report of a build or test run.
@@ -28,7 +28,7 @@ pub(super) struct CiReport {
     /// Run time.
     pub(super) duration_ms: u64,
     /// Counts.
-    pub(super) summary: RunCounts,
+    pub(super) summary: CiCounts,
     /// Failures, in the order of the output.
     pub(super) failures: Vec<CiFailure>,
     /// Number of failures that are not listed.
@@ -43,7 +43,7 @@ pub(super) struct CiReport {
 
 /// Counts; null if the program reports none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct RunCounts {
+pub(super) struct CiCounts {
     /// Tests that passed.
     pub(super) passed: Option<u64>,
     /// Tests that failed.
@@ -87,7 +87,7 @@ pub(super) enum FailureSeverity {
     Failure,
 }
 
-impl RunCounts {
+impl CiCounts {
     /// Adds `more` to `count`.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));

@@ -26,7 +26,7 @@ impl Desk {
             fs::write(path, content).unwrap();
         }
         let root = Root::open(folder.path()).unwrap();
-        let searched = search::Settings::default();
+        let searched = search::SearchSettings::default();
         let files = files::FileSettings::default();
         let folders = search::IndexFolders::default();
         let fetch = toolgate_world::HttpFetcher::default();

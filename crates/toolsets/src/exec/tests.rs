@@ -126,7 +126,7 @@ fn unique_sleep() -> String {
     format!("3600.{}", getrandom::u64().expect("random numbers") >> 1)
 }
 
-/// Checks whether a process with `word` on its command line is alive.
+/// Returns `true` if a process with `word` on its command line is alive.
 fn is_alive(word: &str) -> bool {
     let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {

@@ -34,19 +34,19 @@ pub struct FileSettings {
 
 /// Limits of size of the `files` tools.
 ///
-/// They are no settings: they are above what an agent needs, and keep one call from delaying all
-/// others.
+/// They are constants, not settings. They exceed what an agent needs, and prevent one call from
+/// delaying all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileLimits {
     /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`. An
-    /// agent reads so much in one go. Default: 100 KiB.
+    /// agent can read this much at once. Default: 100 KiB.
     pub answer_bytes: u64,
     /// Highest `max_bytes` a call may set, in bytes, and the largest file that can be read whole as
     /// a resource. Larger answers delay other calls while they are written. Default: 4 MiB.
     pub answer_bytes_max: u64,
     /// Largest file that can be written or edited, in bytes. It is held in memory. Default: 64 MiB.
     pub write_bytes_max: u64,
-    /// Most bytes one call may copy. Default: 4 GiB.
+    /// Maximum number of bytes one call may copy. Default: 4 GiB.
     pub copy_bytes_max: u64,
     /// Largest file whose etag is a hash of its content, in bytes. A larger file gets a weak etag
     /// made from its size and times, because hashing it would take too long. Default: 64 MiB.

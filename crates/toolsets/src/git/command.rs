@@ -18,13 +18,13 @@ use toolgate_world::programs::ResolvedProgram;
 
 /// Default limit on git's output, in bytes. It suits lists, which are limited by count.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
-/// Time limit for git in one call. git alone answers much sooner.
+/// Time limit for git in one call. Without other programs, git answers much sooner.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for git where it may run hooks and filters, such as tests before a commit.
 const TIMEOUT_WITH_PROGRAMS: Duration = Duration::from_secs(600);
-/// Most characters of git's error output in an error.
+/// Maximum number of characters of git's error output in an error.
 const ERROR_CHARS_MAX: usize = 2000;
-/// Most bytes of git's error output kept.
+/// Maximum number of bytes of git's error output kept.
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
 /// Environment variables of the server that git receives.

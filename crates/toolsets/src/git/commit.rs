@@ -119,7 +119,7 @@ impl Tool for GitCommit {
         })
     }
 
-    fn decode_utf8(output: &GitCommitOutput) -> ResultText {
+    fn result_text(output: &GitCommitOutput) -> ResultText {
         ResultText::from_body(printable::escape_lines(&output.summary))
     }
 }

@@ -1,4 +1,4 @@
-//! Git configuration: selects the settings that apply and disarms those that run programs.
+//! Git configuration: selects the settings that apply, and disables settings that run programs.
 //!
 //! A configuration can name programs: hooks, filters, drivers, pagers and signers. The user's own
 //! configuration supplies identity and a few preferences. A repository's configuration applies in
@@ -64,7 +64,7 @@ pub(super) struct GitConfig {
 
 #[derive(Debug)]
 struct GitConfigEntry {
-    /// Set if the entry comes from the repository, not from the user or the system.
+    /// `true` if the entry comes from the repository, not from the user or the system.
     is_from_repository: bool,
     key: String,
     /// Value; `None` for a key without one, which means true.

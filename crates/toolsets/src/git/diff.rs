@@ -13,9 +13,9 @@ use super::revision::RevisionRange;
 const BYTES_DEFAULT: usize = 64 << 10;
 /// Highest size limit of a result, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 20;
-/// Most context lines around a change.
+/// Maximum number of context lines around a change.
 const CONTEXT_MAX: u32 = 1000;
-/// Most files listed.
+/// Maximum number of files listed.
 const FILES_MAX: usize = 1000;
 
 /// The `git.diff` tool.
@@ -135,7 +135,7 @@ impl Tool for GitDiff {
         })
     }
 
-    fn decode_utf8(output: &GitDiffOutput) -> ResultText {
+    fn result_text(output: &GitDiffOutput) -> ResultText {
         let text = ResultText::from_body(output.diff.clone());
         if output.truncated {
             return text.with_note(truncation_note(output.total_bytes));

@@ -14,13 +14,13 @@ use super::configuration::{AllowedPrograms, GitConfig};
 use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_world::Root;
-use toolgate_world::root::{EscapeReason, EscapedPath, InspectDepth, WorkMonitor, quoted_path};
+use toolgate_world::root::{EscapeReason, EscapedPath, InspectionDepth, WorkMonitor, quoted_path};
 
-/// Most bytes read of a list of alternate object stores.
+/// Maximum number of bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Most object stores of one repository.
+/// Maximum number of object stores of one repository.
 const STORES_MAX: usize = 64;
-/// Most entries of a repository's folder that are checked.
+/// Maximum number of entries of a repository's folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
 /// Folders in git's folder whose files git reads.
 const CHECKED_FOLDERS: [&str; 8] =
@@ -151,18 +151,18 @@ fn outside_error(folder: &str, path: &Path) -> ToolError {
 }
 
 /// Returns how thoroughly to check the entry `at` of git's folder.
-fn git_entry_check(at: &Path) -> InspectDepth {
+fn git_entry_check(at: &Path) -> InspectionDepth {
     let mut names = at.iter().filter_map(OsStr::to_str);
     match (names.next(), names.next()) {
-        (Some(name), None) if UNCHECKED_ENTRIES.contains(&name) => InspectDepth::Skip,
-        (Some(name), _) if CHECKED_FOLDERS.contains(&name) => InspectDepth::Contents,
-        (Some(_) | None, _) => InspectDepth::Target,
+        (Some(name), None) if UNCHECKED_ENTRIES.contains(&name) => InspectionDepth::Skip,
+        (Some(name), _) if CHECKED_FOLDERS.contains(&name) => InspectionDepth::Contents,
+        (Some(_) | None, _) => InspectionDepth::Target,
     }
 }
 
 /// Returns how thoroughly to check an entry of an object store.
-fn store_entry_check(_: &Path) -> InspectDepth {
-    InspectDepth::Contents
+fn store_entry_check(_: &Path) -> InspectionDepth {
+    InspectionDepth::Contents
 }
 
 /// Checks that nothing in the folder `dir` of the repository leads out of the root.
@@ -174,7 +174,7 @@ fn check_all_inside(
     dir: &str,
     folder: &str,
     watch: &WorkMonitor,
-    depth_of: fn(&Path) -> InspectDepth,
+    depth_of: fn(&Path) -> InspectionDepth,
 ) -> Result<(), ToolError> {
     let escaped =
         root.find_escaped_path(dir, ENTRIES_MAX, watch, depth_of).map_err(|err| match err.fault {

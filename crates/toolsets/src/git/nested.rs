@@ -1,5 +1,5 @@
-//! Refuses nested repositories. Once one is staged, git looks into it and obeys its configuration,
-//! for everyone who runs git there.
+//! Refuses to stage a repository inside another one. Once it is staged, git reads it and obeys its
+//! configuration, for everyone who runs git there.
 
 use toolgate_contract::{ToolContext, ToolError};
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// Rules for the bytes that are escaped in addition to control characters, quotes and backslashes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NameQuoting {
-    /// Set if bytes beyond ASCII are escaped (`core.quotePath`).
+    /// `true` if bytes beyond ASCII are escaped (`core.quotePath`).
     pub(super) escapes_non_ascii: bool,
 }
 

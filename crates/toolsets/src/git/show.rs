@@ -133,7 +133,7 @@ impl Tool for GitShow {
         })
     }
 
-    fn decode_utf8(output: &GitShowOutput) -> ResultText {
+    fn result_text(output: &GitShowOutput) -> ResultText {
         let GitShowOutput { commit, message, text, truncated, total_bytes, file } = output;
         let body = match (file, commit) {
             (None, Some(CommitEntry { commit, author, email, date, .. })) => {

@@ -101,7 +101,7 @@ impl Tool for GitStatus {
         Ok(output)
     }
 
-    fn decode_utf8(output: &GitStatusOutput) -> ResultText {
+    fn result_text(output: &GitStatusOutput) -> ResultText {
         let GitStatusOutput { branch, detached, upstream, ahead, behind, .. } = output;
         let GitStatusOutput { under_way, clean, truncated, .. } = output;
         let mut note = match (branch, detached) {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Most polls in a row before other tasks get their turn.
+/// Maximum number of polls in a row before other tasks get their turn.
 const POLLS_IN_A_ROW_MAX: usize = 4;
 
 /// State while nobody polls the future. A wake-up wakes the task.

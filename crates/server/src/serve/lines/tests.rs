@@ -1,4 +1,4 @@
-//! Misbehaving tools, served over memory.
+//! Tests with misbehaving tools, over streams in memory.
 #![allow(clippy::disallowed_methods, reason = "a test reads the log that it configured")]
 
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ tool!(Chatty, "odd.chatty", ctx => {
     Ok(Number { number: 3 })
 });
 
-/// A server in this process with the tools above, one session open.
+/// A server in this process with the tools above and one open session.
 struct Served {
     client: memory::MemoryClient,
     records: PathBuf,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::parse_located;
 
@@ -13,7 +13,7 @@ use super::located::parse_located;
 pub(super) struct CompilerParser {
     /// The failed .NET test whose output is being read.
     current: Option<CiFailure>,
-    /// Set while Maven prints its totals. Before them, it prints the same counts for each class.
+    /// `true` while Maven prints its totals. Before them, it prints the same counts for each class.
     in_totals: bool,
 }
 
@@ -79,7 +79,7 @@ impl CompilerParser {
         }
     }
 
-    /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR]   AppTest.adds:12 expected …`.
+    /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR] AppTest.adds:12 expected …`.
     fn parse_maven_line(&mut self, line: &str, found: &mut Findings) {
         let Some((_, rest)) = line.split_once("] ") else { return };
         if rest.trim_start() == "Results:" {
@@ -130,9 +130,9 @@ fn add_dotnet_counts(line: &str, found: &mut Findings) {
         let Some((name, number)) = part.split_once(':') else { continue };
         let Ok(number) = number.trim().parse() else { continue };
         match name.trim() {
-            "Failed" => RunCounts::increase(&mut found.summary.failed, number),
-            "Passed" => RunCounts::increase(&mut found.summary.passed, number),
-            "Skipped" => RunCounts::increase(&mut found.summary.skipped, number),
+            "Failed" => CiCounts::increase(&mut found.summary.failed, number),
+            "Passed" => CiCounts::increase(&mut found.summary.passed, number),
+            "Skipped" => CiCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use serde::Deserialize;
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 
-/// The most bytes of output that are kept per test.
+/// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
 /// The parser of Go's output.
@@ -66,11 +66,11 @@ impl super::LineParser for GoParser {
             }
             ("pass", Some(test)) => {
                 self.outputs.remove(&format!("{package}.{test}"));
-                RunCounts::increase(&mut found.summary.passed, 1);
+                CiCounts::increase(&mut found.summary.passed, 1);
             }
             ("skip", Some(test)) => {
                 self.outputs.remove(&format!("{package}.{test}"));
-                RunCounts::increase(&mut found.summary.skipped, 1);
+                CiCounts::increase(&mut found.summary.skipped, 1);
             }
             ("fail", Some(test)) => {
                 self.failed += 1;

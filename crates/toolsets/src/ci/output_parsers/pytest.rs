@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::parse_located;
 
@@ -122,13 +122,13 @@ fn add_counts(title: &str, found: &mut Findings) {
         let Some((number, what)) = part.split_once(' ') else { continue };
         let Ok(number) = number.parse() else { continue };
         match what {
-            "passed" | "xpassed" => RunCounts::increase(&mut found.summary.passed, number),
-            "failed" => RunCounts::increase(&mut found.summary.failed, number),
+            "passed" | "xpassed" => CiCounts::increase(&mut found.summary.passed, number),
+            "failed" => CiCounts::increase(&mut found.summary.failed, number),
             "skipped" | "xfailed" | "deselected" => {
-                RunCounts::increase(&mut found.summary.skipped, number);
+                CiCounts::increase(&mut found.summary.skipped, number);
             }
-            "error" | "errors" => RunCounts::increase(&mut found.summary.errors, number),
-            "warning" | "warnings" => RunCounts::increase(&mut found.summary.warnings, number),
+            "error" | "errors" => CiCounts::increase(&mut found.summary.errors, number),
+            "warning" | "warnings" => CiCounts::increase(&mut found.summary.warnings, number),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::{find_place, parse_located};
 use super::tap;
@@ -19,14 +19,14 @@ pub(super) struct ScriptParser {
     file: Option<String>,
     /// The location of the next failed test of node:test.
     next_place: Option<(String, u32, Option<u32>)>,
-    /// Set after Mocha's count of failures, which precedes their details.
+    /// `true` after Mocha's count of failures, which precedes their details.
     is_after_count: bool,
 }
 
 struct ScriptFailure {
     failure: CiFailure,
     style: RunnerStyle,
-    /// Set when the reason of the failure is complete.
+    /// `true` when the reason of the failure is complete.
     is_complete: bool,
 }
 
@@ -188,7 +188,7 @@ fn add_counts(line: &str, found: &mut Findings) -> bool {
             "pending" => &mut found.summary.skipped,
             _ => return false,
         };
-        RunCounts::increase(count, number);
+        CiCounts::increase(count, number);
         return true;
     }
     let Some(counts) = line.strip_prefix("Tests:").or_else(|| line.strip_prefix("Tests ")) else {
@@ -198,9 +198,9 @@ fn add_counts(line: &str, found: &mut Findings) -> bool {
         let Some((number, what)) = part.trim().split_once(' ') else { continue };
         let Ok(number) = number.parse() else { continue };
         match what.trim() {
-            "passed" => RunCounts::increase(&mut found.summary.passed, number),
-            "failed" => RunCounts::increase(&mut found.summary.failed, number),
-            "skipped" | "todo" => RunCounts::increase(&mut found.summary.skipped, number),
+            "passed" => CiCounts::increase(&mut found.summary.passed, number),
+            "failed" => CiCounts::increase(&mut found.summary.failed, number),
+            "skipped" | "todo" => CiCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }

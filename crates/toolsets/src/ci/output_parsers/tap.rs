@@ -1,6 +1,6 @@
 //! Parses the Test Anything Protocol, as printed by Node's test runner.
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::find_place;
 
@@ -15,9 +15,9 @@ struct TapFailure {
     failure: CiFailure,
     /// The indentation of the key, while a multi-line text is being read.
     block: Option<usize>,
-    /// Set if the test failed only because of its subtests.
+    /// `true` if the test failed only because of its subtests.
     is_suite: bool,
-    /// Set when the notes have started.
+    /// `true` when the notes have started.
     has_notes: bool,
 }
 
@@ -56,9 +56,9 @@ impl TapParser {
             && let Ok(number) = number.trim().parse()
         {
             match count {
-                "pass" => RunCounts::increase(&mut found.summary.passed, number),
-                "fail" => RunCounts::increase(&mut found.summary.failed, number),
-                "skipped" | "todo" => RunCounts::increase(&mut found.summary.skipped, number),
+                "pass" => CiCounts::increase(&mut found.summary.passed, number),
+                "fail" => CiCounts::increase(&mut found.summary.failed, number),
+                "skipped" | "todo" => CiCounts::increase(&mut found.summary.skipped, number),
                 _ => return false,
             }
             return true;

@@ -124,7 +124,7 @@ fn hostile_value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Every word comes from the template or from one value, in its place.
+    /// Checks that every word comes from the template or from one value, in its place.
     #[test]
     fn a_value_changes_only_its_own_word(
         a in hostile_value(), b in option::of(hostile_value()), c in vec(hostile_value(), 0..3), d in option::of(hostile_value()),

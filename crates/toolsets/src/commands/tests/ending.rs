@@ -196,7 +196,7 @@ async fn a_missing_directory_is_reported_by_the_call() {
     );
 }
 
-/// Checks whether a process with `word` on its command line is alive.
+/// Returns `true` if a process with `word` on its command line is alive.
 fn is_alive(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {

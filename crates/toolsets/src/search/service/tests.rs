@@ -15,7 +15,7 @@ use super::answer::SearchAttempt;
 use super::collection::SearchCollection;
 use super::query::SearchQuery;
 use super::{IndexFolders, IndexReport, IndexState, SearchRequest, SearchService};
-use crate::search::Settings;
+use crate::search::SearchSettings;
 use crate::search::engines::embedded::EmbeddedEngine;
 use crate::search::engines::{
     DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
@@ -132,7 +132,7 @@ impl EngineWriter for FlakyWriter {
 }
 
 fn service(root: &Root) -> Arc<SearchService> {
-    let settings = Settings::default();
+    let settings = SearchSettings::default();
     let files = crate::files::FileSettings::default();
     let service = SearchService::new(
         root,

@@ -132,7 +132,7 @@ impl MessageReceiver for Counts {
         self: Arc<Self>,
         _: String,
         _: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async { Ok(json!({})) })
     }
 }
@@ -194,7 +194,7 @@ async fn server_requests_beyond_the_limit_are_refused() {
             self: Arc<Self>,
             _: String,
             _: Value,
-        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
             Box::pin(std::future::pending())
         }
     }

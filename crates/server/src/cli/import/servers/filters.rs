@@ -81,7 +81,7 @@ impl ClientFilters {
     }
 }
 
-/// Returns how the rules of Claude Code begin that are about the server `name`.
+/// Returns the prefix of Claude Code's rules about the server `name`.
 fn denied_prefix(name: &str) -> String {
     let valid = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     format!("mcp__{}", name.chars().map(valid).collect::<String>())

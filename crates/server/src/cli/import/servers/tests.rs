@@ -1,4 +1,4 @@
-//! Conversion of clients' settings into upstream tables.
+//! Tests of the conversion of clients' settings into upstream tables.
 
 use serde_json::json;
 
