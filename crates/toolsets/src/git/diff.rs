@@ -18,6 +18,10 @@ const CONTEXT_MAX: u32 = 1000;
 /// Most files listed.
 const FILES_MAX: usize = 1000;
 
+/// Option that counts changed lines. The widths are high enough for git to print whole paths: by
+/// default it shortens them to 80 columns.
+pub(super) const STAT_FORMAT: &str = "--stat=4200,4096,50";
+
 /// The `git.diff` tool.
 pub(super) struct GitDiff(pub(super) GitContext);
 
@@ -116,7 +120,7 @@ impl Tool for GitDiff {
         };
         let numstat = diff(vec!["--numstat".into(), "-z".into()]).run(ctx).await?;
         let format = match (stat, context) {
-            (true, _) => Some("--stat".to_owned()),
+            (true, _) => Some(STAT_FORMAT.to_owned()),
             (false, Some(lines)) => Some(format!("--unified={}", lines.min(CONTEXT_MAX))),
             (false, None) => None,
         };
@@ -157,9 +161,9 @@ pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }
 
-/// Parses the output of `--numstat -z`.
+/// Parses the output of `--numstat -z`. Each file is listed once.
 pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
-    let mut files = Vec::new();
+    let mut files: Vec<ChangedFile> = Vec::new();
     let fields = numstat.fields();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
@@ -177,6 +181,8 @@ pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
             Some(path) => (path.to_owned(), None),
             None => continue,
         };
+        // For a file in conflict, git prints an entry with zeros before the one with the counts.
+        files.pop_if(|last| last.path == path);
         files.push(ChangedFile { path, from, added: count(added), removed: count(removed) });
     }
     files

@@ -114,7 +114,6 @@ impl GitContext {
             common_dir,
             overrides,
             disabled_filters,
-            quotes_paths: configuration.quotes_paths(),
         })
     }
 }

@@ -24,8 +24,6 @@ pub(super) struct GitRepository<'g> {
     pub(super) overrides: Vec<(OsString, OsString)>,
     /// Filters that are defined but not allowed to run.
     pub(super) disabled_filters: Vec<String>,
-    /// Set if git prints bytes beyond ASCII escaped in names.
-    pub(super) quotes_paths: bool,
 }
 
 /// Files in the repository's folder that show an unfinished operation, each with its name.

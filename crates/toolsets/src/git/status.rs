@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::discovery::RepoFolder;
-use super::quoting::NameQuoting;
+use super::quoting::quote_name;
 use crate::counted::counted;
 use toolgate_contract::printable;
 
@@ -94,8 +94,7 @@ impl Tool for GitStatus {
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
-        let quoting = NameQuoting { escapes_non_ascii: repository.quotes_paths };
-        let mut output = parse_status(&printed.fields(), quoting);
+        let mut output = parse_status(&printed.fields());
         output.truncated = printed.is_truncated();
         output.under_way = repository.unfinished_operation();
         Ok(output)
@@ -137,7 +136,7 @@ impl Tool for GitStatus {
 }
 
 /// Parses the fields of porcelain format version 2.
-fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
+fn parse_status(fields: &[String]) -> GitStatusOutput {
     let mut output = GitStatusOutput::default();
     let mut tracked = Vec::new();
     let mut untracked = Vec::new();
@@ -165,9 +164,9 @@ fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
     tracked.extend(untracked);
     output.clean = tracked.is_empty();
     for StatusEntry { path, from, index, worktree } in &tracked {
-        let from = from.as_ref().map(|from| format!("{} -> ", quoting.quote(from)));
+        let from = from.as_ref().map(|from| format!("{} -> ", quote_name(from)));
         let from = from.unwrap_or_default();
-        let entry = format!("{index}{worktree} {from}{}", quoting.quote(path));
+        let entry = format!("{index}{worktree} {from}{}", quote_name(path));
         output.porcelain.push_str(&printable::escape_line(&entry));
         output.porcelain.push('\n');
     }
