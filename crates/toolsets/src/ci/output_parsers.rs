@@ -2,6 +2,7 @@
 
 mod findings;
 mod located;
+mod compared_values;
 mod cargo;
 mod libtest;
 mod scripts;
@@ -20,6 +21,9 @@ use super::report::{CiFailure, RunCounts};
 use crate::exec::strip_escapes;
 
 use findings::Findings;
+
+/// Characters with a meaning in the patterns of Go and JavaScript.
+const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 
 /// The most bytes of one line. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
@@ -144,6 +148,18 @@ impl OutputReader {
         self.tail.drain(..excess);
         shown
     }
+}
+
+/// Returns the pattern that matches exactly `text`.
+fn escape_pattern(text: &str) -> String {
+    let mut pattern = String::new();
+    for character in text.chars() {
+        if PATTERN_CHARACTERS.contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 #[cfg(test)]
