@@ -8,6 +8,8 @@ use super::GitContext;
 use super::command::{GitCommand, GitOutput};
 use super::discovery::RepoFolder;
 use super::revision::RevisionRange;
+use super::submodules::SubmoduleStates;
+use toolgate_world::root::quoted_path;
 
 /// Default size limit of a result, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;
@@ -64,6 +66,8 @@ pub(super) struct GitDiffOutput {
     truncated: bool,
     /// Size of the whole diff in bytes.
     total_bytes: u64,
+    /// Submodules with changes of their own, or that could not be checked: name one in `repo`.
+    submodules: Vec<String>,
 }
 
 /// A changed file.
@@ -129,6 +133,16 @@ impl Tool for GitDiff {
         if printed.total_bytes == 0 {
             repository.refuse_unknown_paths(ctx, &paths).await?;
         }
+        let includes_work_tree = matches!(range, None | Some(RevisionRange::One(_)));
+        let submodules = if includes_work_tree && !staged {
+            let SubmoduleStates { changed, unchecked } =
+                repository.check_submodules(ctx, true).await?;
+            let mut submodules = [changed, unchecked].concat();
+            submodules.retain(|submodule| is_selected(submodule, &paths));
+            submodules
+        } else {
+            Vec::new()
+        };
         let mut files = parse_numstat(&numstat);
         files.truncate(FILES_MAX);
         Ok(GitDiffOutput {
@@ -136,6 +150,7 @@ impl Tool for GitDiff {
             files,
             truncated: printed.is_truncated(),
             total_bytes: printed.total_bytes,
+            submodules,
         })
     }
 
@@ -144,8 +159,27 @@ impl Tool for GitDiff {
         if output.truncated {
             return text.with_note(truncation_note(output.total_bytes));
         }
+        if !output.submodules.is_empty() {
+            let names: Vec<String> =
+                output.submodules.iter().map(|path| quoted_path(path)).collect();
+            return text.with_note(format!(
+                "without changes in submodules; name one in `repo`: {}",
+                names.join(", ")
+            ));
+        }
         if output.diff.is_empty() { text.with_note("no differences") } else { text }
     }
+}
+
+/// Returns true if `paths` is empty or contains `path` or a folder around it.
+fn is_selected(path: &str, paths: &[String]) -> bool {
+    let contains = |folder: &String| {
+        folder == "."
+            || path
+                .strip_prefix(folder)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    paths.is_empty() || paths.iter().any(contains)
 }
 
 /// Returns the note for a patch that was cut.
