@@ -306,8 +306,8 @@ mod tests {
         assert!(!unmatched(BuildTool::Go, 0, counts(Some(1), None, None)));
         assert!(unmatched(BuildTool::Pytest, 5, counts(None, None, Some(3))));
         let printed = "ERROR: not found: /w/test_a.py::test_b";
-        assert!(is_filter_unmatched(BuildTool::Pytest, 4, &RunCounts::default(), printed));
-        assert!(!is_filter_unmatched(BuildTool::Pytest, 4, &RunCounts::default(), "usage"));
+        assert!(is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), printed));
+        assert!(!is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), "usage"));
         assert!(unmatched(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
         assert!(!unmatched(BuildTool::Npm, 0, counts(None, None, None)));
         assert!(!unmatched(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));
