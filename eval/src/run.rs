@@ -13,7 +13,7 @@ use crate::vectors::Vectors;
 
 /// The options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct RunSettings {
     pub split: Split,
     /// Also measures the sentence model, on the packages that vectors are measured on.
     pub model: bool,
@@ -83,7 +83,7 @@ impl MethodRanks {
 }
 
 /// Runs everything and returns the tables as Markdown.
-pub fn run_all(settings: Settings) -> anyhow::Result<String> {
+pub fn run_all(settings: RunSettings) -> anyhow::Result<String> {
     let packages = load(settings.split)?;
     let mut page = String::new();
     let lexical = without_model(&packages, settings)?;
@@ -140,7 +140,7 @@ pub fn run_all(settings: Settings) -> anyhow::Result<String> {
 const SYMBOLS: &str = "BM25 with symbol and path";
 const CONVEX: &str = "convex .5/.5 of both";
 
-fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<MethodRanks> {
+fn without_model(packages: &[Package], settings: RunSettings) -> anyhow::Result<MethodRanks> {
     let mut track = MethodRanks::default();
     let ripgrep = ripgrep::binary();
     if ripgrep.is_none() {
@@ -175,7 +175,7 @@ fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<Met
     Ok(track)
 }
 
-fn with_model(packages: &[&Package], settings: Settings) -> anyhow::Result<MethodRanks> {
+fn with_model(packages: &[&Package], settings: RunSettings) -> anyhow::Result<MethodRanks> {
     let mut track = MethodRanks::default();
     let mut short_model = Vectors::open(dense::TOKENS)?;
     let mut long_model = Vectors::open(TOKENS)?;

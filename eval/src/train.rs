@@ -49,7 +49,7 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     let held_out_packages: Vec<HeldOutPackage> =
         tune.iter().map(|it| prepare_held_out(it, &vocabulary)).collect();
     eprintln!("before: {}", describe_quality(&held_out_packages, &table));
-    let settings = table::Settings {
+    let settings = table::TableSettings {
         epochs,
         batch: 512,
         group_size: 64,

@@ -367,6 +367,6 @@ fn collect_candidates(
 }
 
 /// Returns the settings of training a network with `hidden` neurons.
-fn settings(hidden: usize) -> network::Settings {
-    network::Settings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
+fn settings(hidden: usize) -> network::NetworkSettings {
+    network::NetworkSettings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
 }

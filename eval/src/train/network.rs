@@ -15,7 +15,7 @@ pub(super) struct CandidateList {
 }
 
 /// The settings of training.
-pub(super) struct Settings {
+pub(super) struct NetworkSettings {
     /// Number of neurons.
     pub(super) hidden: usize,
     pub(super) epochs: usize,
@@ -28,7 +28,7 @@ pub(super) struct Settings {
 pub(super) fn train(
     lists: &[&CandidateList],
     inputs: usize,
-    settings: &Settings,
+    settings: &NetworkSettings,
 ) -> RankingNetwork {
     let mut random = SplitMix64(settings.seed);
     let (means, scales) = means_and_scales(lists, inputs);

@@ -36,7 +36,7 @@ pub(super) struct TrainedTable {
 }
 
 /// The settings of training.
-pub(super) struct Settings {
+pub(super) struct TableSettings {
     pub(super) epochs: usize,
     pub(super) batch: usize,
     /// Number of functions of one package that are in a batch together.
@@ -179,7 +179,7 @@ impl Adam {
 pub(super) fn train(
     table: &mut TrainedTable,
     pairs: &[TrainingPair],
-    settings: &Settings,
+    settings: &TableSettings,
     mut on_epoch: impl FnMut(usize, f32, &TrainedTable),
 ) {
     let mut random = SplitMix64(settings.seed);
@@ -218,7 +218,7 @@ pub(super) fn train(
 /// Splits all pairs into batches. Each batch consists of groups of one package each.
 fn batches(
     pairs: &[TrainingPair],
-    settings: &Settings,
+    settings: &TableSettings,
     random: &mut SplitMix64,
 ) -> Vec<Vec<usize>> {
     let mut packages: HashMap<u32, Vec<usize>> = HashMap::new();
@@ -252,7 +252,7 @@ fn step(
     table: &mut TrainedTable,
     pairs: &[TrainingPair],
     batch: &[usize],
-    settings: &Settings,
+    settings: &TableSettings,
     rate: f32,
     random: &mut SplitMix64,
     query_adam: &mut Adam,

@@ -20,7 +20,7 @@ use crate::support::{binary, path, trust_config};
 
 /// Result of a command.
 #[derive(Debug)]
-struct CommandResult {
+struct CliResult {
     code: i32,
     out: String,
     err: String,
@@ -53,13 +53,13 @@ impl CommandLine {
         self
     }
 
-    fn run(mut self) -> CommandResult {
+    fn run(mut self) -> CliResult {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         // The command may end without reading its input.
         let _ = child.stdin.take().unwrap().write_all(&self.input);
         let done = child.wait_with_output().unwrap();
-        CommandResult {
+        CliResult {
             code: done.status.code().expect("no signal ended it"),
             out: String::from_utf8(done.stdout).unwrap(),
             err: String::from_utf8(done.stderr).unwrap(),
@@ -68,6 +68,6 @@ impl CommandLine {
 }
 
 /// Runs `toolgate WORDS` in `folder`.
-fn run(folder: &Path, args: &[&str]) -> CommandResult {
+fn run(folder: &Path, args: &[&str]) -> CliResult {
     CommandLine::new(folder, args).run()
 }

@@ -8,14 +8,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{CommandLine, CommandResult};
+use super::{CliResult, CommandLine};
 use crate::support::{
     Client, ClientTransport, Launch, MODERN, Workspace, binary, path, wait_long_for,
 };
 use crate::toolsets_search::{large, paths, search};
 
 /// Runs `toolgate index` for `workspace`, with the index in `cache`.
-fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> CommandResult {
+fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> CliResult {
     let args = [&["index"], args].concat();
     CommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
 }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{CommandLine, CommandResult, run};
+use super::{CliResult, CommandLine, run};
 use crate::support::{
     HttpServer, Launch, Workspace, binary, path, peak_memory_kib, trust_config, wait_until,
 };
@@ -75,15 +75,11 @@ impl RunningCommand {
         kill_process(pid, Signal::INT).unwrap();
     }
 
-    fn wait_for_exit(mut self) -> CommandResult {
+    fn wait_for_exit(mut self) -> CliResult {
         self.err.read_to_string(&mut self.printed).unwrap();
         let done = self.child.wait_with_output().unwrap();
         let out = String::from_utf8(done.stdout).unwrap();
-        CommandResult {
-            code: done.status.code().expect("no signal ended it"),
-            out,
-            err: self.printed,
-        }
+        CliResult { code: done.status.code().expect("no signal ended it"), out, err: self.printed }
     }
 }
 

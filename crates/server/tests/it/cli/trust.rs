@@ -8,7 +8,7 @@ use crate::support::Workspace;
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
 /// Runs `toolgate WORDS` in a folder whose file is not named with `--config`.
-fn run_without_config(workspace: &Workspace, home: &TempDir, args: &[&str]) -> CommandResult {
+fn run_without_config(workspace: &Workspace, home: &TempDir, args: &[&str]) -> CliResult {
     let mut line = CommandLine::new(workspace.root(), args).env("HOME", home.path());
     line.command.env_remove("TOOLGATE_CONFIG");
     line.run()
