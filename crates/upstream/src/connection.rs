@@ -14,7 +14,7 @@ use toolgate_dialects::mcp::upstream::{ProtocolEra, RequestMetadata, Revision, r
 use crate::message;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use checked_pins::CheckedPins;
-use handshake::{Agreement, Handshake};
+use handshake::{AgreedRevision, Handshake};
 
 /// Time for which a listing is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
@@ -108,7 +108,7 @@ impl UpstreamConnection {
             checked_pins: CheckedPins::default(),
         };
         let handshake = Handshake::new(&transport, capabilities, receiver);
-        let Agreement { revision, server_info } = handshake.agree(wanted).await?;
+        let AgreedRevision { revision, server_info } = handshake.agree(wanted).await?;
         transport.set_revision(Some(revision));
         let connection = new_connection(revision, server_info);
         if revision.era == ProtocolEra::Session {

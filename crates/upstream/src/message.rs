@@ -187,7 +187,7 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
 pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct AnswerFrame<'a> {
         jsonrpc: &'static str,
         id: &'a RawValue,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,14 +199,14 @@ pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcErr
         Ok(result) => (Some(result), None),
         Err(error) => (None, Some(error)),
     };
-    let answer = Answer { jsonrpc: "2.0", id, result, error };
+    let answer = AnswerFrame { jsonrpc: "2.0", id, result, error };
     serde_json::to_vec(&answer).unwrap_or_default().into()
 }
 
 /// Returns the length of `value` as JSON, in bytes.
 pub(crate) fn json_bytes(value: &Value) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
+    struct JsonByteCounter(usize);
+    impl io::Write for JsonByteCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -216,7 +216,7 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = JsonByteCounter(0);
     // The counting writer never fails.
     let _ = serde_json::to_writer(&mut count, value);
     count.0

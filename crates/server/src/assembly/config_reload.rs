@@ -68,7 +68,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
     /// Watches the folders of the files. For files that were known before, the stamps in `known`
     /// are used.
     fn open_watch(&self, known: Option<FileStamps>) -> io::Result<FileWatch> {
-        let mut files = WatchedFiles::new(self);
+        let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
         // The folder of the configuration file comes first, because it must be watched.
         let own = files.own_folder.as_path();
@@ -84,7 +84,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
     async fn run(self: Arc<Self>, mut watch: FileWatch) {
         loop {
             let this = self.clone();
-            let stamps = tokio::task::spawn_blocking(move || WatchedFiles::new(&this).stamps).await;
+            let stamps =
+                tokio::task::spawn_blocking(move || WatchedSettingsFiles::new(&this).stamps).await;
             let stamps = stamps.unwrap_or_default();
             let changed = changed_files(&watch.stamps, &stamps);
             if changed.is_empty() {
@@ -160,13 +161,13 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
 }
 
 /// Files of the settings and the folders that contain them.
-struct WatchedFiles {
+struct WatchedSettingsFiles {
     own_folder: PathBuf,
     folders: BTreeSet<PathBuf>,
     stamps: FileStamps,
 }
 
-impl WatchedFiles {
+impl WatchedSettingsFiles {
     fn new<L>(watcher: &ConfigWatcher<L>) -> Self {
         let ConfigWatcher { settings, file, .. } = watcher;
         let own_folder = folder_of(file);

@@ -234,9 +234,9 @@ mod tests {
     use super::*;
     use crate::StaticResources;
 
-    struct Pour;
+    struct PourTool;
 
-    impl Tool for Pour {
+    impl Tool for PourTool {
         const NAME: &'static str = "pour";
         const TITLE: &'static str = "Pour";
         const DESCRIPTION: &'static str = "Pours a cup.";
@@ -249,9 +249,9 @@ mod tests {
         }
     }
 
-    struct Brew;
+    struct BrewPrompt;
 
-    impl Prompt for Brew {
+    impl Prompt for BrewPrompt {
         const NAME: &'static str = "brew";
         const TITLE: &'static str = "Brew";
         const DESCRIPTION: &'static str = "Brews a pot.";
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_server_describes_itself_by_what_it_was_given() {
-        let bare = ServerBuilder::new("tea", "1").tool(Pour).open(&config()).expect("a server");
+        let bare = ServerBuilder::new("tea", "1").tool(PourTool).open(&config()).expect("a server");
         let ServerInfo { name, title, jobs, resources, prompts, skills, .. } = &*bare.info;
         assert_eq!((name.as_str(), title.as_str()), ("tea", "tea"));
         assert!(!(*jobs || *resources || *prompts || *skills));
@@ -282,8 +282,8 @@ mod tests {
         let green = ResourceSpec::new("tea://green", "green");
         let whole = ServerBuilder::new("tea", "1")
             .title("Tea")
-            .tool(Pour)
-            .prompt(Brew)
+            .tool(PourTool)
+            .prompt(BrewPrompt)
             .resources(StaticResources::new("leaves").text(green, "two minutes"))
             .with_jobs_in(folder.path())
             .open(&config())
@@ -307,13 +307,14 @@ mod tests {
 
     #[test]
     fn two_tools_with_the_same_name_are_refused_at_start() {
-        let twice = ServerBuilder::new("tea", "1").tool(Pour).tool(Pour).open(&config());
+        let twice = ServerBuilder::new("tea", "1").tool(PourTool).tool(PourTool).open(&config());
         assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
     }
 
     #[test]
     fn a_server_without_tools_serves_its_prompts() {
-        let books = ServerBuilder::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
+        let books =
+            ServerBuilder::new("tea", "1").prompt(BrewPrompt).open(&config()).expect("a server");
         assert!(books.info.prompts && books.host.tools(&Caller::local()).tools.is_empty());
     }
 

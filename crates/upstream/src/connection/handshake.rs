@@ -24,7 +24,7 @@ const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// The revision that both sides use, and the server's description of itself.
 #[derive(Debug)]
-pub(super) struct Agreement {
+pub(super) struct AgreedRevision {
     pub(super) revision: &'static Revision,
     pub(super) server_info: Value,
 }
@@ -51,7 +51,7 @@ impl<'a> Handshake<'a> {
     pub(super) async fn agree(
         &self,
         wanted: Option<&'static Revision>,
-    ) -> Result<Agreement, RequestFailure> {
+    ) -> Result<AgreedRevision, RequestFailure> {
         match wanted {
             None => self.find_revision().await,
             Some(wanted) => match wanted.era {
@@ -61,7 +61,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    async fn find_revision(&self) -> Result<Agreement, RequestFailure> {
+    async fn find_revision(&self) -> Result<AgreedRevision, RequestFailure> {
         let mut discovery = pin!(self.discover());
         match tokio::time::timeout(PROBE_TIMEOUT, &mut discovery).await {
             Ok(Ok(agreement)) => Ok(agreement),
@@ -82,8 +82,8 @@ impl<'a> Handshake<'a> {
     /// Sends `initialize` while `discovery` waits for its answer. The first success decides.
     async fn initialize_meanwhile(
         &self,
-        mut discovery: Pin<&mut impl Future<Output = Result<Agreement, RequestFailure>>>,
-    ) -> Result<Agreement, RequestFailure> {
+        mut discovery: Pin<&mut impl Future<Output = Result<AgreedRevision, RequestFailure>>>,
+    ) -> Result<AgreedRevision, RequestFailure> {
         let mut session = pin!(self.initialize(&NEWEST_SESSION));
         let refusal = tokio::select! {
             biased;
@@ -110,15 +110,15 @@ impl<'a> Handshake<'a> {
     async fn initialize_or_follow(
         &self,
         revision: &'static Revision,
-    ) -> Result<Agreement, RequestFailure> {
+    ) -> Result<AgreedRevision, RequestFailure> {
         self.follow(self.initialize(revision).await).await
     }
 
     /// Returns the outcome of `initialize`, or tries the revision that a refusal names.
     async fn follow(
         &self,
-        begun: Result<Agreement, RequestFailure>,
-    ) -> Result<Agreement, RequestFailure> {
+        begun: Result<AgreedRevision, RequestFailure>,
+    ) -> Result<AgreedRevision, RequestFailure> {
         let Err(refusal) = &begun else { return begun };
         match named_revision(refusal, None) {
             None => begun,
@@ -130,7 +130,7 @@ impl<'a> Handshake<'a> {
     }
 
     /// Asks for the server's revisions in the stateless protocol.
-    async fn discover(&self) -> Result<Agreement, RequestFailure> {
+    async fn discover(&self) -> Result<AgreedRevision, RequestFailure> {
         let stateless = Revision::newest(ProtocolEra::Stateless);
         self.transport.set_revision(Some(stateless));
         let params = discover_params(stateless);
@@ -144,13 +144,16 @@ impl<'a> Handshake<'a> {
         }
         let server_info: Value = serde_json::from_str(found?.get()).unwrap_or_default();
         match lists_revision(&server_info["supportedVersions"], stateless) {
-            true => Ok(Agreement { revision: stateless, server_info }),
+            true => Ok(AgreedRevision { revision: stateless, server_info }),
             false => Err(unsupported_revision(&server_info["supportedVersions"])),
         }
     }
 
     /// Begins a session with `revision`, or with the revision in the server's answer.
-    async fn initialize(&self, revision: &'static Revision) -> Result<Agreement, RequestFailure> {
+    async fn initialize(
+        &self,
+        revision: &'static Revision,
+    ) -> Result<AgreedRevision, RequestFailure> {
         self.transport.set_revision(None);
         let params = initialize_params(self.capabilities, revision);
         let answer = match self.ask("initialize", revision, &params).await {
@@ -162,7 +165,7 @@ impl<'a> Handshake<'a> {
         let server_info: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         let name = server_info["protocolVersion"].as_str().unwrap_or_default();
         match Revision::find(name, ProtocolEra::Session) {
-            Some(revision) => Ok(Agreement { revision, server_info }),
+            Some(revision) => Ok(AgreedRevision { revision, server_info }),
             None => Err(RequestFailure::Refused(UpstreamRpcError::new(
                 -32603,
                 format!("it uses the protocol revision `{name}`, which is unknown here"),

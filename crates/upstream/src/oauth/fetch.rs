@@ -234,9 +234,9 @@ mod tests {
     use crate::world::{self, NetworkAddress, ProgramToStart, RunningProgram};
 
     /// A network in which every connection fails. The error shows if a local address was allowed.
-    struct Nowhere;
+    struct UnreachableNetwork;
 
-    impl UpstreamWorld for Nowhere {
+    impl UpstreamWorld for UnreachableNetwork {
         fn start<'a>(
             &'a self,
             _: &'a ProgramToStart,
@@ -283,9 +283,13 @@ mod tests {
             ("https://a.example/mcp", "https://c.example/token", true),
             ("http://127.0.0.1:1/mcp", "https://b.example/token", true),
         ] {
-            let fetcher =
-                OAuthFetcher::new(Arc::new(Nowhere), upstream, Some("https://c.example"), true)
-                    .expect("a URL");
+            let fetcher = OAuthFetcher::new(
+                Arc::new(UnreachableNetwork),
+                upstream,
+                Some("https://c.example"),
+                true,
+            )
+            .expect("a URL");
             let why = fetcher.get(url).await.map(drop).expect_err("no connection");
             assert!(why.ends_with(&format!("may be local: {may_be_local}")), "{why}");
         }
@@ -293,7 +297,8 @@ mod tests {
 
     #[test]
     fn urls_of_a_remote_upstream_must_be_encrypted_and_not_local() {
-        let fetcher = |url| OAuthFetcher::new(Arc::new(Nowhere), url, None, true).expect("a URL");
+        let fetcher =
+            |url| OAuthFetcher::new(Arc::new(UnreachableNetwork), url, None, true).expect("a URL");
         let remote = fetcher("https://a.example/mcp");
         let local = fetcher("http://127.0.0.1:1/mcp");
         assert!(remote.check("https://b.example/token").is_ok());

@@ -301,9 +301,9 @@ mod tests {
     }
 
     /// Receiver whose caller supports no questions. It records if it was notified.
-    struct Mute(AtomicBool);
+    struct NoQuestionsReceiver(AtomicBool);
 
-    impl MessageReceiver for Mute {
+    impl MessageReceiver for NoQuestionsReceiver {
         fn caller(&self) -> Option<Arc<str>> {
             Some("eve".into())
         }
@@ -331,8 +331,8 @@ mod tests {
     async fn a_missing_capability_is_recorded_if_no_call_in_flight_has_it() {
         let ask = async |with: Option<Arc<CountingReceiver>>| {
             let all = Arc::new(in_flight());
-            let one = Arc::new(Mute(false.into()));
-            let other = Arc::new(Mute(false.into()));
+            let one = Arc::new(NoQuestionsReceiver(false.into()));
+            let other = Arc::new(NoQuestionsReceiver(false.into()));
             all.insert(&new_request(1, "tools/call"), one.clone(), ());
             all.insert(&new_request(2, "tools/call"), other.clone(), ());
             if let Some(with) = with {

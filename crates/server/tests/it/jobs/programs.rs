@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, call, let_continue, peak_memory_kib, structured,
+    HttpServer, Launch, Marker, Workspace, call, let_continue, peak_memory_kib, structured,
     wait_long_for, wait_until,
 };
 
 #[track_caller]
-fn output(served: &Served, id: &str) -> String {
+fn output(served: &HttpServer, id: &str) -> String {
     let mut after = 0;
     let mut text = String::new();
     loop {

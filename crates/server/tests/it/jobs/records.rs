@@ -4,11 +4,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Marker, Served, Workspace, call, let_continue, wait_until};
+use crate::support::{HttpServer, Launch, Marker, Workspace, call, let_continue, wait_until};
 
 /// Returns the records of `served` once there are `count`.
 #[track_caller]
-fn records(served: &Served, count: usize) -> Vec<Value> {
+fn records(served: &HttpServer, count: usize) -> Vec<Value> {
     wait_until(&format!("{count} records"), || served.records().len() >= count);
     let records = served.records();
     assert_eq!(records.len(), count, "{records:?}");

@@ -7,14 +7,14 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, call, let_continue, refusal, started_commands,
+    HttpServer, Launch, Marker, Workspace, call, let_continue, refusal, started_commands,
     wait_long_for, wait_until_began,
 };
 
 /// Interval at which a server looks for orphaned jobs, and some time to run them.
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
-fn served(workspace: &Workspace, state: &TempDir) -> Served {
+fn served(workspace: &Workspace, state: &TempDir) -> HttpServer {
     Launch::over(workspace).with_state(state).set("limits_programs", 2).served()
 }
 

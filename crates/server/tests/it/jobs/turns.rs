@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Post, Response, Served, Workspace, keys_of, let_continue, started_commands, wait_until,
+    HttpRequest, HttpServer, Launch, Response, Workspace, keys_of, let_continue, started_commands,
+    wait_until,
 };
 
 /// Starts a server that runs `running` jobs at once.
-fn served(workspace: &Workspace, running: usize) -> Served {
+fn served(workspace: &Workspace, running: usize) -> HttpServer {
     Launch::over(workspace).set("limits_programs", 2 * running).served()
 }
 
@@ -88,9 +89,9 @@ fn a_thousand_jobs_all_run_once() {
 }
 
 /// Jobs of callers with keys.
-struct Callers(Served);
+struct CallerJobs(HttpServer);
 
-impl Callers {
+impl CallerJobs {
     /// Starts a server that runs `programs` programs and half as many jobs at once.
     fn over(workspace: &Workspace, programs: usize) -> Self {
         let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
@@ -99,7 +100,7 @@ impl Callers {
         Self(Launch::over(workspace).set("limits_programs", programs).served())
     }
 
-    fn send_as(&self, caller: &str, post: Post) -> Response {
+    fn send_as(&self, caller: &str, post: HttpRequest) -> Response {
         self.0.send(&post.with("x-api-key", &format!("{caller}-key")))
     }
 
@@ -109,7 +110,7 @@ impl Callers {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         self.send_as(
             caller,
-            Post::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
+            HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
         )
     }
 
@@ -120,14 +121,15 @@ impl Callers {
     }
 
     fn state(&self, caller: &str, id: &str) -> Value {
-        self.send_as(caller, Post::bare("GET", &format!("/jobs/{id}"))).json()["status"].clone()
+        self.send_as(caller, HttpRequest::bare("GET", &format!("/jobs/{id}"))).json()["status"]
+            .clone()
     }
 }
 
 #[test]
 fn jobs_of_one_caller_leave_slots_for_others() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, 8);
+    let callers = CallerJobs::over(&workspace, 8);
     let mut ada_jobs: Vec<_> =
         (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
     wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
@@ -145,7 +147,7 @@ fn jobs_of_one_caller_leave_slots_for_others() {
 #[test]
 fn callers_take_turns_if_one_job_runs_at_a_time() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, 2);
+    let callers = CallerJobs::over(&workspace, 2);
     for (caller, name) in
         [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
     {
@@ -159,7 +161,7 @@ fn callers_take_turns_if_one_job_runs_at_a_time() {
 #[test]
 fn jobs_count_among_the_programs_of_their_caller() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, 4);
+    let callers = CallerJobs::over(&workspace, 4);
     for nth in 0..3 {
         callers.start_job("ada", &format!("a{nth}"));
     }

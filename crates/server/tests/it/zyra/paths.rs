@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Marker, Post, Workspace, let_continue};
+use crate::support::{HttpRequest, Launch, Marker, Workspace, let_continue};
 
 const KEYS: [&str; 7] =
     ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
@@ -103,17 +103,17 @@ fn head_matches_get_and_other_methods_get_the_allowed_ones() {
         let target = format!("/jobs/{id}{path}");
         let get = served.get(&target);
         let mut connection = served.connect();
-        connection.post(&Post::bare("HEAD", &target));
+        connection.post(&HttpRequest::bare("HEAD", &target));
         let head = connection.head();
         assert_eq!(head.status, 200);
         for name in ["content-type", "content-length", "content-disposition"] {
             assert_eq!(head.header(name), get.header(name), "{target}: {name}");
         }
         // No body follows, only the next answer.
-        connection.post(&Post::bare("GET", &target));
+        connection.post(&HttpRequest::bare("GET", &target));
         assert_eq!(connection.response().body, get.body);
         let refused = served.send(
-            &Post::bare("POST", &target)
+            &HttpRequest::bare("POST", &target)
                 .with("content-length", "0")
                 .with("content-type", "application/json"),
         );

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::argument::ArgumentValues;
 use super::super::template::ArgvItem;
-use super::{Bench, argv_of, declaration, load, object, refusal};
+use super::{CommandTestBench, argv_of, declaration, load, object, refusal};
 
 /// Renders `input` with the `argv` and `args` in `rest`. A refusal is a pointer and a message.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
@@ -181,7 +181,7 @@ proptest! {
 #[tokio::test]
 async fn arguments_reach_the_program_unchanged() {
     let show = "for word in \"$@\"; do printf '<%s>' \"$word\"; done";
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         show,
         "argv = ['{a}', '{options}', '{more...}']\n[command.\"x.y\".args]\na = \"string!\"\n\
         b = \"string\"\nmore = { type = \"string[]\", dash = true }\n",

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn status_matches_git_for_any_file_name() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     for name in ["gone", "moved", "staged", "changed", "both"] {
         bench.put(name, &format!("the file {name}\nis long enough\nto be known again\n"));
     }
@@ -39,7 +39,7 @@ async fn status_matches_git_for_any_file_name() {
 
 #[tokio::test]
 async fn status_shows_conflicts_and_the_distance_to_the_upstream() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["clone", "-q", ".", "clone"]);
     let home = bench.folder.path().join("home");
     let clone = bench.root().join("clone");
@@ -76,7 +76,7 @@ async fn status_shows_conflicts_and_the_distance_to_the_upstream() {
 
 #[tokio::test]
 async fn log_matches_git_with_any_filter() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     for number in 0..12 {
         bench.put("b.txt", &format!("{number}"));
         bench.git(&["add", "."]);
@@ -112,7 +112,7 @@ async fn log_matches_git_with_any_filter() {
 
 #[tokio::test]
 async fn diff_matches_git() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("b.txt", "b\n");
     bench.git(&["add", "."]);
     bench.put("a.txt", "one\n2\n");
@@ -247,7 +247,7 @@ async fn a_diff_lists_each_file_in_conflict_once() {
 
 #[tokio::test]
 async fn show_returns_a_commit_or_a_file_of_it() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("a.txt", "one\n2\n");
     bench.git(&["commit", "-qam", "second\n\nand why"]);
     let show = bench.done("git.show", json!({})).await;
@@ -262,7 +262,7 @@ async fn show_returns_a_commit_or_a_file_of_it() {
 
 #[tokio::test]
 async fn blame_returns_committed_and_uncommitted_lines() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("a.txt", "one\n2\nthree\n");
     bench.git(&["commit", "-qam", "second"]);
     bench.put("a.txt", "one\n2\nthree\nfour\n");
@@ -304,7 +304,7 @@ async fn blame_returns_committed_and_uncommitted_lines() {
 
 #[tokio::test]
 async fn branches_match_git() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["branch", "feat/x"]);
     let branches = bench.done("git.branches", json!({})).await;
     assert_eq!(branches.text.body, bench.git(&["branch", "-a"]));
@@ -322,7 +322,7 @@ async fn branches_match_git() {
 
 #[tokio::test]
 async fn before_the_first_commit_there_is_a_branch_without_commits() {
-    let bench = Bench::with(&GitSettings::default());
+    let bench = GitTestBench::with(&GitSettings::default());
     let current = bench.done("git.current_branch", json!({})).await;
     assert_eq!((current.text.body.as_str(), &current.value["commit"]), ("main", &Value::Null));
     bench.put("a", "a");
@@ -336,7 +336,7 @@ async fn before_the_first_commit_there_is_a_branch_without_commits() {
 
 #[tokio::test]
 async fn an_unknown_path_is_refused_instead_of_shown_as_unchanged() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("gone.txt", "x\n");
     bench.git(&["add", "."]);
     bench.git(&["commit", "-qm", "second"]);
@@ -371,7 +371,7 @@ async fn an_unknown_path_is_refused_instead_of_shown_as_unchanged() {
 
 #[tokio::test]
 async fn an_invalid_time_is_refused() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     for name in ["since", "until"] {
         let refused = bench.refused("git.log", json!({ name: "garbage in" })).await;
         assert_eq!(refused.fault, ToolFault::Invalid { pointer: format!("/{name}") });
@@ -383,7 +383,7 @@ async fn an_invalid_time_is_refused() {
 
 #[tokio::test]
 async fn a_name_that_is_not_a_commit_gets_advice() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let refused = bench.refused("git.show", json!({ "ref": "HEAD:a.txt" })).await;
     assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/ref".to_owned() });
     assert!(refused.message.ends_with("set `ref` to `HEAD` and `file` to `a.txt`"), "{refused:?}");
